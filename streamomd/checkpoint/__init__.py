@@ -13,9 +13,9 @@ This package is independent of the model. Layout of a checkpoint (no object name
 
 from __future__ import annotations
 
-from streamomd.checkpoint.commit_list import read_commit, read_part
+from streamomd.checkpoint.commit_list import read_commit, read_part, read_parts
 from streamomd.checkpoint.commit_reader import Loaded, load
-from streamomd.checkpoint.commit_writer import Writer, write_part
+from streamomd.checkpoint.commit_writer import Writer, write_parts
 from streamomd.checkpoint.documents import read_document, write_document
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
 from streamomd.checkpoint.ledger import Ledger, read_ledger
@@ -50,7 +50,8 @@ __all__ = [
     "read_ledger",
     "read_newest_ledger",
     "read_part",
+    "read_parts",
     "restore_commit",
     "write_document",
-    "write_part",
+    "write_parts",
 ]

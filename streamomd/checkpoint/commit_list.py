@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 
 from streamomd.checkpoint.manifest import (
     COMMITS,
@@ -19,6 +21,7 @@ from streamomd.checkpoint.manifest import (
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, unpack
 from streamomd.checkpoint.sealed_json import LIMIT, seal, unseal
 from streamomd.checkpoint.stores.contract import Store, read_twice, read_within
+from streamomd.checkpoint.transfers import in_flight
 from streamomd.checkpoint.validated_json import Fields
 from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError
 from streamomd.core.urls import shown
@@ -114,14 +117,39 @@ def check_parent(store: Store, commit: Commit) -> None:
         raise CorruptionError(f"it does not follow the existing commit {commit.parent}")
 
 
+def read_parts(
+    store: Store, commit: Commit | StoredParts, entries: Iterable[PartEntry] | None = None
+) -> Iterator[Part]:
+    """Parts in order, all or those of ``entries``, as ``read_part``; several are read at a time.
+
+    Raises CorruptionError or StorageError for all those in flight that failed.
+    """
+    wanted = commit.parts if entries is None else entries
+    read = partial(read_part, store, commit)
+    return in_flight(read, wanted, store.in_flight, lambda entry: entry.size)
+
+
 def read_part(store: Store, commit: Commit | StoredParts, entry: PartEntry) -> Part:
-    """A part, verified by SHA-256; an object larger than its entry says is not read."""
+    """A part, verified by SHA-256; of a larger object, the rest is not read."""
     name = commit.part_name(entry)
     return read_twice(lambda: unpack(entry, read_within(store, name, entry.size)))
 
 
-def check_size(store: Store, commit: Commit | StoredParts, entry: PartEntry) -> None:
-    """Raises CorruptionError if a part is missing or of another size than its manifest says."""
+def check_sizes(store: Store, commit: Commit) -> None:
+    """Raises CorruptionError if a part is missing or of another size than its manifest says.
+
+    One listing for all parts; what it does not prove, such as a part it does not show yet, is
+    checked part by part.
+    """
+    if not commit.parts:
+        return
+    listed = store.sizes(f"data/{commit.directory}/")
+    for entry in commit.parts:
+        if listed.get(commit.part_name(entry)) != entry.size:
+            read_twice(partial(_check_size, store, commit, entry))
+
+
+def _check_size(store: Store, commit: Commit, entry: PartEntry) -> None:
     size = store.size(commit.part_name(entry))
     if size is None:
         raise CorruptionError(f"{commit.part_name(entry)} is missing")

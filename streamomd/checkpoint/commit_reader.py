@@ -9,10 +9,10 @@ from functools import partial
 from streamomd.checkpoint.commit_list import (
     check_format,
     check_parent,
-    check_size,
+    check_sizes,
     first_sequence_of_run,
     read_commit,
-    read_part,
+    read_parts,
     sequences,
 )
 from streamomd.checkpoint.documents import read_verified
@@ -75,8 +75,8 @@ def _load(
             commit = read_commit(store, sequence)
             _check_complete(store, commit, needs)
             receive_part = receive(commit)
-            for entry in commit.parts:
-                receive_part(read_part(store, commit, entry))
+            for part in read_parts(store, commit):
+                receive_part(part)
         except CorruptionError as error:
             rejected.append((sequence, str(error)))
         else:
@@ -111,5 +111,4 @@ def _check_complete(store: Store, commit: Commit, needs: Collection[str]) -> Non
     for kind, sha256 in commit.documents:
         if kind in needs:
             read_twice(partial(read_verified, store, kind, sha256))
-    for entry in commit.parts:
-        read_twice(partial(check_size, store, commit, entry))
+    check_sizes(store, commit)

@@ -24,8 +24,9 @@ from streamomd.checkpoint.commit_list import mark_format, mark_restart, read_com
 from streamomd.checkpoint.commit_reader import Loaded
 from streamomd.checkpoint.manifest import Commit, WriterId, decode, encode, manifest_name
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, pack
-from streamomd.checkpoint.retention import Retention
+from streamomd.checkpoint.retention import Retention, delete_all
 from streamomd.checkpoint.stores.contract import Store, write_checked
+from streamomd.checkpoint.transfers import in_flight
 from streamomd.core.errors import (
     ConcurrentWriterError,
     CorruptionError,
@@ -148,7 +149,7 @@ class Writer:
         return self._last
 
     def reserve(self) -> str:
-        """A directory for the next commit's parts; other processes ``write_part`` into it."""
+        """A directory for the next commit's parts; other processes ``write_parts`` into it."""
         directory = f"{self._next:012d}-{self._self.uuid[:8]}-{uuid.uuid4().hex[:8]}"
         self._abandoned[directory] = []
         return directory
@@ -167,17 +168,11 @@ class Writer:
         else:
             directory = self.reserve()
             written = self._abandoned[directory]
-            entries = tuple(self._write_part(directory, part, written) for part in parts)
+            entries = write_parts(self.store, directory, parts, written)
         commit, sure = self._claim("commit", nonce, document, directory, entries)
         if sure:
             self._clean(commit)
         return commit
-
-    def _write_part(self, directory: str, part: Part, written: list[str]) -> PartEntry:
-        entry, data = pack(part)
-        written.append(f"data/{directory}/{entry.name}")
-        write_checked(self.store, written[-1], data)
-        return entry
 
     def _claim(
         self,
@@ -296,16 +291,32 @@ class Writer:
         while self._abandoned:
             directory, names = next(iter(self._abandoned.items()))
             # Only the store knows what other processes wrote there.
-            for name in names or self.store.names(f"data/{directory}/"):
-                self.store.delete(name)
+            delete_all(self.store, names or self.store.names(f"data/{directory}/"))
             del self._abandoned[directory]
 
 
-def write_part(store: Store, directory: str, part: Part) -> PartEntry:
-    """Write a part into a directory that the committing process has reserved."""
-    entry, data = pack(part)
-    write_checked(store, f"data/{directory}/{entry.name}", data)
-    return entry
+def write_parts(
+    store: Store, directory: str, parts: Iterable[Part], written: list[str] | None = None
+) -> tuple[PartEntry, ...]:
+    """Write parts, given lazily, into a directory that the committing process has reserved.
+
+    Several are in flight at a time; all are durable on return. written: gets the name of every
+    object before it is written. Raises StorageError for all those in flight that failed.
+    """
+
+    def packed(part: Part) -> tuple[PartEntry, str, bytes]:
+        entry, data = pack(part)
+        name = f"data/{directory}/{entry.name}"
+        if written is not None:
+            written.append(name)
+        return entry, name, data
+
+    def write(one: tuple[PartEntry, str, bytes]) -> PartEntry:
+        entry, name, data = one
+        write_checked(store, name, data, entry.sha256)
+        return entry
+
+    return tuple(in_flight(write, map(packed, parts), store.in_flight, lambda one: len(one[2])))
 
 
 def _readable(store: Store, sequence: int) -> Commit | None:

@@ -33,7 +33,7 @@ def write_shared(store: Store, kind: str, data: bytes) -> str:
     sha256 = hashlib.sha256(data).hexdigest()
     for name in document_names(kind, sha256):
         # Even if it exists: it may be damaged, or not be durable yet.
-        write_checked(store, name, data)
+        write_checked(store, name, data, sha256)
     return sha256
 
 

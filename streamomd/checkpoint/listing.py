@@ -9,9 +9,9 @@ from typing import Any
 
 from streamomd.checkpoint.commit_list import (
     check_parent,
-    check_size,
+    check_sizes,
     read_commit,
-    read_part,
+    read_parts,
     sequences,
 )
 from streamomd.checkpoint.commit_reader import require_commits
@@ -99,15 +99,14 @@ def _row(sequence: int, commit: Commit | None, problem: str, *, ok: bool = False
 def _check(store: Store, commit: Commit, *, deep: bool) -> list[str]:
     """Harmless damage (one of two copies). Raises CorruptionError if the commit is not intact."""
     check_parent(store, commit)
-    for entry in commit.parts:
-        if deep:
-            low, _, arrays = read_part(store, commit, entry)
-            if found := part_problem(low, arrays):
-                raise DivergedError(f"{NOT_FINITE}{found}")
-        else:
-            check_size(store, commit, entry)
+    if not deep:
+        check_sizes(store, commit)
+        return []
+    for low, _, arrays in read_parts(store, commit):
+        if found := part_problem(low, arrays):
+            raise DivergedError(f"{NOT_FINITE}{found}")
     problems: list[str] = []
-    for kind, sha256 in commit.documents if deep else ():
+    for kind, sha256 in commit.documents:
         problems += read_twice(partial(damaged, store, kind, sha256))
     return problems
 

@@ -14,6 +14,7 @@ from streamomd.checkpoint.commit_list import read_commit, sequences
 from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import Commit, manifest_name
 from streamomd.checkpoint.stores.contract import Store
+from streamomd.checkpoint.transfers import in_flight
 from streamomd.core.errors import CorruptionError, UsageError
 
 
@@ -44,9 +45,7 @@ class Retention:
             self.store.delete(manifest_name(commit.sequence))
             del there[commit.sequence], self._known[commit.sequence]  # a run may make millions
             used = {name for other in there.values() for name in _objects(other)}
-            for name in _objects(commit):
-                if name not in used:
-                    self.store.delete(name)
+            delete_all(self.store, [name for name in _objects(commit) if name not in used])
 
     def _superseded(self, commits: Iterable[Commit], run: str) -> list[Commit]:
         """Oldest first."""
@@ -72,6 +71,12 @@ class Retention:
             except CorruptionError:
                 self._known[sequence] = None
         return self._known[sequence]
+
+
+def delete_all(store: Store, names: Iterable[str]) -> None:
+    """Delete objects, several at a time."""
+    for _ in in_flight(store.delete, names, store.in_flight, lambda _: 0):
+        pass
 
 
 def _last_of_updates(commits: Sequence[Commit]) -> list[Commit]:

@@ -28,8 +28,8 @@ from streamomd.checkpoint import (
     read_commit,
     read_document,
     read_ledger,
-    read_part,
-    write_part,
+    read_parts,
+    write_parts,
 )
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError
@@ -156,13 +156,16 @@ class PartitionOwner:
     def _load_share(self, commit: Commit) -> Metrics:
         """Load this owner's share of a commit; return the metrics. Other parts are not read."""
         share, found = self._share, None
-        for entry in commit.parts:
-            if entry.lo == 0 or (entry.lo < share.high and entry.hi > share.low):
-                low, high, arrays = read_part(self._store, commit, entry)
-                share.fill(low, high, arrays)
-                if low == 0:
-                    classifies = self._setup.spec.model.classifies
-                    found = Metrics.from_arrays(arrays, classifies=classifies)
+        wanted = [
+            entry
+            for entry in commit.parts
+            if entry.lo == 0 or (entry.lo < share.high and entry.hi > share.low)
+        ]
+        for low, high, arrays in read_parts(self._store, commit, wanted):
+            share.fill(low, high, arrays)
+            if low == 0:
+                classifies = self._setup.spec.model.classifies
+                found = Metrics.from_arrays(arrays, classifies=classifies)
         assert found is not None
         return found
 
@@ -214,9 +217,8 @@ class PartitionOwner:
         """Write the owned parts; the leader collects all entries, and the driver makes the
         commit."""
         started, mesh = time.monotonic(), self._mesh
-        entries = [
-            write_part(self._store, self._directory, part).to_json() for part in self._all_parts()
-        ]
+        written = write_parts(self._store, self._directory, self._all_parts())
+        entries = [entry.to_json() for entry in written]
         found = self._digests.found(self._reported)
         self._reported += len(found)
         digests = {(url, group, digest.hex()) for url, group, digest in found}
@@ -253,7 +255,7 @@ class PartitionOwner:
         self._schedule.record_commit(self._metrics.total_rows, time.monotonic() - started)
 
     def _all_parts(self) -> Any:
-        for low, high, arrays in finite_parts(self._share.parts()):
+        for low, high, arrays in finite_parts(self._share.parts(self._store.part_bytes)):
             yield low, high, arrays | (self._metrics.arrays() if low == 0 else {})
 
     def _report(self) -> None:

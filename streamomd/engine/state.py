@@ -23,7 +23,7 @@ from streamomd.core.finite import is_finite, part_problem
 from streamomd.rules.contract import Block, Rule, Slot
 
 CACHE_LINE = 64
-CHUNK_BYTES = 4 << 20  # a commit holds four times as much: the slots taken out, then the bytes
+CHUNK_BYTES = 4 << 20  # the hash of a state depends on it: see ``State.digest``
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -128,6 +128,11 @@ class Layout:
     def row_bytes(self) -> int:
         """Bytes of a coordinate."""
         return self.width * np.dtype(self.dtype).itemsize + self.learners * self.matrix[2] * 8
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of a coordinate in a commit, which has no padding."""
+        return self.used * np.dtype(self.dtype).itemsize + self.learners * self.matrix[2] * 8
 
     @property
     def nbytes(self) -> int:
@@ -261,9 +266,12 @@ class State:
                 return self.table[:, columns.start] if name in shared else self.table[:, columns]
         raise KeyError(name)
 
-    def parts(self) -> Iterator[tuple[int, int, Arrays]]:
-        """(low, high, slots), in ranges of at most 4 MiB; totals and clock in the first."""
-        for low, high in self._ranges():
+    def parts(self, nbytes: int = 0) -> Iterator[tuple[int, int, Arrays]]:
+        """(low, high, slots), in ranges of at most ``nbytes`` (0: 4 MiB).
+
+        Totals and clock are in the first.
+        """
+        for low, high in self._ranges(nbytes):
             arrays = {
                 f"slot.{slot.name}": self._copy(low, high, at) for slot, at in self._columns()
             }
@@ -324,8 +332,9 @@ class State:
     def _copy(self, low: int, high: int, columns: slice) -> NDArray[Any]:
         return np.ascontiguousarray(self.table[low:high, columns])
 
-    def _ranges(self) -> Iterator[tuple[int, int]]:
-        rows = max(1, CHUNK_BYTES // self.layout.row_bytes)
+    def _ranges(self, nbytes: int) -> Iterator[tuple[int, int]]:
+        layout = self.layout
+        rows = max(1, nbytes // layout.saved_bytes if nbytes else CHUNK_BYTES // layout.row_bytes)
         for low in range(0, self.layout.size, rows):
             yield low, min(low + rows, self.layout.size)
 

@@ -75,7 +75,7 @@ class AsyncCommitter:
             yield part
 
     def outcome(self, *, hurry: bool = False) -> Exception | None:
-        """Wait for the thread, and return its error. hurry: wait for one part at most."""
+        """Wait for the thread, and return its error. hurry: wait for the parts in flight."""
         if hurry:
             self._hurry.set()
         if self.busy:

@@ -166,13 +166,15 @@ class CheckpointManager:
                 self.commit()
 
     def commit(self, *, hurry: bool = False) -> Commit:
-        """Commit now, after a commit in progress, or in a hurry after one part of it."""
+        """Commit now, after a commit in progress, or in a hurry after its parts in flight."""
         began = time.monotonic()
         if self._committer:
             self._collect(self._committer, hurry=hurry, last=True)
         model = self._model
         shared = self._names_now(), self._digests_now()
-        commit = self._write(self._document(), *shared, parts_to_commit(model))
+        commit = self._write(
+            self._document(), *shared, parts_to_commit(model, self._store.part_bytes)
+        )
         model.sequence = commit.sequence
         self._record_commit(began)
         return commit
@@ -222,7 +224,7 @@ class CheckpointManager:
 
     def _begin(self, committer: AsyncCommitter) -> None:
         """Copy what a commit saves, all as of one row, and start writing it."""
-        parts = parts_of(committer.copy_state(), self._model.metrics.copy())
+        parts = parts_of(committer.copy_state(), self._model.metrics.copy(), self._store.part_bytes)
         committer.start(
             partial(
                 self._write_async,

@@ -40,19 +40,20 @@ def is_named(model: Model) -> bool:
     return bool(model.spec.data.holdout) and model.holdout_by == "name"
 
 
-def parts_of(state: State, metrics: Metrics) -> Iterator[Part]:
-    """The parts of a state, the first with the counters of its metrics.
+def parts_of(state: State, metrics: Metrics, nbytes: int = 0) -> Iterator[Part]:
+    """The parts of a state, of at most ``nbytes`` (0: 4 MiB).
 
-    Raises DivergedError at a part with a number that is not finite.
+    The first has the counters of its metrics. Raises DivergedError at a part with a number that is
+    not finite.
     """
-    for low, high, arrays in finite_parts(state.parts()):
+    for low, high, arrays in finite_parts(state.parts(nbytes)):
         yield low, high, arrays | (metrics.arrays() if low == 0 else {})
 
 
-def parts_to_commit(model: Model) -> Iterator[Part] | StoredParts:
+def parts_to_commit(model: Model, nbytes: int) -> Iterator[Part] | StoredParts:
     """The parts of a model, or the names of those that are in the checkpoint already."""
     stored = model.state.stored if isinstance(model.state, RemoteState) else None
-    return stored or parts_of(model.state, model.metrics)
+    return stored or parts_of(model.state, model.metrics, nbytes)
 
 
 def hash_of(model: Model) -> str:

@@ -64,7 +64,7 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
     writer = Writer.begin(
         store,
         document,
-        parts_of(model.state, model.metrics),
+        parts_of(model.state, model.metrics, store.part_bytes),
         keep=settings.keep,
         keep_updates=settings.keep_updates,
         restart=restart,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.checkpoint import Store, StoredParts, read_part
+from streamomd.checkpoint import Store, StoredParts, read_part, read_parts
 from streamomd.core.finite import part_problem
 from streamomd.engine.state import MEANS, Arrays, Layout, State
 
@@ -44,14 +44,14 @@ class RemoteState(State):
         """All cells: as much memory as the whole state."""
         return self.load().cells
 
-    def parts(self) -> Iterator[tuple[int, int, Arrays]]:
+    def parts(self, nbytes: int = 0) -> Iterator[tuple[int, int, Arrays]]:
         """As ``State.parts``, in the same ranges, however the parts in the checkpoint are cut."""
         if self._loaded is not None:
-            yield from super().parts()
+            yield from super().parts(nbytes)
             return
         held: list[tuple[int, int, Arrays]] = []
         coming = self._read()
-        for low, high in self._ranges():
+        for low, high in self._ranges(nbytes):
             while not held or held[-1][1] < high:
                 held.append(next(coming))
             arrays: Arrays = {
@@ -80,5 +80,4 @@ class RemoteState(State):
 
     def _read(self) -> Iterator[tuple[int, int, Arrays]]:
         assert self.stored is not None
-        for entry in self.stored.entries:
-            yield read_part(self.store, self.stored, entry)
+        return read_parts(self.store, self.stored)

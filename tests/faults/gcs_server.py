@@ -5,6 +5,8 @@ The emulators on PyPI let a second create pass: a test against them would prove 
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import json
 import threading
@@ -38,7 +40,8 @@ class Bucket:
     def about(self, name: str) -> dict[str, Any]:
         generation, data = self.objects[name]
         told = {"name": name, "bucket": "bucket", "size": str(len(data))}
-        return {**told, "generation": str(generation), "etag": f"e{generation}"}
+        md5 = base64.b64encode(hashlib.md5(data).digest()).decode()
+        return {**told, "generation": str(generation), "etag": f"e{generation}", "md5Hash": md5}
 
     def start(self, name: str, place: str, *, create: bool) -> Answer:
         """An upload in pieces; its condition holds when the last has come."""
@@ -72,6 +75,17 @@ def _said(told: Any) -> Answer:
     return 200, json.dumps(told).encode(), {"Content-Type": "application/json"}
 
 
+def _piece(data: bytes, span: str | None) -> Answer:
+    """An object, or a range of it."""
+    if span is None:
+        return 200, data, {}
+    low, high = map(int, span.removeprefix("bytes=").split("-"))
+    if low >= len(data):
+        return _refused(416, "requestedRangeNotSatisfiable")
+    high = min(high, len(data) - 1)
+    return 206, data[low : high + 1], {"Content-Range": f"bytes {low}-{high}/{len(data)}"}
+
+
 def _refused(status: int, reason: str) -> Answer:
     return status, json.dumps({"error": {"code": status, "message": reason}}).encode(), {}
 
@@ -101,7 +115,7 @@ def answer(bucket: Bucket, method: str, target: str, headers: Any, body: bytes) 
             del bucket.objects[name]
             return 204, b"", {}
         if url.path.startswith("/download/"):
-            return 200, bucket.objects[name][1], {}
+            return _piece(bucket.objects[name][1], headers["Range"])
         return _said(bucket.about(name))
 
 

@@ -119,12 +119,12 @@ MUTANTS = (
     _mutant(
         *("manifest before parts", commit_writer, "Writer.commit", "calls"),
         (
-            "entries = tuple(self._write_part(directory, part, written) for part in parts)",
+            "entries = write_parts(self.store, directory, parts, written)",
             "held = list(parts)\n        entries = tuple(pack(part)[0] for part in held)",
         ),
         (
             "    if sure:",
-            "    [self._write_part(directory, part, []) for part in held]\n    if sure:",
+            "    [*write_parts(self.store, directory, held)]\n    if sure:",
         ),
     ),
     _mutant(

@@ -89,6 +89,8 @@ class Gate:
     """One writer's way to the store both share."""
 
     url, exclusive = "gate", True
+    in_flight = 1
+    part_bytes = 0
 
     def __init__(self, store: History, writing: Writing | None = None) -> None:
         self.store, self.writing = store, writing

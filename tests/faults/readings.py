@@ -28,8 +28,8 @@ class Moody(DictStore):
         self.calls += 1
         return self.answer(do) if self.calls == self.at else do()
 
-    def read(self, name: str) -> bytes:
-        return self._call("read", lambda: super(Moody, self).read(name))
+    def read(self, name: str, most: int | None = None) -> bytes:
+        return self._call("read", lambda: super(Moody, self).read(name, most))
 
     def size(self, name: str) -> int | None:
         return self._call("size", lambda: super(Moody, self).size(name))
@@ -37,8 +37,11 @@ class Moody(DictStore):
     def names(self, folder: str) -> list[str]:
         return self._call("names", lambda: super(Moody, self).names(folder))
 
-    def put(self, name: str, data: bytes) -> None:
-        self._call("put", lambda: super(Moody, self).put(name, data))
+    def sizes(self, folder: str) -> dict[str, int]:
+        return self._call("sizes", lambda: super(Moody, self).sizes(folder))
+
+    def put(self, name: str, data: bytes, sha256: str = "") -> bool:
+        return self._call("put", lambda: super(Moody, self).put(name, data, sha256))
 
     def create(self, name: str, data: bytes) -> None:
         self._call("create", lambda: super(Moody, self).create(name, data))

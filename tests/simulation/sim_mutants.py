@@ -58,12 +58,12 @@ MUTANTS = (
         "the commit before its parts",
         Writer,
         "commit",
-        "entries = tuple(self._write_part(directory, part, written) for part in parts)",
+        "entries = write_parts(self.store, directory, parts, written)",
         "parts = list(parts)\n"
         "        from streamomd.checkpoint.parts import pack\n"
         "        entries = tuple(pack(part)[0] for part in parts)\n"
         "        self._claim('commit', nonce, document, directory, entries)\n"
-        "        [self._write_part(directory, part, written) for part in parts]\n"
+        "        [*write_parts(self.store, directory, parts, written)]\n"
         "        return self._last",
     ),
     Mutant(

@@ -113,12 +113,14 @@ class SimStore:
     disk: Disk
     url: str = "sim://kept"
     exclusive: bool = True
+    in_flight: int = 1
+    part_bytes: int = 0
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, most: int | None = None) -> bytes:
         def found() -> bytes:
             if name not in self.disk.objects:
                 raise FileNotFoundError(name)
-            return self.disk.objects[name]
+            return self.disk.objects[name][:most]
 
         return self._asked("read", name, found)
 
@@ -132,8 +134,16 @@ class SimStore:
     def names(self, folder: str) -> list[str]:
         return self._asked("names", folder, lambda: self.disk.listed(folder))
 
-    def put(self, name: str, data: bytes) -> None:
+    def sizes(self, folder: str) -> dict[str, int]:
+        def found() -> dict[str, int]:
+            there = [name for name in self.disk.listed(folder) if name in self.disk.objects]
+            return {name: len(self.disk.objects[name]) for name in there}
+
+        return self._asked("sizes", folder, found)
+
+    def put(self, name: str, data: bytes, sha256: str = "") -> bool:
         self._asked("put", name, lambda: self.disk.land(name, data, new=False), changes=True)
+        return False
 
     def create(self, name: str, data: bytes) -> None:
         self._asked("create", name, lambda: self.disk.land(name, data, new=True), changes=True)

@@ -24,6 +24,8 @@ class DictStore:
     """A store in a dict: the fastest; ``fault`` is called before and after each write."""
 
     url = "dict"
+    in_flight = 1
+    part_bytes = 0
 
     def __init__(self, *, exclusive: bool = True) -> None:
         self.objects: dict[str, bytes] = {}
@@ -31,20 +33,21 @@ class DictStore:
         self.before: Callable[[str, str], None] = lambda deed, name: None
         self.after: Callable[[str, str], None] = lambda deed, name: None
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, most: int | None = None) -> bytes:
         self.before("read", name)
         if name not in self.objects:
             raise FileNotFoundError(name)
-        return self.objects[name]
+        return self.objects[name][:most]
 
     def size(self, name: str) -> int | None:
         self.before("size", name)
         return len(self.objects[name]) if name in self.objects else None
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes, sha256: str = "") -> bool:
         self.before("put", name)
         self.objects[name] = data
         self.after("put", name)
+        return False
 
     def create(self, name: str, data: bytes) -> None:
         self.before("create", name)
@@ -55,6 +58,13 @@ class DictStore:
 
     def names(self, folder: str) -> list[str]:
         self.before("names", folder)
+        return self._inside(folder)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        self.before("sizes", folder)
+        return {name: len(self.objects[name]) for name in self._inside(folder)}
+
+    def _inside(self, folder: str) -> list[str]:
         return [name for name in self.objects if name.rpartition("/")[0] + "/" == folder]
 
     def delete(self, name: str) -> None:

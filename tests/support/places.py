@@ -39,7 +39,7 @@ PLACES: dict[str, dict[str, Place]] = {
             ("streamomd.distributed.partition_owner.PartitionOwner._load_share", range(2)),
         ),
         "round": (("streamomd.training.microbatch_rounds.Rounds._learn", range(2, 280)),),
-        "merge": (("streamomd.distributed.partition_owner.write_part", range(16)),),
+        "merge": (("streamomd.checkpoint.commit_writer.write_checked", range(16)),),
         "commit": ((HERE + COMMITS, range(1, 8)),),
     },
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamomd.checkpoint import StoredParts, open_store, write_part
+from streamomd.checkpoint import StoredParts, open_store, write_parts
 from streamomd.engine import Engine
 from streamomd.engine import state as states
 from streamomd.engine.state import Layout, State
@@ -52,7 +52,7 @@ def test_far_is_near(whole: State, tmp_path: Path, owners: int) -> None:
         share = Share.of(engine, 16, mine)
         for low, high, arrays in whole.parts():
             share.fill(low, high, arrays)
-        entries += [write_part(store, FOLDER, part) for part in share.parts()]
+        entries += write_parts(store, FOLDER, share.parts())
     put = StoredParts(FOLDER, tuple(entries))
     far = RemoteState(whole.layout, store, put)
     assert (far.clock, far.totals.tolist()) == (41, [[7.5]])

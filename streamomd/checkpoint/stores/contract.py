@@ -1,4 +1,4 @@
-"""Store: the six operations of the storage of a checkpoint."""
+"""Store: the operations of the storage of a checkpoint."""
 
 from __future__ import annotations
 
@@ -27,14 +27,28 @@ class Store(Protocol):
     def exclusive(self) -> bool:
         """Whether ``create`` has exactly one winner. May write a probe object: only writers ask."""
 
-    def read(self, name: str) -> bytes:
-        """The whole object. FileNotFoundError if it is absent."""
+    @property
+    def in_flight(self) -> int:
+        """Requests that may be in flight at a time; 1: the methods are called from one thread."""
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of a part that this store takes efficiently; 0: no preference."""
+
+    def read(self, name: str, most: int | None = None) -> bytes:
+        """The object, or its first ``most`` bytes (a store may return more of it).
+
+        FileNotFoundError if it is absent.
+        """
 
     def size(self, name: str) -> int | None:
         """Bytes of an object, None if it is absent."""
 
-    def put(self, name: str, data: bytes) -> None:
-        """Write an object under an unused name; durable on return."""
+    def put(self, name: str, data: bytes, sha256: str = "") -> bool:
+        """Write an object under an unused name; durable on return.
+
+        True if the answer proves that the store has these bytes. sha256: of the data, in hex.
+        """
 
     def create(self, name: str, data: bytes) -> None:
         """Write an object, or raise FileExistsError if it exists; either way it is durable then.
@@ -44,6 +58,9 @@ class Store(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """Names of the objects directly in a folder ("commits/"), in no order; [] if none."""
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """Bytes of the objects in a folder, as far as a listing reports them."""
 
     def delete(self, name: str) -> None:
         """Remove an object; nothing happens if it is absent."""
@@ -68,21 +85,21 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
 
 def read_within(store: Store, name: str, limit: int) -> bytes:
     """An object of at most ``limit`` bytes. Raises CorruptionError if it is absent or larger."""
-    size = store.size(name)
-    if size is None:
-        raise CorruptionError(f"{name} is missing")
-    if size > limit:
-        raise CorruptionError(f"{name} has {size:,} bytes, more than the {limit:,} it may have")
     try:
-        return store.read(name)
+        data = store.read(name, limit + 1)
     except FileNotFoundError:
         raise CorruptionError(f"{name} is missing") from None
+    if len(data) > limit:
+        raise CorruptionError(f"{name} has more than the {limit:,} bytes it may have")
+    return data
 
 
-def write_checked(store: Store, name: str, data: bytes) -> None:
-    """Put an object and check its size. Raises StorageError if it differs."""
-    store.put(name, data)
-    if store.size(name) != len(data):
+def write_checked(store: Store, name: str, data: bytes, sha256: str) -> None:
+    """Put an object; check its size unless the store's answer proves that it is whole.
+
+    sha256: of the data, in hex. Raises StorageError if the size differs.
+    """
+    if not store.put(name, data, sha256) and store.size(name) != len(data):
         raise StorageError(f"{shown(store.url)}/{name} was not written completely")
 
 

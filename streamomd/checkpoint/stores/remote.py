@@ -14,6 +14,7 @@ from typing import Any, Self
 import fsspec
 from fsspec.asyn import sync
 
+from streamomd.checkpoint.stores.put_answers import proves, put_options
 from streamomd.checkpoint.stores.retry import retry_request
 from streamomd.core.errors import StorageError, UsageError
 from streamomd.core.machine_errors import store_error
@@ -21,7 +22,7 @@ from streamomd.core.run_events import count_request
 from streamomd.core.urls import protocol, redact, scrub, shown
 
 DEADLINE = 300.0
-"""Seconds for one request and its client's own retries; enough for a 64 MiB part at 0.25 MiB/s.
+"""Seconds for one request and its client's own retries; enough for 128 MiB in flight at 0.5 MiB/s.
 
 aiohttp has no timeout while it sends: without a deadline, a store that stops reading during an
 upload would block the run forever.
@@ -34,6 +35,9 @@ OPERATIONS = {
     "rm_file": "delete",
 }
 """What requests are called in metrics, by method of fsspec."""
+IN_FLIGHT = 16
+PART_BYTES = 16 << 20
+"""At 1 GiB/s, 30 ms of latency are as long as two such parts."""
 _log = logging.getLogger(__name__)
 
 
@@ -71,10 +75,16 @@ class RemoteStore:
             )
         return refuses
 
-    def read(self, name: str) -> bytes:
+    @property
+    def in_flight(self) -> int:
+        """See ``Store``. A file system without asyncio need not support several threads."""
+        return IN_FLIGHT if self._fs.async_impl else 1
+
+    part_bytes = PART_BYTES
+
+    def read(self, name: str, most: int | None = None) -> bytes:
         """See ``Store``."""
-        path, failure = self._path(name), self._failure(name, "read")
-        return retry_request(lambda: bytes(self._call("cat_file", path)), failure)
+        return retry_request(lambda: self._cat(name, most), self._failure(name, "read"))
 
     def size(self, name: str) -> int | None:
         """See ``Store``."""
@@ -88,9 +98,9 @@ class RemoteStore:
             raise StorageError(f"{self._failure(name, 'used')}: the store does not report its size")
         return int(info["size"])
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes, sha256: str = "") -> bool:
         """See ``Store``."""
-        self._write(name, data, "overwrite")
+        return self._write(name, data, "overwrite", sha256)
 
     def create(self, name: str, data: bytes) -> None:
         """See ``Store``."""
@@ -103,12 +113,11 @@ class RemoteStore:
 
     def names(self, folder: str) -> list[str]:
         """See ``Store``."""
-        path = self._path(folder.rstrip("/"))
-        try:
-            found = retry_request(lambda: self._list(path), self._failure(folder, "listed"))
-        except FileNotFoundError:
-            return []
-        return [folder + name.rsplit("/", 1)[-1] for name in found]
+        return [folder + leaf for leaf, _ in self._listed(folder)]
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """See ``Store``."""
+        return {folder + leaf: size for leaf, size in self._listed(folder) if size is not None}
 
     def delete(self, name: str) -> None:
         """See ``Store``."""
@@ -132,13 +141,29 @@ class RemoteStore:
     def _failure(self, name: str, participle: str) -> str:
         return f"{shown(self.url)}/{name} cannot be {participle}"
 
-    def _write(self, name: str, data: bytes, mode: str) -> None:
-        path = self._path(name)
-        retry_request(lambda: self._pipe(path, data, mode), self._failure(name, "written"))
-
-    def _pipe(self, path: str, data: bytes, mode: str) -> None:
+    def _cat(self, name: str, most: int | None) -> bytes:
+        if most is None:
+            return bytes(self._call("cat_file", self._path(name)))
         try:
-            self._call("pipe_file", path, data, mode=mode)
+            # A range: s3fs asks for the size before it reads a whole object.
+            return bytes(self._call("cat_file", self._path(name), start=0, end=most))
+        except FileNotFoundError:
+            raise
+        except Exception:
+            # An empty object has no range.
+            if self._info(name).get("size") == 0:
+                return b""
+            raise
+
+    def _write(self, name: str, data: bytes, mode: str, sha256: str = "") -> bool:
+        path, failure = self._path(name), self._failure(name, "written")
+        return retry_request(lambda: self._pipe(path, data, mode, sha256), failure)
+
+    def _pipe(self, path: str, data: bytes, mode: str, sha256: str = "") -> bool:
+        """Whether the answer proves that the store has these bytes."""
+        options = put_options(self._fs, sha256)
+        try:
+            answer = self._call("pipe_file", path, data, mode=mode, **options)
         except FileNotFoundError as error:
             # No bucket; S3 also reports this for an upload that succeeded but whose reply was lost.
             raise OSError(f"no such bucket or path: {scrub(str(error))}") from None
@@ -147,6 +172,7 @@ class RemoteStore:
             if mode == "create" and _code(error) == "PreconditionFailed":
                 raise FileExistsError(path) from None
             raise
+        return proves(answer, data, sha256)
 
     def _info(self, name: str) -> Mapping[str, Any]:
         self._fs.invalidate_cache()
@@ -157,10 +183,22 @@ class RemoteStore:
             raise
         return found
 
-    def _list(self, path: str) -> list[str]:
+    def _listed(self, folder: str) -> list[tuple[str, int | None]]:
+        """Name without the folder, and size, of each object directly in a folder."""
+        path = self._path(folder.rstrip("/"))
+        try:
+            return retry_request(lambda: self._list(path), self._failure(folder, "listed"))
+        except FileNotFoundError:
+            return []
+
+    def _list(self, path: str) -> list[tuple[str, int | None]]:
         self._fs.invalidate_cache()
         listed = self._call("ls", path, detail=True)
-        return [str(one["name"]) for one in listed if one["type"] == "file"]
+        return [
+            (str(one["name"]).rsplit("/", 1)[-1], one.get("size"))
+            for one in listed
+            if one["type"] == "file"
+        ]
 
     def _probe(self) -> bool:
         """Whether creating the same object a second time fails."""
