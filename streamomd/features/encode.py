@@ -185,8 +185,8 @@ def _categories(
     parts: dict[str, pa.Array] = {}
     for date in plan.dates:
         parts |= date_parts(columns[date.column], date)
-    flat = (name for name in plan.hashed if name not in plan.hashed_lists)
-    alone = {name: columns[name] for name in flat} | parts
+    listed = {*plan.hashed_lists}
+    alone = {name: columns[name] for name in plan.hashed if name not in listed} | parts
     found = [categories(array, name, plan, names) for name, array in alone.items()]
     for cross in plan.crosses:
         arrays = [parts[name] if name in parts else columns[name] for name in cross]

@@ -201,8 +201,10 @@ def _choose(schema: pa.Schema, taken: list[str]) -> tuple[tuple[str, ...], ...]:
     numeric: list[str] = []
     hashed: list[str] = []
     strange: list[str] = []
+    named = {*taken}
+    structs = [one.name for one in schema if one.name in named and is_container(one.type)]
     for field in schema:
-        if field.name in taken or inside(field.name, taken) or is_container(field.type):
+        if field.name in named or inside(field.name, structs) or is_container(field.type):
             continue
         of = family(field.type)
         coded = pa.types.is_dictionary(field.type) and of in SCALARS

@@ -7,8 +7,9 @@ column of a field's path is that column, and the field is none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
+from typing import Any
 
 import pyarrow as pa
 
@@ -53,24 +54,25 @@ def inside(name: str, containers: Iterable[str]) -> bool:
 
 
 def roots(schema: pa.Schema, columns: Iterable[str]) -> tuple[str, ...]:
-    """The stored columns that hold these ones, each once."""
-    return tuple(dict.fromkeys(_root(schema, name) for name in columns))
+    """The stored columns that hold these ones, each once; a column that is not there is itself.
+
+    >>> roots(pa.schema([("a", pa.struct([("b", pa.int64())])), ("c", pa.int64())]), ["a.b", "c"])
+    ('a', 'c')
+    """
+    names = {*schema.names}
+    known = {inner.name: one.name for one in schema for inner in _fields(one, names)}
+    return tuple(dict.fromkeys(known.get(name, name) for name in columns))
 
 
-def _root(fields: Iterable[pa.Field], path: str) -> str:
-    """The field of that name, or the struct that the path begins with; the path without either."""
-    return root_among({field.name: is_container(field.type) for field in fields}, path)
+def root_among(names: Collection[str], path: str) -> str:
+    """The column that a path is, or begins with, of those whose types are not known; else the path.
 
-
-def root_among(names: Mapping[str, bool], path: str) -> str:
-    """As ``_root``, of names; the value says whether one may be a struct.
-
-    >>> root_among({"a": True, "a.b": False}, "a.b.c"), root_among({}, "a.b")
-    ('a', 'a.b')
+    >>> root_among(["a", "b"], "a.b.c"), root_among(["a"], "x.y")
+    ('a', 'x.y')
     """
     if path in names:
         return path
-    return next((name for name in _parents(path) if names.get(name)), path)
+    return next((name for name in _parents(path) if name in names), path)
 
 
 def _parents(path: str) -> Iterator[str]:
@@ -85,23 +87,14 @@ def _parents(path: str) -> Iterator[str]:
 def selected(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     """These columns of stored rows, some of them fields of structs. A field is null where a struct
     that it is in is null."""
-    names = batch.schema.names
-    if all(name in names for name in columns):
+    stored = batch.schema.names
+    names = {*stored}
+    if names.issuperset(columns):
         return batch.select(columns)
-    arrays = [_column(batch, name) for name in columns]
-    return pa.RecordBatch.from_arrays(arrays, names=[*columns])
-
-
-def _column(batch: pa.RecordBatch, path: str) -> pa.Array:
-    root = _root(batch.schema, path)
-    found = batch.column(root)
-    return found if root == path else _field(found, path[len(root) + 1 :])
-
-
-def _field(array: pa.StructArray, path: str) -> pa.Array:
-    name = _root(array.type, path)
-    found = array.flatten()[array.type.get_field_index(name)]
-    return found if name == path else _field(found, path[len(name) + 1 :])
+    found = dict(zip(stored, batch.columns, strict=True))
+    for name, column in zip(stored, batch.columns, strict=True):
+        found |= _columns(name, column, names)
+    return pa.RecordBatch.from_arrays([found[name] for name in columns], names=[*columns])
 
 
 def table_with_fields(table: pa.Table) -> pa.Table:
@@ -115,12 +108,11 @@ def table_with_fields(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays([column for _, column in found], schema=with_fields(table.schema))
 
 
-def _columns(
-    parent: str, column: pa.ChunkedArray, names: Collection[str]
-) -> Iterator[tuple[str, pa.ChunkedArray]]:
+def _columns(parent: str, column: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """The fields of a struct by their paths, in the order and with the names of ``_fields``."""
     if pa.types.is_struct(column.type):
-        for field, inside in zip(column.type, column.flatten(), strict=True):
+        for field, inner in zip(column.type, column.flatten(), strict=True):
             name = f"{parent}.{field.name}"
             if name not in names:
-                yield name, inside
-            yield from _columns(name, inside, names)
+                yield name, inner
+            yield from _columns(name, inner, names)

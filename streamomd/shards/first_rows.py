@@ -21,6 +21,8 @@ from streamomd.shards.shard import ShardSet
 
 LEAST_ROWS, MOST_ROWS = 100, 10_000
 """Rows that are enough to know, and rows that are looked at."""
+MOST_COLUMNS = 100
+"""Columns that are looked at, the first ones."""
 SHARE = 0.5
 """Of the rows, distinct values above which a column is nearly unique."""
 WORDS = 3.0
@@ -63,7 +65,7 @@ def unique_string_notes(plan: Plan, shards: ShardSet) -> list[str]:
     if not columns or not is_local(shards.fs):
         return []
     try:
-        rows = _first_rows(shards, columns)
+        rows = _first_rows(shards, columns[:MOST_COLUMNS])
     except StreamomdError:
         return []  # the run reads these rows next, and raises it
     return _notes(unique_strings(rows))

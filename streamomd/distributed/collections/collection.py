@@ -119,8 +119,7 @@ class Collection:
 
 def frame_columns(frame: Any, columns: Sequence[str]) -> list[str]:
     """The columns of a DataFrame that are, or hold as structs, these ones, each once."""
-    known = dict.fromkeys(frame.columns, True)
-    return [*dict.fromkeys(root_among(known, name) for name in columns)]
+    return [*dict.fromkeys(root_among([*frame.columns], name) for name in columns)]
 
 
 def _check_frame(frame: Any) -> None:

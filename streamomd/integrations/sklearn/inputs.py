@@ -39,11 +39,14 @@ def validate_input(estimator: Any, X: Any, *, reset: bool) -> Any:
     Raises UsageError, DataError, and what scikit-learn raises for arrays and names.
     """
     plan = None if reset else estimator._held.model.plan
-    if not issparse(X) and names_of(X) and (plan is None or is_framed(plan)):
+    if not issparse(X) and (names := names_of(X)) and (plan is None or is_framed(plan)):
         table = arrow_of(X, WHERE)
         if not table.num_rows:
             raise DataError("X has no rows, expected 1 or more")
-        return validate_data(estimator, table, reset=reset, skip_check_array=True)
+        # The fields of structs are no columns of X.
+        stored = table.select(names) if table.num_columns > len(names) else table
+        validate_data(estimator, stored, reset=reset, skip_check_array=True)
+        return table
     if plan is not None and not takes_arrays(plan):
         raise UsageError(
             f"X is a {type(X).__name__}, and some columns are hashed or lists, which are "

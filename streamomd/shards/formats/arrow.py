@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamomd.features.nested import roots, selected
+from streamomd.features.nested import selected
 from streamomd.shards.chunks import ChunkFile
 from streamomd.shards.digests import WINDOW
 from streamomd.shards.formats import arrow_rows
@@ -39,17 +39,12 @@ def open_groups(
 ) -> Groups:
     """Reads one record batch after another from an open file."""
     with pa.ipc.open_file(pa.BufferReader(_alone(footer))) as reader:
-        stored = roots(reader.schema, wanted.columns)
-        batches = StoredBatches(file, reader.schema, footer, stored)
-    return lambda group: _slices(batches, group, stored, wanted, check)
+        batches = StoredBatches(file, reader.schema, footer, wanted.columns)
+    return lambda group: _slices(batches, group, wanted, check)
 
 
 def _slices(
-    batches: StoredBatches,
-    group: int,
-    stored_columns: tuple[str, ...],
-    wanted: ReadRequest,
-    check: Check | None,
+    batches: StoredBatches, group: int, wanted: ReadRequest, check: Check | None
 ) -> Iterator[pa.RecordBatch]:
     pending = batches.begin(group)
     parts = _parts(batches, pending, wanted)
@@ -65,11 +60,11 @@ def _slices(
             check(group, file.load(batches.ranges(pending), batches.read_before(pending)))
             read = file.buffer
         found = arrow_rows.slices(
-            parts, stored_columns, pending.head.rows, wanted.unit_bytes,
+            parts, batches.columns, pending.head.rows, wanted.unit_bytes,
             lambda place, length: read(pending.block.body_at + place, length),
         )  # fmt: skip
     for batch in found:
-        for name in stored_columns:
+        for name in batches.columns:
             if pa.types.is_struct(batch.schema.field(name).type):
                 batch.column(name).validate()  # lengths, before its fields are taken
         chosen = selected(batch, wanted.columns)

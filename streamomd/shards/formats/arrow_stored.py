@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from streamomd.features.nested import roots
 from streamomd.shards.chunks import digest_of
 from streamomd.shards.formats.arrow_footer import BatchHeader, Block, batch_head, blocks
 from streamomd.shards.formats.arrow_shapes import shape_of
@@ -52,7 +53,10 @@ class PendingBatch(NamedTuple):
 
 
 class StoredBatches:
-    """The record batches of an open file, of which some columns are wanted (none: all)."""
+    """The record batches of an open file, of which some columns are wanted (none: all).
+
+    columns: the stored ones, of which wanted ones may be fields.
+    """
 
     def __init__(
         self, file: Any, schema: pa.Schema, footer: bytes, columns: tuple[str, ...]
@@ -60,7 +64,8 @@ class StoredBatches:
         self._file = file
         self._blocks = blocks(footer)
         self.size = int(file.seek(0, 2))
-        self.fields = [schema.get_field_index(name) for name in columns]
+        self.columns = roots(schema, columns)
+        self.fields = [schema.get_field_index(name) for name in self.columns]
         self.schema = _without_dictionaries(schema, self.fields)
         self._head = self.schema.serialize().to_pybytes()
         self._dictionaries: list[tuple[int, bytes]] = []

@@ -69,10 +69,11 @@ def _columned(parts: Sequence[Any], where: str) -> pa.Table:
 def without_null_types(table: pa.Table, families: Mapping[str, str]) -> pa.Table:
     """A column of Python objects that are all None, or empty lists, has no type: it is given its
     family's. So have fields of structs that are all None."""
-    empty = {field.name: pa.types.is_null(field.type) for field in table.schema}
+    names = [*table.column_names]
+    empty = [field.name for field in table.schema if pa.types.is_null(field.type)]
     for name, family in families.items():
         kind = _type_of(family)
-        if name not in empty and kind is not None and root_among(empty, name) != name:
+        if name not in names and kind is not None and root_among(empty, name) != name:
             table = table.append_column(name, pa.nulls(table.num_rows, kind))
     for at, field in enumerate(table.schema):
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type

@@ -33,15 +33,17 @@ def _value_at(row: Mapping[str, Any], path: str) -> Any:
     """Raises KeyError without such a field. A name may have dots of its own."""
     if path in row:
         return row[path]
-    at = path.find(".")
+    missing = False
+    at = path.rfind(".")
     while at >= 0:
-        inner = row.get(path[:at], row)
-        if isinstance(inner, Mapping) and inner is not row:
+        inner = row.get(path[:at], ())
+        if isinstance(inner, Mapping):
             try:
                 return _value_at(inner, path[at + 1 :])
             except KeyError:
                 pass
-        elif inner is not row and plain(inner) is None:
-            return None
-        at = path.find(".", at + 1)
+        missing = missing or plain(inner) is None
+        at = path.rfind(".", 0, at)
+    if missing:
+        return None
     raise KeyError(path)
