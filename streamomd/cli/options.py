@@ -333,7 +333,9 @@ def job_and_shards(
 def _refuse_misplaced(what: Sequence[str], jobs: Sequence[str], given: Mapping[str, Any]) -> None:
     """Raises UsageError for arguments that are no job and no shards, but for a known slip."""
     if len(jobs) > 1:
-        raise UsageError(f"{len(jobs)} job files, {', '.join(jobs)}: a run has one; start each")
+        raise UsageError(
+            f"{len(jobs)} job files, {', '.join(jobs)}: a run has one: name one of them"
+        )
     plain = [name for name in what if not protocol(name) and not set(name) & set("*?[")]
     missing = [name for name in plain if not os.path.lexists(name)]
     label = given.get("label")

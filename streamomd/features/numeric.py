@@ -20,8 +20,8 @@ Numbers = NDArray[Any]
 ANYTHING = LegalValues()
 _EXACT = 2**53
 REPLACED = (
-    "drop the row, or pass --on-bad-row skip; "
-    'data.nulls = "zero", "indicator" or "mean" replaces nulls'
+    "pass --nulls mean, zero or indicator (data.nulls) to replace missing numbers, or "
+    "--on-bad-row skip to leave out the row"
 )
 """What to do about a feature that is null."""
 TICKS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}

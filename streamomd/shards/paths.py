@@ -45,7 +45,7 @@ MOST_FOREIGN = 3
 """Files listed of a directory without shards."""
 SIDE_SUFFIXES = (".crc", "._copying_", "_$folder$")
 """Checksums, files that Hadoop is still copying, and its markers of directories in a bucket."""
-_WANTED = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
+_WANTED = ", ".join(f"*{suffix}" for suffix in (*SUFFIXES, ".csv", ".jsonl"))
 
 
 @dataclass(frozen=True)
@@ -168,16 +168,16 @@ class PathPattern:
         if not files:
             if self.may_be_empty:
                 return []
-            raise InputNotFoundError(f"{shown(self.text)} contains no shard ({_WANTED})")
+            raise InputNotFoundError(f"{shown(self.text)} contains no data file ({_WANTED})")
         if len(foreign) == len(files):
             if all(file.path.endswith("/") for file in files):
                 below = typed(f"{self.text.rstrip('/')}/*/*.parquet")
                 raise InputNotFoundError(
-                    f"{shown(self.text)} contains no shard ({_WANTED}), only directories "
+                    f"{shown(self.text)} contains no data file ({_WANTED}), only directories "
                     f"({_listing(foreign, MOST_FOREIGN)}): name one, or what is in them as {below}"
                 )
             raise InputNotFoundError(
-                f"{shown(self.text)} contains no shard ({_WANTED}), only "
+                f"{shown(self.text)} contains no data file ({_WANTED}), only "
                 f"{_listing(foreign, MOST_FOREIGN)}; convert text with `streamomd convert`"
             )
         texts = [url for url in foreign if text_format(url)]

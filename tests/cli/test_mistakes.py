@@ -60,6 +60,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             pq.write_table(pa.table(columns), f"data/{name}.parquet")
         for name, text in FILES.items():
             Path(name).write_text(text)
+        Path("latin.csv").write_text("ort;y\nKöln;1\nRom;0\n", "latin-1")
+        os.makedirs("months/2026-01")
+        pq.write_table(pa.table(columns), "months/2026-01/a.parquet")
+        columns["age"] = [None, *range(39)]
+        pq.write_table(pa.table(columns), "gaps.parquet")
         done = CliRunner().invoke(main, ["train", "job.toml", "--rule", "nag"])
         assert done.exit_code == 0, done.output
         yield root

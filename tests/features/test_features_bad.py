@@ -68,7 +68,7 @@ BAD = [
     (with_row("w", 1, -0.5), 1, "negative_weight", ["'w'", "-0.5", "0 or more"]),
     (with_row("w", 2, NAN), 2, "nan", ["'w'", "nan"]),
     (with_row("w", 3, INF), 3, "inf", ["'w'", "inf"]),
-    (with_row("n", 1, None), 1, "null", ["'n'", "null", 'data.nulls = "zero"']),
+    (with_row("n", 1, None), 1, "null", ["'n'", "null", "--nulls mean"]),
     (with_row("n", 0, NAN), 0, "nan", ["'n'", "nan", "finite"]),
     (with_row("n", 3, INF), 3, "inf", ["'n'", "inf", "finite"]),
     (with_row("k", 2, None), 2, "null", ["'k'", "null"]),

@@ -44,7 +44,7 @@ def after(count: int) -> str:
 
 
 BAD_ROWS = {
-    "numeric null": ("n", None, None, ["found null", "expected a number", 'data.nulls = "zero"']),
+    "numeric null": ("n", None, None, ["found null", "expected a number", "--nulls mean"]),
     "numeric nan": ("n", NAN, None, ["found nan", "expected a finite number", "drop the row"]),
     "numeric inf": ("n", INF, None, ["found inf", "expected a finite number"]),
     "numeric -inf": ("n", -INF, None, ["found -inf", "expected a finite number"]),

@@ -536,7 +536,7 @@ def test_a_source_may_be_empty_again(how: str, source: Path, known: list[Facts])
     found = find_arrivals(known, fs, listed, Choice(), now_ns=NOW)
     assert (len(found.shards), len(found.skipped)) == (0, 0)
     assert "2 learned shards no longer listed" in found.notes[0]
-    with pytest.raises(InputNotFoundError, match="contains no shard"):
+    with pytest.raises(InputNotFoundError, match="contains no data file"):
         list_shards(place)
     source.rmdir()
     with pytest.raises(InputNotFoundError, match="no such file or directory"):

@@ -237,7 +237,7 @@ def test_what_is_missing_is_named(text: str, tmp_path: Path) -> None:
 
 def test_empty_directory_is_not_found(tmp_path: Path) -> None:
     """A directory without a shard holds nothing to read."""
-    assert "contains no shard" in refusal(str(tmp_path), InputNotFoundError)
+    assert "contains no data file" in refusal(str(tmp_path), InputNotFoundError)
 
 
 def test_a_directory_of_other_files_has_no_shard(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_directory_of_other_files_has_no_shard(tmp_path: Path) -> None:
         (tmp_path / f"{name}.txt").write_text("x,y\n1,0\n")
     for found in (str(tmp_path), str(tmp_path / "*.txt")):
         message = refusal(found, InputNotFoundError)
-        assert f"{found} contains no shard (*.parquet, *.arrow, " in message
+        assert f"{found} contains no data file (*.parquet, *.arrow, " in message
         assert "c.txt and 2 more; convert text with `streamomd convert`" in message
         assert "d.txt" not in message
 

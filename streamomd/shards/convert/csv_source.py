@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from streamomd.core.errors import DataError, UsageError
-from streamomd.core.urls import printable
+from streamomd.core.urls import printable, typed
 from streamomd.shards.convert.csv_dialect import DELIMITERS, CsvStream, sniff, without_spaces
 from streamomd.shards.convert.text_source import Text
 
@@ -241,9 +241,10 @@ class CsvReader:
         if field.name in self._types:
             return field
         if pa.types.is_binary(field.type):
+            binary = f"--type={field.name}=binary"
             raise DataError(
-                f"{name}: column {_shown(field.name)} is not UTF-8: pass --encoding, or "
-                f"give types={{{field.name!r}: 'binary'}}"
+                f"{name}: column {_shown(field.name)} is not UTF-8: pass its encoding, "
+                f"for example --encoding latin-1; or, for bytes, {typed(binary)}"
             )
         # Nothing but missing values so far: most likely numbers, and text is reported.
         return field.with_type(pa.float64()) if pa.types.is_null(field.type) else field
