@@ -151,7 +151,7 @@ def test_an_estimator_of_a_model_has_its_parameters() -> None:
         assert clone(again).fit(columns, y).to_model().plan.size == plan.size
         before = again.t_  # another parameter than those of the columns does not matter
         assert again.set_params(random_state=1).partial_fit(columns, y).t_ == before + len(y)
-        with pytest.raises(UsageError, match="dates was .* now: a state continues only"):
+        with pytest.raises(UsageError, match=r"dates was .* now: a state continues only"):
             again.set_params(dates=None).partial_fit(columns, y)
     with pytest.raises(UsageError, match="rule is 'nag': OGDClassifier is for 'ogd'"):
         estimators.OGDClassifier.from_model(fitted.to_model())
