@@ -4,7 +4,7 @@ NAG with its slots in float64, every number set. The store is a server of S3's p
 process on this machine: every request waits ``--latency`` ms, all bodies together share one line of
 ``--bandwidth`` MiB/s. A commit includes the check for finite numbers, SHA-256 of every part, the
 manifest and the deletion of the commit before; a load includes SHA-256 and the state's memory.
-"one at a time" writes and reads parts of 4 MiB, each checked by a HEAD, as before version 0.3.
+"one at a time" writes and reads parts of 4 MiB, each checked by a HEAD, as earlier versions did.
 
 Targets: 2 GiB at 30 ms: at most 1.3. Median of ``--times``.
 """
