@@ -16,7 +16,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from streamomd.shards.jobs import Job
+from streamomd.shards.group_jobs import Job
 from streamomd.shards.stored_object import Span, StoredObject
 
 JOBS_AT_ONCE = 16
@@ -72,7 +72,7 @@ class OrderedBudget:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """No thread waits any longer."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

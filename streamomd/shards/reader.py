@@ -21,9 +21,9 @@ from streamomd.shards.digests import Digests
 from streamomd.shards.fetch_ahead import Claim, FetchAhead, Fetched
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.formats.contract import ReadRequest
+from streamomd.shards.group_jobs import Group, Job, jobs_of
 from streamomd.shards.io_costs import shares
 from streamomd.shards.job_bytes import JobBytes
-from streamomd.shards.jobs import Group, Job, jobs_of
 from streamomd.shards.open_shard import OpenShard, explain
 from streamomd.shards.prefetch import Prefetcher, Run
 from streamomd.shards.row_filter import satisfied

@@ -28,7 +28,7 @@ from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, CacheFolde
 from streamomd.shards.cache.name_file import RecordedNames, add_names
 from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
-from streamomd.shards.jobs import Group, Job
+from streamomd.shards.group_jobs import Group, Job
 from streamomd.shards.reader import Piece, Reader
 from streamomd.shards.shard import Shard
 
