@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
     ),
     "null label": (first(cell("y", None)), [WHERE + "'y': found label null"]),
     "null weight": (first(cell("w", None)), [WHERE + "'w': found null"]),
-    "null feature value": (first(cell("n", None)), [WHERE + "'n': found null", 'nulls = "zero"']),
+    "null feature value": (first(cell("n", None)), [WHERE + "'n': found null", "--nulls mean"]),
     "null element inside a list": (
         first(pair([None], [1.0])),
         [WHERE + "'i': found null at place 0 of the list"],

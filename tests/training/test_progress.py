@@ -110,7 +110,7 @@ def test_a_narrow_bar_is_a_line(held: int, monkeypatch: pytest.MonkeyPatch) -> N
     bar = ProgressBar(metrics, 20_000_000, (out := io.StringIO()))
     metrics.count(1_400_000)
     metrics.current[:] = 1.0, 0.25, 0.0
-    bar.finish(metrics)
+    bar.update(metrics)
     bar.close()
     line = plain(out.getvalue()).rstrip().splitlines()[-1]
     assert len(line) <= 80
@@ -245,3 +245,14 @@ def test_closed_outputs(closed: str, data: Path) -> None:
     assert listed[-1]["rows"] == 300
     for path in kept.rglob("*.json"):
         assert "loss since last" not in path.read_text()
+
+
+def test_a_bar_with_skipped_rows_ends_at_its_end() -> None:
+    """Rows that were expected and not learned are no part of the whole."""
+    metrics = Metrics(classifies=True)
+    metrics.begin(0)
+    bar = ProgressBar(metrics, 1000, (out := io.StringIO()))
+    metrics.count(970)
+    bar.finish(metrics)
+    bar.close()
+    assert " 100% " in plain(out.getvalue()).rstrip().splitlines()[-1]
