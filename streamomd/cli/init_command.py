@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from streamomd.cli.choice import Choice
 from streamomd.cli.completion import complete_shards
-from streamomd.cli.job_flags import Choice
 from streamomd.cli.options import CODES, data_options, guarded, import_runs, main, read_options_file
 from streamomd.core.counted import counted
 from streamomd.core.errors import OutputExistsError, UsageError
