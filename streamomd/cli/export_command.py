@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from streamomd.cli.job_flags import Choice
+from streamomd.cli.choice import Choice
 from streamomd.cli.options import (
     CODES,
     allow_non_finite,

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from streamomd.cli.choice import Choice
 from streamomd.cli.completion import complete_shards
-from streamomd.cli.job_flags import Choice
 from streamomd.cli.options import (
     CODES,
     csv_options,

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
-from streamomd.cli.job_flags import COMPARATOR, LIST, Choice
+from streamomd.cli.choice import Choice
+from streamomd.cli.job_flags import COMPARATOR, LIST
 from streamomd.cli.options import (
     CODES,
     allow_non_finite,

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.choice import Choice
 from streamomd.cli.completion import complete_set, complete_shards, complete_url
 from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
 from streamomd.core.machine_errors import is_of_the_machine, one_line
@@ -172,7 +173,7 @@ def exit_on_error() -> Iterator[None]:
 
 
 log_format_option = click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text",
+    "--log-format", type=Choice(["text", "json"]), default="text",
     help="Format of messages on stderr: text, or json, an object per line.  [text]",
 )  # fmt: skip
 

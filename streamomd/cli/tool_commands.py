@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting, list_tables
-from streamomd.cli.job_flags import LIST, NULLS, SHARES, Choice
+from streamomd.cli.choice import Choice
+from streamomd.cli.job_flags import LIST, NULLS, SHARES
 from streamomd.cli.options import (
     CODES,
     data_options,
