@@ -144,7 +144,7 @@ class RecordBatches:
         @contextmanager
         def session() -> Iterator[Run[Job, R]]:
             with closing(Reader(self.shards, self.wanted, self.digests, ahead)) as reader:
-                yield partial(reader.run, read)
+                yield partial(read, reader)
 
         threads, cancel = max(1, self.threads), None if ahead is None else ahead.cancel
         return Prefetcher(jobs, session, threads=threads, budget=budget, cancel=cancel)
@@ -271,23 +271,26 @@ class Reader:
         opened.give(fetched.spans)
         batches = opened.read(group.number)
         del fetched
-        while first < end:
-            with Stage("decode"):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            after = first + batch.num_rows
-            low, high = max(first, job.begin), int(min(after, end))
-            if (low, high) != (first, after):
-                # A slice of all rows would hold its parent for nothing.
-                batch = batch.slice(max(0, low - first), max(0, high - low))
-            first = after
-            if low < high:
-                self._release.passed(batch.nbytes)
-                rows = ShardBatch(job.position, group.shard, low, batch)
-                yield self._view(rows) if group.shard.is_view else rows
-                del rows
-            del batch
+        try:
+            while first < end:
+                with Stage("decode"):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                after = first + batch.num_rows
+                low, high = max(first, job.begin), int(min(after, end))
+                if (low, high) != (first, after):
+                    # A slice of all rows would hold its parent for nothing.
+                    batch = batch.slice(max(0, low - first), max(0, high - low))
+                first = after
+                if low < high:
+                    self._release.passed(batch.nbytes)
+                    rows = ShardBatch(job.position, group.shard, low, batch)
+                    yield self._view(rows) if group.shard.is_view else rows
+                    del rows
+                del batch
+        finally:
+            self.release()
 
     def _view(self, rows: ShardBatch) -> ShardBatch:
         """Stored rows with the columns of the shard's directories, without dropped rows."""
@@ -303,12 +306,9 @@ class Reader:
         batch, conflicts = with_constant_columns(shard, batch, columns)
         return ShardBatch(rows.position, shard, rows.row, batch, conflicts, dropped)
 
-    def run(self, read: Read[R], job: Job) -> Iterator[R]:
-        """What ``read`` yields of a job; then its bytes make room for those of other jobs."""
-        try:
-            yield from read(self, job)
-        finally:
-            self._claim.release()
+    def release(self) -> None:
+        """A job's rows were read: its bytes make room for those of other jobs."""
+        self._claim.release()
 
     def close(self) -> None:
         """Close the shard, if one is open."""

@@ -74,7 +74,9 @@ class CachedRows:
             yield Piece(job.position, row, batch.passed, Rows(batch, None), batch.nbytes)
             begin = row + batch.passed
             del batch
-        if begin < end:
+        if begin >= end:
+            reader.release()
+        else:
             rest = Job(job.position, group, begin, None if end == last else end)
             whole = (begin, end) == (group.row, last) and is_settled(group.shard, opened.version)
             draft = self.cache.folder.begin(key) if whole else None
