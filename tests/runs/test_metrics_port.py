@@ -528,6 +528,8 @@ def test_a_real_process_is_scraped_while_it_trains(data: Path) -> None:
     assert {"metrics", "commit", "progress", "stopping", "stopped"} <= {
         line["event"] for line in lines
     }
+    run = str(data.parent / "run")
+    assert {line["run"] for line in lines if line["event"] in ("commit", "stopping")} == {run}
     assert lines[-1]["message"].startswith("stopped after row")
     with pytest.raises(OSError):
         scraped(url)
