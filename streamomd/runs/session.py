@@ -192,14 +192,14 @@ class Session:
 def find_shards(spec: Spec, running: Model | None = None) -> ShardSet:
     """The shards of a job that a person gave. running: the model of the run, unless it is new."""
     data = spec.data
-    label = [data.label] if running is None and spec.model.seeks_classes else []
     found = find(
         data.shards,
         order=data.order,
         storage_options=data.storage_options,
         tables=TableOptions.of(data),
         versions=running.table_versions if running else None,
-        statistics=[*filter_columns(data.where), *label],
+        statistics=filter_columns(data.where),
+        label=data.label if running is None and spec.model.seeks_classes else "",
     )
     return view_shards(found, data, running.plan if running else None)
 
