@@ -116,8 +116,10 @@ def averaged_terms(epoch: Epoch, workers: int, place: Place, rounds: int) -> Ter
 
 
 def sharded_terms(epoch: Epoch, workers: int, place: Place, batch_rows: int, parts: int) -> Terms:
-    """Each worker reads every row, and sends a sum per row and partition to each other worker."""
-    sent = NUMBER * batch_rows * parts / workers * (workers - 1) / place.link
+    """Each worker reads every row. In a round the leader receives a number per row and partition of
+    the others, then sends a sum per row to each of them."""
+    numbers = parts * (workers - 1) / workers + (workers - 1)
+    sent = NUMBER * batch_rows * numbers / place.link
     exchanges = epoch.rows / batch_rows if workers > 1 else 0.0
     return {
         "decoding": epoch.rows * epoch.row.decode,

@@ -27,7 +27,7 @@ from streamomd.training.row_stream import cache_of, no_rows, rows_of
 
 Floats = NDArray[np.float64]
 Exchange = Callable[[Floats], Floats]
-"""(own partitions, rows, n) to (all partitions, rows, n)."""
+"""(own partitions, rows, n) to (all partitions, rows, n), or to their sum (1, rows, n)."""
 
 
 def no_exchange(found: Floats) -> Floats:
