@@ -25,13 +25,14 @@ from streamomd.features.crosses import cross_name
 from streamomd.runs.session import Session, data_notes
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.filtered_shards import unread_of
+from streamomd.shards.jobs import Job, jobs_of
 from streamomd.shards.order import places
-from streamomd.shards.reader import Job, ShardBatch, jobs_of, open_group
+from streamomd.shards.reader import ShardBatch, open_group
 from streamomd.shards.shard import ShardSet
 from streamomd.training import offsets
 from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
-from streamomd.training.row_stream import UNIT_BYTES
+from streamomd.training.row_stream import UNIT_BYTES, ahead_of
 
 THREAD_BYTES = 4 * UNIT_BYTES  # of a thread that decodes a unit
 Unit = list[ShardBatch]
@@ -81,7 +82,7 @@ def preview(
     rows = sum(read.batch.num_rows for read in unit)
     read = shards.rows - shards.unread_rows
     columns = _columns(plan, *_count_growth(plan, unit), read / max(1, rows))
-    memory = _memory(spec, plan)
+    memory = _memory(spec, plan, (spec.train.prefetch << 20) or ahead_of(shards))
     encoded = _encoded(plan, unit)
     front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
     far = offsets.offset_warnings(spec, plan, np.concatenate(front)[: offsets.MOST])
@@ -232,12 +233,12 @@ def _hashed(plan: Plan, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any] 
     return {**found, **fields, "used_expected": expected_used(grown, size)}
 
 
-def _memory(spec: Spec, plan: Plan) -> dict[str, Any]:
+def _memory(spec: Spec, plan: Plan, ahead: int) -> dict[str, Any]:
     """Bytes of the state, of its copy while a commit is written, and of prefetched rows."""
     state = engine_of(spec, plan).layout.nbytes
     checkpoint = spec.checkpoint
     copied = spec.train.mode == "exact" and checkpoint.aside and checkpoint.url != "none"
-    prefetch = (spec.train.prefetch << 20) + (os.cpu_count() or 1) * THREAD_BYTES
+    prefetch = ahead + (os.cpu_count() or 1) * THREAD_BYTES
     return {
         "state": state,
         "copy": state if copied else 0,

@@ -293,7 +293,11 @@ class Train(_Table):
     )
     batch_rows: int = key(256, "Rows between two exchanges in sharded mode.", flag=None, ge=1)
     prefetch: Mebibytes = key(
-        32, "Rows decoded ahead, in MiB or as 64MiB.", flag=None, ge=1, le=65_536
+        0,
+        "Bytes read ahead, in MiB or as 64MiB; 0: 32 MiB from a disk, 128 MiB from a store.",
+        flag=None,
+        ge=0,
+        le=65_536,
     )
     detail: bool = key(
         True, "Whether to compute AUC, calibration, and metrics per class.", flag=None

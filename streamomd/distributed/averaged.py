@@ -29,8 +29,8 @@ from streamomd.distributed.events import subscribe_events
 from streamomd.distributed.memory_checks import refuse_too_small
 from streamomd.distributed.worker_monitor import note_unused, usable_workers
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.jobs import jobs_of
 from streamomd.shards.order import places
-from streamomd.shards.reader import jobs_of
 from streamomd.shards.row_ranges import RowRange, split_rows
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager

@@ -17,51 +17,16 @@ from typing import Any
 import pyarrow as pa
 
 from streamomd.shards.digests import WINDOW, combine, hash_window
+from streamomd.shards.seekable_file import ChangedWhileReadError, SeekableFile
 
 ReadInto = Callable[[int, memoryview], None]
 """``read_into(offset, view)``: fill the view with the bytes at that offset of the file."""
+Loaded = Callable[[int, int], memoryview | None]
+"""``loaded(offset, length)``: these bytes if they are in memory, else None."""
 
 
-class SeekableFile(ABC):
-    """The file interface that pyarrow uses: a position, and reads from there."""
-
-    # ruff: noqa: D102 (methods of every file)
-    closed = False
-
-    def __init__(self, size: int) -> None:
-        self._size, self._at = size, 0
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def close(self) -> None:  # noqa: B027 (nothing is open here)
-        """Nothing to close."""
-
-    def read_buffer(self, length: int) -> Any:
-        return self.read(length)
-
-    def read(self, length: int = -1) -> Any:
-        if length < 0:
-            length = self._size - self._at
-        if not 0 <= self._at <= self._at + length <= self._size:
-            raise OSError(f"{length} bytes at {self._at} are not in a file of {self._size}")
-        found = self.take(self._at, length)
-        self._at += length
-        return found
-
-    @abstractmethod
-    def take(self, offset: int, length: int) -> Any:
-        """Bytes at an offset, all inside the file."""
+def not_loaded(offset: int, length: int) -> None:
+    """Nothing is in memory."""
 
 
 class RecordingFile(SeekableFile):
@@ -70,6 +35,8 @@ class RecordingFile(SeekableFile):
     The ranges of column chunks are what pyarrow itself reads. They are not taken from the footer's
     column chunks: asking pyarrow for those of a forged footer ends the process.
     """
+
+    # ruff: noqa: D102 (methods of every file)
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -88,11 +55,15 @@ class ChunkFile(SeekableFile):
     """A file of which only the column chunks of one row group can be read, as they were hashed.
 
     block: bytes that are read in one step. held: how many of a row group's stay in memory.
+    loaded: gives bytes that are in memory already.
     """
 
-    def __init__(self, size: int, read_into: ReadInto, block: int, held: int) -> None:
+    def __init__(
+        self, size: int, read_into: ReadInto, block: int, held: int, loaded: Loaded = not_loaded
+    ) -> None:
         super().__init__(size)
         self._read_into, self._block, self._most_held = read_into, block, held
+        self._loaded = loaded
         self._offsets: list[int] = []
         self._parts: list[_ChunkBytes] = []
         self._memory = ReusableBuffer()
@@ -107,6 +78,9 @@ class ChunkFile(SeekableFile):
         """
         self._parts.clear()
         chunks = sorted(ranges)
+        views = [self._loaded(*chunk) for chunk in chunks]
+        if chunks and None not in views:
+            return self._load_views(chunks, views, before)
         held = [*_shares(chunks, self._most_held)]
         self.is_held = held == [length for _, length in chunks]
         memory = self._filled(
@@ -126,6 +100,28 @@ class ChunkFile(SeekableFile):
             hashed.append((offset, length, [one for part in parts for one in part.hashes]))
             self._parts += parts
         self._offsets = [part.offset for part in self._parts]
+        return _combined(before, hashed)
+
+    def clear(self) -> None:
+        """Refer to no bytes until other column chunks are loaded."""
+        self._parts.clear()
+
+    def _load_views(
+        self,
+        chunks: list[tuple[int, int]],
+        views: list[memoryview | None],
+        before: Iterable[tuple[int, bytes]],
+    ) -> bytes:
+        """As ``load``, of column chunks that are in memory."""
+        self.is_held = True
+        self._memory.of(0)
+        self._parts += [
+            _InMemory(self._memory, offset, view)
+            for (offset, _), view in zip(chunks, views, strict=True)
+            if view is not None
+        ]
+        self._offsets = [part.offset for part in self._parts]
+        hashed = [(part.offset, part.length, part.hashes) for part in self._parts]
         return _combined(before, hashed)
 
     def _filled(self, ranges: list[tuple[int, int]], memory: memoryview) -> memoryview:
@@ -302,7 +298,3 @@ def read_into_of(file: Any) -> ReadInto:
         view[:] = data
 
     return local if isinstance(file, pa.NativeFile) and hasattr(os, "preadv") else remote
-
-
-class ChangedWhileReadError(OSError):
-    """The file changed while it was read."""

@@ -19,7 +19,8 @@ from streamomd.features.arrow_types import DATES, MEASURED, NUMBERS, TEXTS, fami
 from streamomd.features.arrow_types import is_vector as is_vector_type
 from streamomd.features.infer_plan import twice
 from streamomd.shards.find import find
-from streamomd.shards.reader import Job, jobs_of, open_group
+from streamomd.shards.jobs import Job, jobs_of
+from streamomd.shards.reader import open_group
 from streamomd.shards.shard import ShardSet
 
 MOST_ROWS = 10_000

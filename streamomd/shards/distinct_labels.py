@@ -109,7 +109,9 @@ def _require_flat(shard: Shard, column: str) -> None:
 
 
 def _values(shard_set: ShardSet, place: int, column: str) -> Iterable[dict[Any, int]]:
-    batches = read_batches(shard_set, places=[place], columns=[column], threads=1)
+    # The first rows may be enough: little is read ahead.
+    places, columns = [place], [column]
+    batches = read_batches(shard_set, places=places, columns=columns, threads=1, budget_bytes=1)
     return batches.map(lambda rows: _label_counts(rows.batch.column(0)))
 
 

@@ -11,11 +11,9 @@ import posixpath
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from streamomd.core.errors import (
     ChangedDataError,
@@ -32,7 +30,6 @@ from streamomd.core.urls import protocol, scrub, shown
 if TYPE_CHECKING:
     import fsspec
 
-REMOTE_BLOCK = 8 << 20
 _TAGS = ("ETag", "etag", "e_tag", "generation", "version_id")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
@@ -265,41 +262,6 @@ def _below(fs: fsspec.AbstractFileSystem, folder: str, depth: float) -> Iterator
                 yield from _below(fs, f"{path}/", depth - 1)
 
 
-def open_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Any:
-    """A seekable binary file."""
-    with store_errors(url):
-        if is_local(fs):
-            return _in_sequence(pa.OSFile(path))
-        # Nothing is read ahead: pyarrow buffers columns by itself, record batches are read whole.
-        return RemoteFile(fs.open(path, "rb", block_size=REMOTE_BLOCK, cache_type="none"), url)
-
-
-def _in_sequence(file: pa.OSFile) -> pa.OSFile:
-    """Double the system's readahead, which halves the wait for uncached columns."""
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):  # it is advice
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-    return file
-
-
-def version(file: Any) -> object:
-    """A value that changes when an open file is written or replaced; None if there is none."""
-    if isinstance(file, RemoteFile):
-        return file.etag
-    found = os.fstat(file.fileno())
-    return found.st_size, found.st_mtime_ns
-
-
-def identity(file: Any) -> object:
-    """As `version`; of a local file also when it was last changed, which no program can restore.
-
-    Other names and permissions change it too, so a change of it does not imply other content.
-    """
-    if isinstance(file, RemoteFile):
-        return version(file)
-    return version(file), os.fstat(file.fileno()).st_ctime_ns
-
-
 class RemoteFile(io.RawIOBase):
     """A file of a store whose errors are converted by `store_errors`."""
 
@@ -309,7 +271,6 @@ class RemoteFile(io.RawIOBase):
         super().__init__()
         self._file = file
         self._url = url
-        self.etag = _tag(getattr(file, "details", None) or {})
 
     def read(self, size: int | None = -1) -> bytes:
         with store_errors(self._url):

@@ -22,7 +22,7 @@ from streamomd.core.phases import phase
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import is_delta, location, protocol, shown, userinfo
 from streamomd.shards.delta.table import list_table
-from streamomd.shards.filesystem import connect, is_local
+from streamomd.shards.filesystem import Entry, connect, is_local
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.listed import Listed
 from streamomd.shards.order import path_key
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Shard", "ShardSet", "find"]
 
 ORDERS = ("sorted", "given", "shuffled")
-FOOTERS_AT_ONCE = 8
+FOOTERS_AT_ONCE = 16
 Opened = Shard | DataError | InputNotFoundError
 _Result = TypeVar("_Result")
 MOST_TEXTS = 3
@@ -329,7 +329,8 @@ def _read_all(
 
 def _read(fs: fsspec.AbstractFileSystem, file: Listed, statistics: Collection[str] = ()) -> Shard:
     try:
-        shard = read_shard(fs, file.path, file.url, statistics)
+        listed = Entry(file.path, "file", file.size, file.etag, file.mtime_ns)
+        shard = read_shard(fs, file.path, file.url, statistics, listed)
         return replace(shard, name=file.name, partitions=file.partitions)
     except InputNotFoundError:
         if not file.table:

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamomd.shards.constants import read_columns, stored_columns
-from streamomd.shards.filesystem import open_file
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.open_shard import OpenShard
 from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard_file import open_file
 
 TIMES = 3
 UNITS = 8

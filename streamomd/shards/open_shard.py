@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,17 +18,29 @@ from streamomd.core.errors import (
     StreamomdError,
 )
 from streamomd.core.urls import scrub, shown
-from streamomd.shards.chunks import ChangedWhileReadError
 from streamomd.shards.columns import require_columns
 from streamomd.shards.constants import read_columns, stored_columns
 from streamomd.shards.digests import Digests
-from streamomd.shards.filesystem import identity, is_local, open_file, version
+from streamomd.shards.filesystem import Entry, is_local
 from streamomd.shards.formats.contract import Groups, ReadRequest
-from streamomd.shards.formats.footer import read_at, read_footer, stat_file
+from streamomd.shards.formats.footer import load_footer, read_at, read_footer, stat_file
+from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import Shard
+from streamomd.shards.shard_file import identity, open_file, version
+from streamomd.shards.stored_object import (
+    WHOLE_BYTES,
+    ObjectFile,
+    Span,
+    StoredObject,
+    stored_object,
+)
 
 if TYPE_CHECKING:
     import fsspec
+
+MOST_LOADED = 128 << 20
+"""Of an object's row group, the bytes that are read before any is decoded; a larger one is read in
+steps."""
 
 
 def _stored(shard: Shard, wanted: ReadRequest) -> ReadRequest:
@@ -45,7 +57,8 @@ class OpenShard:
 
     ``versions``: of local shards by path, as this process first saw them. ``version``,
     ``identity``: see `store.version`, `store.identity`. ``digests``: to record and to verify those
-    of the row groups that are read.
+    of the row groups that are read. ``stored``: the shard's object, if it is known. ``whole``: rows
+    will be read, so that a small object is requested as a whole.
     """
 
     def __init__(
@@ -55,80 +68,92 @@ class OpenShard:
         wanted: ReadRequest,
         versions: dict[str, object] | None = None,
         digests: Digests | None = None,
+        stored: StoredObject | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
         require_columns(shard, wanted.columns)
         if shard.is_view:
             wanted = _stored(shard, wanted)
         self.shard = shard
         self._check = None if digests is None else partial(digests.check, shard)
-        self._local = is_local(fs)
-        if not self._local:
-            # A store's cached listing would return the old size of a file that was replaced.
-            fs.invalidate_cache()
-        self._fs = fs
+        self._local, self._fs = is_local(fs), fs
         # A file that this process never opened may be on a disk that it does not see.
-        size = self._size(seen=bool(versions and shard.path in versions))
-        self._file: Any = open_file(fs, shard.path, shard.url)
+        seen = bool(versions and shard.path in versions)
+        self._file: Any
+        if self._local:
+            _stat(fs, shard, seen=seen)
+            self._file = open_file(fs, shard.path, shard.url)
+        else:
+            self._file = ObjectFile(stored or shard_object(fs, shard))
+            if whole:
+                self._load_whole()
         try:
             self.version, self.identity = version(self._file), identity(self._file)
             first = {} if versions is None else versions
             # A store's is the same for all; a file's time is not that of its copy elsewhere.
             was = first.setdefault(shard.path, self.version) if self._local else shard.etag
             if None not in (was, self.version) and was != self.version:
-                raise self._replaced("it was written again")
-            self._groups: Groups = self._open_groups(size, wanted)
+                raise _replaced(self.shard, "it was written again")
+            self._groups: Groups = self._open_groups(wanted)
         except BaseException:
             self._file.close()
             raise
 
-    def _size(self, *, seen: bool) -> int:
-        """Of the shard as it is now. Raises ChangedDataError where it is another or no file.
-
-        seen: this process has read it before, so that a missing file was removed.
-        """
+    def _open_groups(self, wanted: ReadRequest) -> Groups:
         try:
-            size = stat_file(self._fs, self.shard.path, self.shard.url).size
-        except InputNotFoundError:
-            if seen:
-                raise self._replaced("it was removed") from None
+            if isinstance(self._file, ObjectFile):
+                load_footer(self._file, self.shard)
+            form, footer = read_footer(self._file, self.shard.size, self.shard.url)
+        except ChangedDataError:
+            _stat(self._fs, self.shard, seen=False)  # which may say how it changed
             raise
-        except DataError:  # a file of 0 bytes, a pipe
-            raise self._replaced("it is empty now") from None
-        if size != self.shard.size:
-            raise self._replaced(f"it had {self.shard.size} bytes and now has {size}")
-        return size
-
-    def _open_groups(self, size: int, wanted: ReadRequest) -> Groups:
-        try:
-            form, footer = read_footer(self._file, size, self.shard.url)
         except DataError:  # it could be read when the shard was found
-            raise self._replaced("its first bytes or its footer are damaged now") from None
+            raise _replaced(self.shard, "its first bytes or its footer are damaged now") from None
         if hashlib.sha256(footer).hexdigest() != self.shard.footer_sha256:
-            raise self._replaced("it has another footer")
+            raise _replaced(self.shard, "it has another footer")
         try:
             at = read_at(self._file, self.shard.url)
             return form.open_groups(self._file, footer, at, wanted, self._check)
         except Exception as error:
             if self._local and version(self._file) != self.version:
-                raise self._replaced("it was written to as it was opened") from None
+                raise _replaced(self.shard, "it was written to as it was opened") from None
             if isinstance(error, StreamomdError):
                 raise
             raise explain(error, self.shard, 0, self.shard.rows) from error
-
-    def _replaced(self, how: str) -> ChangedDataError:
-        return ChangedDataError(
-            f"shard {shown(self.shard.url)} was replaced while it was in use: {how}. "
-            "Restore the old file and resume, or start a new run"
-        )
 
     def _refuse_written(self, group: int, first: int, last: int) -> None:
         """ChangedDataError if the open file was written to. A store refuses to read on by itself;
         a local file that is written to gives other rows, or ends too early."""
         if self._local and version(self._file) != self.version:
-            raise self._replaced(
+            raise _replaced(
+                self.shard,
                 f"it was written to as rows {first} to {last - 1} (row group or record batch "
-                f"{group}) were read"
+                f"{group}) were read",
             )
+
+    @property
+    def stored(self) -> StoredObject | None:
+        """The shard's object in a store."""
+        return self._file.stored if isinstance(self._file, ObjectFile) else None
+
+    def give(self, spans: Sequence[Span]) -> None:
+        """Bytes of the group that is read next, which were requested ahead."""
+        if isinstance(self._file, ObjectFile):
+            self._file.spans = spans
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """Bytes of an object that are in memory."""
+        return self._file.spans if isinstance(self._file, ObjectFile) else ()
+
+    def missing(self, group: int) -> list[tuple[int, int]]:
+        """Of an object, ``ranges`` that are not in memory."""
+        return [one for one in self.ranges(group) if not self._file.is_held([one])]
+
+    def ranges(self, group: int) -> list[tuple[int, int]]:
+        """Offset and length of the bytes that are read for a group."""
+        return self._groups.ranges(group)
 
     def read(self, group: int) -> Iterator[pa.RecordBatch]:
         """The rows of one group, in order.
@@ -139,6 +164,7 @@ class OpenShard:
         first = done = sum(self.shard.groups[:group])
         last = first + self.shard.groups[group]
         try:
+            self._load(group)
             for batch in self._groups(group):
                 self._refuse_written(group, done, done + batch.num_rows)
                 done += batch.num_rows
@@ -147,17 +173,19 @@ class OpenShard:
         except ChangedDataError:
             raise
         except ChangedWhileReadError as error:
-            raise self._replaced(f"row group {group} was being read: {error}") from None
+            raise _replaced(self.shard, f"row group {group} was being read: {error}") from None
         except Exception as error:
             # Of a file that was truncated or written to, what cannot be decoded is a consequence.
             self._refuse_written(group, done, last)
             if isinstance(error, StorageError):
                 raise
             if not self._local:
-                self._size(seen=True)
+                _stat(self._fs, self.shard, seen=True)
             if isinstance(error, StreamomdError):
                 raise
             raise explain(error, self.shard, done, last) from error
+        finally:
+            self.give(())
         if done != last:
             self._refuse_written(group, done, last)
             raise DataError(
@@ -165,9 +193,58 @@ class OpenShard:
                 f"footer says {last - first}: write it again"
             )
 
+    def _load(self, group: int) -> None:
+        """Read the group's bytes into memory in few requests, where that is a store's."""
+        if not isinstance(self._file, ObjectFile) or self._load_whole():
+            return
+        ranges = self.ranges(group)
+        if sum(length for _, length in ranges) <= MOST_LOADED:
+            self._file.load(ranges)
+
+    def _load_whole(self) -> bool:
+        """Read an object in one request, if it is small enough."""
+        if self.shard.size <= WHOLE_BYTES:
+            self._file.stored.load_tail(self.shard.size)
+        return self.shard.size <= WHOLE_BYTES
+
     def close(self) -> None:
         """Close the file; what was read stays valid."""
         self._file.close()
+
+
+def shard_object(fs: fsspec.AbstractFileSystem, shard: Shard) -> StoredObject:
+    """The object of a shard in a store. Raises ChangedDataError where another one is there now."""
+    entry = Entry(shard.path, "file", shard.size, shard.etag, shard.mtime_ns)
+    stat = partial(_stat, fs, shard, seen=False)
+    return stored_object(fs, shard.path, shard.url, entry, stat)
+
+
+def _stat(fs: fsspec.AbstractFileSystem, shard: Shard, *, seen: bool) -> Entry:
+    """The shard's file as it is now. Raises ChangedDataError where it is another or no file.
+
+    seen: this process has read it before, so that a missing file was removed.
+    """
+    if not is_local(fs):
+        # A store's cached listing would return the old size of a file that was replaced.
+        fs.invalidate_cache()
+    try:
+        entry = stat_file(fs, shard.path, shard.url)
+    except InputNotFoundError:
+        if seen:
+            raise _replaced(shard, "it was removed") from None
+        raise
+    except DataError:  # a file of 0 bytes, a pipe
+        raise _replaced(shard, "it is empty now") from None
+    if entry.size != shard.size:
+        raise _replaced(shard, f"it had {shard.size} bytes and now has {entry.size}")
+    return entry
+
+
+def _replaced(shard: Shard, how: str) -> ChangedDataError:
+    return ChangedDataError(
+        f"shard {shown(shard.url)} was replaced while it was in use: {how}. "
+        "Restore the old file and resume, or start a new run"
+    )
 
 
 def explain(error: Exception, shard: Shard, first: int, last: int) -> StreamomdError:

@@ -6,11 +6,12 @@ import glob
 import os
 import posixpath
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from streamomd.core.errors import DataError, InputNotFoundError
+from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError
 from streamomd.core.near_paths import similar_path
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
 from streamomd.shards.filesystem import (
@@ -79,12 +80,19 @@ class PathPattern:
     @property
     def is_directory(self) -> bool:
         """Whether a directory has exactly this name."""
+        if not self._is_local:
+            with suppress(StreamomdError):  # asked again, it decides whether that is one
+                return self._entry.kind == "directory"
         return is_directory(self.fs, self.path, self.text)
+
+    @cached_property
+    def _entry(self) -> Entry:
+        return stat_entry(self.fs, self.path, self.text)
 
     def files(self) -> list[Listed]:
         """Files, sorted bytewise by path. An existing name wins over its meaning as a glob."""
         try:
-            entry = stat_entry(self.fs, self.path, self.text)
+            entry = self._entry
         except InputNotFoundError:
             return self._glob()
         if entry.kind == "directory":

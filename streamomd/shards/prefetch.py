@@ -38,7 +38,8 @@ class Prefetcher(Generic[J, R]):
     A thread pauses before a result while ``budget`` bytes wait, except that the job whose turn
     it is may always have one result: so there is no deadlock, and at most one result a thread
     beyond the budget. ``session`` makes what a thread runs its jobs with. An error is raised
-    where its result would have come; no job is started after it.
+    where its result would have come; no job is started after it. ``cancel`` is called before the
+    threads are waited for: it ends what they may wait for.
     """
 
     def __init__(
@@ -48,10 +49,12 @@ class Prefetcher(Generic[J, R]):
         *,
         threads: int,
         budget: int,
+        cancel: Callable[[], None] | None = None,
     ) -> None:
         self._jobs = jobs
         self._session = session
         self._budget = budget
+        self._cancel = cancel
         self._changed = threading.Condition()
         self._lanes: deque[_Lane[J, R]] = deque()
         self._closed = False
@@ -107,6 +110,8 @@ class Prefetcher(Generic[J, R]):
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if self._cancel is not None:
+            self._cancel()
         for thread in self._threads:
             # The collector may close a generator that an error left behind, in any thread.
             if thread.ident is not None and thread is not threading.current_thread():

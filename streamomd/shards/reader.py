@@ -13,20 +13,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.errors import UsageError
 from streamomd.core.profiling import Stage, current
-from streamomd.core.urls import shown
 from streamomd.features.bad_rows import Conflict
 from streamomd.shards.allocator import Release, return_freed_memory
 from streamomd.shards.constants import read_columns, with_constant_columns
 from streamomd.shards.digests import Digests
-from streamomd.shards.filesystem import REMOTE_BLOCK, connect, is_local
+from streamomd.shards.fetch_ahead import Claim, FetchAhead, Fetched
+from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.io_costs import shares
+from streamomd.shards.job_bytes import JobBytes
+from streamomd.shards.jobs import Group, Job, jobs_of
 from streamomd.shards.open_shard import OpenShard, explain
 from streamomd.shards.prefetch import Prefetcher, Run
 from streamomd.shards.row_filter import satisfied
 from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.stored_object import BATCH_BYTES
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,6 +36,8 @@ R = TypeVar("R")
 LOCAL_BLOCK = 1 << 20
 LOCAL_HELD, REMOTE_HELD = 24 << 20, 128 << 20
 """What is read twice costs little from a disk's cache, and from a store as much again as once."""
+DECODED_SHARE = 0.25
+"""Of what may wait, decoded rows of a store's shards; the rest is for bytes that are requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +82,6 @@ class Piece(Generic[T]):
     """Bytes held, for the bound on what waits."""
 
 
-@dataclass(frozen=True)
-class Group:
-    """A row group: its number, its first row in the shard, and how many rows it has."""
-
-    shard: Shard
-    number: int
-    row: int
-    rows: int
-
-
-@dataclass(frozen=True)
-class Job:
-    """A row group to be read, from row ``begin`` of the shard on, before row ``end``."""
-
-    position: int
-    group: Group
-    begin: int
-    end: int | None = None
-    """None: the group's end."""
-
-
 Read = Callable[["Reader", Job], Iterator[R]]
 """What a thread computes from a job with its reader; ``Reader.read`` gives record batches."""
 
@@ -113,7 +96,9 @@ class RecordBatches:
     """
 
     jobs: Iterator[Job]
-    open_reader: Callable[[], Reader]
+    shards: ShardSet
+    wanted: ReadRequest
+    digests: Digests | None
     threads: int
     budget_bytes: int
 
@@ -131,16 +116,38 @@ class RecordBatches:
         explained = partial(_explained, function)
         return self.read_ahead(lambda reader, job: map(explained, reader.read(job)))
 
-    def read_ahead(self, read: Read[R]) -> Generator[R, None, None]:
-        """What ``read(reader, job)`` yields for each job, in the jobs' order."""
+    def read_ahead(
+        self, read: Read[R], is_cached: Callable[[Job], bool] = lambda job: False
+    ) -> Generator[R, None, None]:
+        """What ``read(reader, job)`` yields for each job, in the jobs' order.
 
+        is_cached: whether ``read`` has a job's rows from elsewhere: they are not requested ahead.
+        """
+        if is_local(self.shards.fs):
+            return self._decoded(read, self.jobs, None, self.budget_bytes).results()
+        return self._fetched(read, is_cached)
+
+    def _fetched(self, read: Read[R], is_cached: Callable[[Job], bool]) -> Generator[R, None, None]:
+        decoded = max(1, int(self.budget_bytes * DECODED_SHARE))
+        most = max(1, self.budget_bytes - decoded)
+        needs = JobBytes(self.shards.fs, self.wanted, most, is_cached)
+        ahead = FetchAhead(self.jobs, needs.need, most)
+        results = self._decoded(read, ahead, ahead, decoded)
+        try:
+            yield from results.results()
+        finally:
+            ahead.close()
+
+    def _decoded(
+        self, read: Read[R], jobs: Iterator[Job], ahead: FetchAhead | None, budget: int
+    ) -> Prefetcher[Job, R]:
         @contextmanager
         def session() -> Iterator[Run[Job, R]]:
-            with closing(self.open_reader()) as reader:
-                yield partial(read, reader)
+            with closing(Reader(self.shards, self.wanted, self.digests, ahead)) as reader:
+                yield partial(reader.run, read)
 
-        threads = max(1, self.threads)
-        return Prefetcher(self.jobs, session, threads=threads, budget=self.budget_bytes).results()
+        threads, cancel = max(1, self.threads), None if ahead is None else ahead.cancel
+        return Prefetcher(jobs, session, threads=threads, budget=budget, cancel=cancel)
 
 
 def _explained(function: Callable[[ShardBatch], R], rows: ShardBatch) -> R:
@@ -177,41 +184,7 @@ def read_batches(
     wanted = _wanted(shard_set.fs, columns, dictionary, unit_bytes)
     if profile := current():
         profile.split(len(columns), lambda: shares(shard_set, wanted))
-    open_reader = partial(Reader, shard_set, wanted, digests)
-    return RecordBatches(jobs, open_reader, threads, budget_bytes)
-
-
-def _legal_start(
-    shard_set: ShardSet, places: Sequence[int], start: tuple[int, int]
-) -> tuple[int, int]:
-    position, row = start
-    if position == len(places) and row == 0:
-        return start
-    if not 0 <= position < len(places):
-        raise UsageError(f"start is at place {position} of {len(places)} shards")
-    shard = shard_set.shards[places[position]]
-    if not 0 <= row <= shard.rows:
-        raise UsageError(f"start is at row {row} of {shown(shard.url)}, which has {shard.rows}")
-    return start
-
-
-def jobs_of(
-    shard_set: ShardSet, places: Sequence[int], start: tuple[int, int] = (0, 0)
-) -> Iterator[Job]:
-    """Every group with rows from ``start`` on that a filter may take. Raises UsageError if there is
-    no such start."""
-    return _jobs(shard_set, tuple(places), _legal_start(shard_set, places, start))
-
-
-def _jobs(shard_set: ShardSet, places: tuple[int, ...], start: tuple[int, int]) -> Iterator[Job]:
-    for position in range(start[0], len(places)):
-        shard = shard_set.shards[places[position]]
-        begin = start[1] if position == start[0] else 0
-        row = 0
-        for number, rows in enumerate(shard.groups):
-            if rows and row + rows > begin and number not in shard.unread:
-                yield Job(position, Group(shard, number, row, rows), max(begin, row))
-            row += rows
+    return RecordBatches(jobs, shard_set, wanted, digests, threads, budget_bytes)
 
 
 @contextmanager
@@ -241,7 +214,7 @@ def open_group(
 def _wanted(
     fs: Any, columns: Sequence[str], dictionary: Sequence[str], unit_bytes: int
 ) -> ReadRequest:
-    steps = (LOCAL_BLOCK, LOCAL_HELD) if is_local(fs) else (REMOTE_BLOCK, REMOTE_HELD)
+    steps = (LOCAL_BLOCK, LOCAL_HELD) if is_local(fs) else (BATCH_BYTES, REMOTE_HELD)
     return ReadRequest(tuple(columns), tuple(dictionary), max(1, unit_bytes), *steps)
 
 
@@ -255,9 +228,14 @@ class Reader:
     """What one thread reads with: its shard stays open from one job to the next."""
 
     def __init__(
-        self, shard_set: ShardSet, wanted: ReadRequest, digests: Digests | None = None
+        self,
+        shard_set: ShardSet,
+        wanted: ReadRequest,
+        digests: Digests | None = None,
+        ahead: FetchAhead | None = None,
     ) -> None:
         self.digests = digests
+        self._ahead, self._claim = ahead, Claim()
         self._fs, self._versions = shard_set.fs, shard_set.versions
         self._wanted = wanted
         self._position = -1
@@ -266,10 +244,20 @@ class Reader:
 
     def open(self, job: Job) -> OpenShard:
         """Open the job's shard, unless it is open: it must be the one that was found."""
+        return self._open(job, self._fetched(job), whole=False)
+
+    def _fetched(self, job: Job) -> Fetched:
+        """What was requested ahead for a job, in place of that of the job before."""
+        if self._ahead is not None and not self._claim.is_of(job):
+            self._claim.release()
+            self._claim = self._ahead.claim(job)
+        return self._claim.wait()
+
+    def _open(self, job: Job, fetched: Fetched, *, whole: bool) -> OpenShard:
         if self._opened is None or self._position != job.position:
-            self.close()
-            given = (self._wanted, self._versions, self.digests)
-            self._opened = OpenShard(self._fs, job.group.shard, *given)
+            self._close_shard()
+            given = (self._wanted, self._versions, self.digests, fetched.stored)
+            self._opened = OpenShard(self._fs, job.group.shard, *given, whole=whole)
             self._position = job.position
         return self._opened
 
@@ -278,7 +266,11 @@ class Reader:
         group = job.group
         # Read to its end, a group must have as many rows as its footer says: then none is cut off.
         end = math.inf if job.end is None else job.end
-        batches, first = self.open(job).read(group.number), group.row
+        fetched = self._fetched(job)
+        opened, first = self._open(job, fetched, whole=True), group.row
+        opened.give(fetched.spans)
+        batches = opened.read(group.number)
+        del fetched
         while first < end:
             with Stage("decode"):
                 batch = next(batches, None)
@@ -311,8 +303,19 @@ class Reader:
         batch, conflicts = with_constant_columns(shard, batch, columns)
         return ShardBatch(rows.position, shard, rows.row, batch, conflicts, dropped)
 
+    def run(self, read: Read[R], job: Job) -> Iterator[R]:
+        """What ``read`` yields of a job; then its bytes make room for those of other jobs."""
+        try:
+            yield from read(self, job)
+        finally:
+            self._claim.release()
+
     def close(self) -> None:
         """Close the shard, if one is open."""
+        self._claim.release()
+        self._close_shard()
+
+    def _close_shard(self) -> None:
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -77,8 +78,21 @@ class TableFinder:
         """What a directory is the root of."""
         path = path.rstrip("/") or path
         if path not in self._kinds:
-            self._kinds[path] = self._look_up(path, url_of)
+            if is_local(self.fs):
+                self._kinds[path] = self._look_up(path, url_of)
+            else:
+                self._look_up_all(path, url_of)
         return self._kinds[path]
+
+    def _look_up_all(self, path: str, url_of: UrlOf) -> None:
+        """Look up a directory of a store and those above at the same time: one after another, each
+        would be some requests that wait for their answers."""
+        paths = [path]
+        while (parent := posixpath.dirname(paths[-1])) and parent not in (*paths, *self._kinds):
+            paths.append(parent)
+        with ThreadPoolExecutor(len(paths), "streamomd-tables") as pool:
+            found = pool.map(lambda one: self._look_up(one, url_of), paths)
+            self._kinds.update(zip(paths, found, strict=True))
 
     def _look_up(self, path: str, url_of: UrlOf) -> Kind | None:
         if not self._has_directories:

@@ -16,17 +16,10 @@ from streamomd.shards.cache.cached_reader import Cache, CachedRows, cached_rows
 from streamomd.shards.cache.folder import GIB, CacheFolder
 from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
+from streamomd.shards.filesystem import is_local
+from streamomd.shards.jobs import Group, Job
 from streamomd.shards.prediction_files import empty_rows
-from streamomd.shards.reader import (
-    Group,
-    Job,
-    Piece,
-    Read,
-    Reader,
-    ShardBatch,
-    open_group,
-    read_batches,
-)
+from streamomd.shards.reader import Piece, Read, Reader, ShardBatch, open_group, read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.training.partitions import Share
 from streamomd.training.progress import note
@@ -36,6 +29,8 @@ from streamomd.training.progress import note
 UNIT_BYTES = 4 << 20
 # Five times as much wins no time that could be measured (docs/performance.md).
 AHEAD_BYTES = 32 << 20
+# Of these, 96 MiB are requests of up to 8 MiB in flight.
+REMOTE_AHEAD_BYTES = 128 << 20
 
 Source = Callable[[Sequence[int], tuple[int, int]], Iterator[Piece[Rows]]]
 """``source(places, start)``: pieces of the shards at ``places``, in order, from ``start`` on."""
@@ -50,7 +45,7 @@ def rows_of(
     labelled: bool = True,
     keep: Sequence[str] = (),
     names: Names | None = None,
-    ahead_bytes: int = AHEAD_BYTES,
+    ahead_bytes: int = 0,
     share: Share | None = None,
     cache: Cache | None = None,
     digests: Digests | None = None,
@@ -58,7 +53,8 @@ def rows_of(
     """Encoded rows of the shards at ``places``, from place and row ``start`` on, read ahead.
 
     labelled: with labels and weights. keep: columns to pass through unchanged. names: collects
-    hashed values. ahead_bytes: bound on decoded bytes that wait. share: only its coordinates.
+    hashed values. ahead_bytes: bound on bytes that wait; 0: ``ahead_of``. share: only its
+    coordinates.
     digests: of row groups, recorded and verified; for the labelled columns alone. cache: where
     labelled rows are read from and written to, unless ``keep`` names columns.
     """
@@ -70,14 +66,20 @@ def rows_of(
         dictionary=plan.dictionary,
         start=start,
         threads=os.cpu_count() or 1,
-        budget_bytes=ahead_bytes,
+        budget_bytes=ahead_bytes or ahead_of(shards),
         unit_bytes=UNIT_BYTES,
         digests=digests,
     )
     cached = cached_rows(cache if labelled and not keep else None, shards, plan, names)
     encode = partial(encode_rows, plan, labelled=labelled, keep=keep, names=names)
     read = cached.read if cached else partial(_read_encoded, encode)
-    return batches.read_ahead(read if share is None else partial(_read_share, share, read))
+    whole = read if share is None else partial(_read_share, share, read)
+    return batches.read_ahead(whole, cached.has) if cached else batches.read_ahead(whole)
+
+
+def ahead_of(shards: ShardSet) -> int:
+    """Bytes that are read ahead unless a job says otherwise."""
+    return AHEAD_BYTES if is_local(shards.fs) else REMOTE_AHEAD_BYTES
 
 
 def rows_of_group(

@@ -96,7 +96,7 @@ def test_every_unit_of_duration(unit: str, length: float) -> None:
         ("train", "prefetch", "64MB", "expected whole MiB, e.g. 61MiB"),
         ("train", "prefetch", "64 potatoes", 'expected a size such as "64MiB"'),
         ("train", "prefetch", "-1MiB", "expected a size"),
-        ("train", "prefetch", "0MiB", "expected a whole number from 1 to 65,536"),
+        ("train", "prefetch", "65537MiB", "expected a whole number from 0 to 65,536"),
         ("train", "prefetch", "9" * 400 + "GiB", "expected a size"),
         ("cluster", "window", "1e3 MiB", "expected a size"),
         ("data", "cache_gib", "many", "expected a size"),

@@ -6,6 +6,7 @@ import errno
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -37,7 +38,6 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
-from streamomd.shards.filesystem import RemoteFile
 from streamomd.shards.find import find
 
 
@@ -148,31 +148,34 @@ def test_replaced_shard_is_noticed(suffix: str, write: Write, tmp_path: Path) ->
         (RuntimeError("client closed"), StorageError, "client closed"),
     ],
 )
+@pytest.mark.parametrize("most_whole", [8 << 20, 0])
 def test_a_failing_store_is_distinguished_from_damage(
+    most_whole: int,
     error: Exception,
     kind: type[StreamomdError],
     words: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a store raises in the middle of a shard names the URL, and keeps its kind."""
+    """What a store raises names the URL and keeps its kind, whether a shard is one request or the
+    error comes in the middle of it."""
     fs = fsspec.filesystem("memory")
     fs.store.clear()
     write_parquet(str(tmp_path / "a.parquet"), table(0, 9), 3)
     fs.pipe_file("/fails/a.parquet", (tmp_path / "a.parquet").read_bytes())
     shards = find("memory://fails")
-    inner = RemoteFile.seek
-    end = pq.read_metadata(str(tmp_path / "a.parquet")).row_group(1).column(0).data_page_offset
+    for module in ("open_shard", "job_bytes"):
+        monkeypatch.setattr(f"streamomd.shards.{module}.WHOLE_BYTES", most_whole)
+    for name in ("TAIL", "CELL_BYTES"):
+        monkeypatch.setattr(f"streamomd.shards.formats.footer.{name}", 64)
+    inner, size = type(fs).cat_file, shards.shards[0].size
 
-    def seek(file: RemoteFile, offset: int, whence: int = 0) -> int:
-        if 4 < offset < end:
-            monkeypatch.setattr(file._file, "read", raising)
-        return inner(file, offset, whence)
+    def cat_file(fs: Any, path: str, start: int, end: int) -> bytes:
+        if most_whole or end < size:
+            raise error
+        return inner(fs, path, start, end)
 
-    def raising(size: int) -> bytes:
-        raise error
-
-    monkeypatch.setattr(RemoteFile, "seek", seek)
+    monkeypatch.setattr(type(fs), "cat_file", cat_file)
     with pytest.raises(kind, match=words) as caught:
         read_ids(shards, columns=["word"])
     assert "memory://fails/a.parquet" in str(caught.value)

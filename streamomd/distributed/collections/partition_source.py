@@ -21,7 +21,7 @@ from streamomd.shards.reader import Piece
 from streamomd.training.model import Model
 from streamomd.training.new_model import enough_labels, report_task
 from streamomd.training.progress import note
-from streamomd.training.row_stream import Source
+from streamomd.training.row_stream import AHEAD_BYTES, Source
 
 
 def make_collection_plan(collection: Collection, spec: Spec, client: Client | None) -> Plan:
@@ -88,4 +88,4 @@ def _reader(
             "this collection is persisted on a cluster and can only be computed there: pass its "
             'client=, and leave cluster.decode at "auto"'
         )
-    return LocalPartitions(graph, spec.train.prefetch << 20)
+    return LocalPartitions(graph, (spec.train.prefetch << 20) or AHEAD_BYTES)

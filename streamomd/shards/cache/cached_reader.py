@@ -28,7 +28,8 @@ from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, CacheFolde
 from streamomd.shards.cache.name_file import RecordedNames, add_names
 from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
-from streamomd.shards.reader import Group, Job, Piece, Reader
+from streamomd.shards.jobs import Group, Job
+from streamomd.shards.reader import Piece, Reader
 from streamomd.shards.shard import Shard
 
 WRONG = (DamagedError, OSError, ValueError, TypeError, KeyError, pa.ArrowException)
@@ -78,6 +79,11 @@ class CachedRows:
             whole = (begin, end) == (group.row, last) and is_settled(group.shard, opened.version)
             draft = self.cache.folder.begin(key) if whole else None
             yield from self._from_shard(reader, rest, key, draft)
+
+    def has(self, job: Job) -> bool:
+        """Whether there is an entry for a job of a shard in a store."""
+        key = self._key(job.group, job.group.shard.etag)
+        return job.group.shard.etag is not None and self.cache.folder.has(key)
 
     def _from_entry(
         self, key: str, group: Group, digests: Digests, begin: int, end: int

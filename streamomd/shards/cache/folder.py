@@ -114,6 +114,10 @@ class CacheFolder:
         why = os.strerror(number) if number else error
         self._say("write", f"{shown(self.path)} cannot be written ({why})")
 
+    def has(self, key: str) -> bool:
+        """Whether there is an entry, of which nothing is looked at."""
+        return os.path.exists(self._path(key))
+
     def _path(self, key: str) -> str:
         return os.path.join(self.path, key + SUFFIX)
 

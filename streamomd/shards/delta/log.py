@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 from streamomd.core.errors import DataError, InputNotFoundError
 from streamomd.core.urls import printable, shown
 from streamomd.shards.delta.actions import INVALID, Actions, damaged, parse_lines
-from streamomd.shards.filesystem import children, open_file, stat_entry
+from streamomd.shards.filesystem import children, stat_entry
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard_file import open_file
 from streamomd.shards.table_finder import DELTA_LOG
 
 if TYPE_CHECKING:
@@ -130,11 +131,11 @@ class Log:
 
     def _json(self, name: str) -> Actions:
         path, url = posixpath.join(self.path, name), self._url(name)
-        size = stat_entry(self.fs, path, url).size
-        if size > COMMIT_BYTES:
-            problem = f"has {size:,} bytes, more than {COMMIT_BYTES:,}"
+        found = stat_entry(self.fs, path, url)
+        if found.size > COMMIT_BYTES:
+            problem = f"has {found.size:,} bytes, more than {COMMIT_BYTES:,}"
             raise DataError(f"the log of a Delta table, {shown(url)}: {problem}")
-        file = open_file(self.fs, path, url)
+        file = open_file(self.fs, path, url, found)
         try:
             return parse_lines(bytes(file.read()), url)
         finally:

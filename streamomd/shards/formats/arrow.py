@@ -39,7 +39,21 @@ def open_groups(
     """Reads one record batch after another from an open file."""
     with pa.ipc.open_file(pa.BufferReader(_alone(footer))) as reader:
         batches = StoredBatches(file, reader.schema, footer, wanted.columns)
-    return lambda group: _slices(batches, group, wanted, check)
+    return _Batches(batches, wanted, check)
+
+
+class _Batches:
+    """See ``open_groups``."""
+
+    def __init__(self, batches: StoredBatches, wanted: ReadRequest, check: Check | None) -> None:
+        self._batches, self._wanted, self._check = batches, wanted, check
+
+    def ranges(self, group: int) -> list[tuple[int, int]]:
+        """The metadata of a record batch, and the buffers that are wanted of its body."""
+        return self._batches.ranges_of(group)
+
+    def __call__(self, group: int) -> Iterator[pa.RecordBatch]:
+        return _slices(self._batches, group, self._wanted, self._check)
 
 
 def _slices(

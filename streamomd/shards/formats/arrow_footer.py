@@ -20,6 +20,8 @@ _DICTIONARY_DATA = 1
 _DICTIONARY, _RECORD_BATCH = 2, 3
 _BLOCK, _PAIR = struct.Struct("<qi4xq"), struct.Struct("<qq")
 Pair = tuple[int, int]
+HEADS_AT_ONCE = 256
+"""Record batches whose metadata is requested together."""
 
 
 class Block(NamedTuple):
@@ -64,9 +66,13 @@ def blocks(footer: bytes, *, dictionaries: bool = False) -> list[Block]:
 
 def batch_rows(footer: bytes, read_at: ReadAt) -> Iterator[int]:
     """Rows of each record batch, in order; `ValueError` or `struct.error` if forged."""
-    for block in blocks(footer):
-        message = _message(read_at(block.offset, block.metadata))
-        yield _rows(message, _batch_table(message))
+    found = blocks(footer)
+    for first in range(0, len(found), HEADS_AT_ONCE):
+        some = found[first : first + HEADS_AT_ONCE]
+        read_at.expect([(block.offset, block.metadata) for block in some])
+        for block in some:
+            message = _message(read_at(block.offset, block.metadata))
+            yield _rows(message, _batch_table(message))
 
 
 def batch_head(metadata: bytes) -> BatchHeader:

@@ -14,8 +14,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from streamomd.shards.chunks import digest_of
-from streamomd.shards.formats.arrow_footer import BatchHeader, Block, batch_head, blocks
+from streamomd.shards.formats.arrow_footer import (
+    HEADS_AT_ONCE,
+    BatchHeader,
+    Block,
+    batch_head,
+    blocks,
+)
 from streamomd.shards.formats.arrow_shapes import shape_of
+from streamomd.shards.stored_object import GAP_BYTES, ObjectFile
 
 GAP = 64 << 10
 """Bytes between two buffers that are read with them rather than skipped."""
@@ -79,6 +86,22 @@ class StoredBatches:
         metadata = self.read_at(block.offset, block.metadata)
         head = batch_head(metadata)
         return PendingBatch(block, metadata, head, self._body_spans(head, block.body))
+
+    def ranges_of(self, group: int) -> list[tuple[int, int]]:
+        """Offset and length of a record batch's metadata and of what is wanted of its body.
+
+        Of a small one, and where all columns are wanted, that is all of it: its metadata, which
+        says where the buffers are, is read with them.
+        """
+        block = self._within(self._blocks[group])
+        if block.body <= GAP_BYTES or len(set(self.fields)) in (0, len(self.schema)):
+            return [(block.offset, block.metadata + block.body)]
+        if isinstance(self._file, ObjectFile):
+            heads = [(one.offset, one.metadata) for one in self._blocks[group:][:HEADS_AT_ONCE]]
+            self._file.load(heads[:1] if self._file.is_held(heads[:1]) else heads, GAP)
+        spans = self.begin(group).spans
+        body = [(block.body_at + low, high - low) for low, high in spans]
+        return [(block.offset, block.metadata), *body]
 
     def stored(self, pending: PendingBatch) -> StoredBatch:
         """A copy of a record batch: its metadata, and the buffers of the requested columns."""

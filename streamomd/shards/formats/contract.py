@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from streamomd.shards.formats.parquet_statistics import GroupStatistics
 
-ReadAt = Callable[[int, int], bytes]
-"""``read_at(offset, length)``: exactly that many bytes."""
 Check = Callable[[int, bytes], None]
 """``check(group, digest)``: given the digest of a group before a row of it is given; may raise."""
 Statistics = Callable[[bytes, pa.Schema, Collection[str]], tuple[GroupStatistics, ...]]
-Groups = Callable[[int], Iterator[pa.RecordBatch]]
-"""``groups(index)``: the rows of one row group or record batch, in slices."""
+
+
+class ReadAt(Protocol):
+    """``read_at(offset, length)``: exactly that many bytes."""
+
+    def __call__(self, offset: int, length: int, /) -> bytes:
+        """The bytes."""
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Of these offsets and lengths, bytes will be asked for next: a store is asked once."""
+
+
+class Groups(Protocol):
+    """The row groups or record batches of an open file."""
+
+    def __call__(self, group: int, /) -> Iterator[pa.RecordBatch]:
+        """The rows of one, in slices."""
+
+    def ranges(self, group: int, /) -> list[tuple[int, int]]:
+        """Offset and length of the bytes that are read for one; those of a store are loaded into
+        memory before its rows are asked for."""
 
 
 @dataclass(frozen=True)

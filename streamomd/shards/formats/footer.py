@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamomd.core.errors import DataError, IncompleteShardError, StorageError, StreamomdError
 from streamomd.core.urls import printable, shown
-from streamomd.shards.filesystem import Entry, open_file, stat_entry
+from streamomd.shards.filesystem import Entry, is_local, stat_entry
 from streamomd.shards.formats import arrow, parquet
 from streamomd.shards.formats.contract import Format, ReadAt
 from streamomd.shards.formats.magic import format_of
 from streamomd.shards.shard import Shard
+from streamomd.shards.shard_file import open_file
+from streamomd.shards.stored_object import ObjectFile
 
 if TYPE_CHECKING:
     import fsspec
@@ -23,6 +25,9 @@ SUFFIXES = tuple(suffix for form in FORMATS for suffix in form.suffixes)
 TAIL, HEAD = 64 << 10, 4 << 10
 """Bytes read at the end in one go: nearly every footer fits; and at the beginning: the first page's
 header, too."""
+SMALL_GAP = 64 << 10
+CELL_BYTES, MOST_TAIL = 160, 8 << 20
+"""Of a footer for each column chunk, about, and how much of an object is read for them."""
 
 
 def format_named(name: str) -> Format:
@@ -32,7 +37,11 @@ def format_named(name: str) -> Format:
 
 def stat_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
     """The entry of a regular file that is not empty; `DataError` otherwise."""
-    entry = stat_entry(fs, path, url)
+    return require_rows_file(stat_entry(fs, path, url), url)
+
+
+def require_rows_file(entry: Entry, url: str) -> Entry:
+    """The entry, if it is of a regular file that is not empty; `DataError` otherwise."""
     if entry.kind != "file":
         raise DataError(
             f"{shown(url)} is not a regular file (a pipe, a device?): remove it from the shards"
@@ -47,14 +56,21 @@ def stat_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
 
 
 def read_shard(
-    fs: fsspec.AbstractFileSystem, path: str, url: str, statistics: Collection[str] = ()
+    fs: fsspec.AbstractFileSystem,
+    path: str,
+    url: str,
+    statistics: Collection[str] = (),
+    listed: Entry | None = None,
 ) -> Shard:
     """The metadata of a file, read before its rows; every error names the file.
 
-    statistics: columns of which the footer's bounds are read.
+    statistics: columns of which the footer's bounds are read. listed: the file of a store, as it
+    was just listed.
     """
-    entry = stat_file(fs, path, url)
-    file = open_file(fs, path, url)
+    if listed is None or listed.etag is None or listed.size < 0 or is_local(fs):
+        listed = stat_entry(fs, path, url)
+    entry = require_rows_file(listed, url)
+    file = open_file(fs, path, url, entry)
     try:
         form, footer, head = read_ends(file, entry.size, url)
         schema, groups = _describe(form, footer, read_at(file, url), url)
@@ -79,15 +95,31 @@ def read_shard(
 
 
 def read_footer(file: Any, size: int, url: str) -> tuple[Format, bytes]:
-    """The format by the magic at both ends, and the footer's bytes."""
-    return read_ends(file, size, url)[:2]
+    """The format of a shard that was found, by the magic at both ends, and the footer's bytes.
+
+    An object's first bytes are not looked at, which would be another request.
+    """
+    return read_ends(file, size, url, with_head=not isinstance(file, ObjectFile))[:2]
 
 
-def read_ends(file: Any, size: int, url: str) -> tuple[Format, bytes, bytes]:
-    """As ``read_footer``; and the file's first bytes."""
+def load_footer(file: ObjectFile, shard: Shard) -> None:
+    """Request the end of an object, with all of its footer as far as that can be guessed."""
+    cells = len(shard.groups) * len(shard.stored_schema)
+    file.stored.load_tail(min(MOST_TAIL, TAIL + CELL_BYTES * cells))
+
+
+def read_ends(
+    file: Any, size: int, url: str, *, with_head: bool = True
+) -> tuple[Format, bytes, bytes]:
+    """The format, the footer's bytes and the file's first bytes."""
     at = read_at(file, url)
+    if isinstance(file, ObjectFile):
+        file.stored.load_tail(TAIL)
     tail = at(max(0, size - TAIL), min(size, TAIL))
-    head = tail[:HEAD] if size <= TAIL else at(0, HEAD)
+    if with_head or size <= TAIL:
+        head = tail[:HEAD] if size <= TAIL else at(0, HEAD)
+    else:
+        head = next((form.magic for form in FORMATS if tail.endswith(form.magic)), b"")
     form = format_of(head[:16], tail, size, FORMATS, url)
     end = 4 + len(form.magic)
     length = int.from_bytes(tail[-end : 4 - end], "little")
@@ -103,8 +135,22 @@ def read_ends(file: Any, size: int, url: str) -> tuple[Format, bytes, bytes]:
 
 def read_at(file: Any, url: str) -> ReadAt:
     """Exact reads from a seekable file; `DataError` where it ends early."""
+    return _ExactReads(file, url)
 
-    def read(offset: int, length: int) -> bytes:
+
+class _ExactReads:
+    """See ``read_at``."""
+
+    def __init__(self, file: Any, url: str) -> None:
+        self._file, self._url = file, url
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Read small ranges of an object in few requests, in place of those before."""
+        if isinstance(self._file, ObjectFile):
+            self._file.load(ranges, SMALL_GAP)
+
+    def __call__(self, offset: int, length: int) -> bytes:
+        file, url = self._file, self._url
         try:
             file.seek(offset)
             data = bytes(file.read(length))
@@ -121,8 +167,6 @@ def read_at(file: Any, url: str) -> ReadAt:
                 "came: it was truncated, or is being written"
             )
         return data
-
-    return read
 
 
 def _describe(form: Format, footer: bytes, at: ReadAt, url: str) -> Any:

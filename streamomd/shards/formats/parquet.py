@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamomd.shards.chunks import ChunkFile, RecordingFile, read_into_of
+from streamomd.shards.chunks import ChunkFile, RecordingFile, not_loaded, read_into_of
 from streamomd.shards.formats.contract import (
     Check,
     Format,
@@ -24,6 +24,7 @@ from streamomd.shards.formats.contract import (
 from streamomd.shards.formats.parquet_pages import checker
 from streamomd.shards.formats.parquet_statistics import group_statistics
 from streamomd.shards.formats.thrift import read_struct
+from streamomd.shards.stored_object import ObjectFile
 
 MAGIC = b"PAR1"
 FIRST_ROWS = 128
@@ -63,42 +64,69 @@ def open_groups(
     file: Any, footer: bytes, read_at: ReadAt, wanted: ReadRequest, check: Check | None = None
 ) -> Groups:
     """Decodes one row group after another from an open file."""
-    with _without_data(footer) as parquet:
-        metadata = parquet.metadata
-        schema = parquet.schema_arrow
-    texts = [name for name in wanted.dictionary if _is_string(schema, name)]
-    leaves = _leaves(metadata, wanted.columns)
-    first = _first_rows(metadata.schema, leaves, wanted.unit_bytes)
-    size = int(file.seek(0, os.SEEK_END))
-    steps = (wanted.buffer_bytes, wanted.held_bytes)
-    source = file if check is None else ChunkFile(size, read_into_of(file), *steps)
+    return _RowGroups(file, footer, read_at, wanted, check)
 
-    check_pages = checker(footer, metadata.schema, leaves, size, read_at)
-    kinds = (True, False) if texts else (False,)
 
-    @cache
-    def opened(dictionaries: bool, buffer_bytes: int) -> pq.ParquetFile:
-        return _opened(source, metadata, texts if dictionaries else [], buffer_bytes)
+class _RowGroups:
+    """See ``open_groups``."""
 
-    def decoded(group: int) -> Iterator[pa.RecordBatch]:
-        check_pages(group)
-        buffer_bytes = wanted.buffer_bytes
-        if isinstance(source, ChunkFile):
-            # What is in memory is not copied; of what is read in blocks no more than page headers.
-            buffer_bytes = 0 if source.is_held else HEADER_BYTES
-        attempts = [partial(opened, as_dictionaries, buffer_bytes) for as_dictionaries in kinds]
-        return _slices(attempts, group, leaves, first, wanted)
+    def __init__(
+        self, file: Any, footer: bytes, read_at: ReadAt, wanted: ReadRequest, check: Check | None
+    ) -> None:
+        self._file, self._wanted, self._check = file, wanted, check
+        with _without_data(footer) as parquet:
+            self._metadata = parquet.metadata
+            schema = parquet.schema_arrow
+        self._texts = [name for name in wanted.dictionary if _is_string(schema, name)]
+        self._leaves = _leaves(self._metadata, wanted.columns)
+        self._first = _first_rows(self._metadata.schema, self._leaves, wanted.unit_bytes)
+        self._size = int(file.seek(0, os.SEEK_END))
+        steps = (wanted.buffer_bytes, wanted.held_bytes, getattr(file, "held", not_loaded))
+        self._chunks = None if check is None else ChunkFile(self._size, read_into_of(file), *steps)
+        given = (self._metadata.schema, self._leaves, self._size, read_at)
+        self._check_pages = checker(footer, *given)
+        self._opened: dict[tuple[bool, int], pq.ParquetFile] = {}
+        self._recording: tuple[RecordingFile, pq.ParquetFile] | None = None
+        self._ranges: tuple[int, list[tuple[int, int]]] = (-1, [])
 
-    if check is None:
-        return decoded
-    recorder = RecordingFile(size)
-    recording = _opened(recorder, metadata, texts, 0)
+    def ranges(self, group: int) -> list[tuple[int, int]]:
+        """The column chunks that are read of a row group: pyarrow reads all, then decodes."""
+        if self._ranges[0] != group:
+            if self._recording is None:
+                recorder = RecordingFile(self._size)
+                self._recording = recorder, _opened(recorder, self._metadata, self._texts, 0)
+            found = sorted(_ranges(*self._recording, group, self._wanted.columns))
+            self._ranges = group, found
+        return self._ranges[1]
 
-    def checked(group: int) -> Iterator[pa.RecordBatch]:
-        check(group, source.load(_ranges(recorder, recording, group, wanted.columns)))
-        return decoded(group)
+    def __call__(self, group: int) -> Iterator[pa.RecordBatch]:
+        if self._chunks is not None and self._check is not None:
+            self._check(group, self._chunks.load(self.ranges(group)))
+        self._check_pages(group)
+        kinds = (True, False) if self._texts else (False,)
+        buffer_bytes = self._buffer_bytes(group)
+        attempts = [partial(self._open, as_texts, buffer_bytes) for as_texts in kinds]
+        try:
+            yield from _slices(attempts, group, self._leaves, self._first, self._wanted)
+        finally:
+            if self._chunks is not None:
+                self._chunks.clear()
 
-    return checked
+    def _buffer_bytes(self, group: int) -> int:
+        # What is in memory is not copied; of what is read in blocks no more than page headers.
+        if self._chunks is not None:
+            return 0 if self._chunks.is_held else HEADER_BYTES
+        if isinstance(self._file, ObjectFile) and self._file.is_held(self.ranges(group)):
+            return 0
+        return self._wanted.buffer_bytes
+
+    def _open(self, as_texts: bool, buffer_bytes: int) -> pq.ParquetFile:
+        key = as_texts, buffer_bytes
+        if key not in self._opened:
+            source = self._file if self._chunks is None else self._chunks
+            dictionaries = self._texts if as_texts else []
+            self._opened[key] = _opened(source, self._metadata, dictionaries, buffer_bytes)
+        return self._opened[key]
 
 
 def _opened(source: Any, metadata: Any, dictionaries: list[str], buffer_bytes: int) -> Any:
@@ -116,7 +144,6 @@ def _opened(source: Any, metadata: Any, dictionaries: list[str], buffer_bytes: i
 def _ranges(
     recorder: RecordingFile, parquet: pq.ParquetFile, group: int, columns: tuple[str, ...]
 ) -> set[tuple[int, int]]:
-    """The column chunks that are read of a row group: pyarrow reads all of them, then decodes."""
     recorder.ranges.clear()
     rows = parquet.iter_batches(
         batch_size=1, row_groups=[group], columns=list(columns), use_threads=False

@@ -1,0 +1,146 @@
+"""What the jobs of a reader take of a store: all of a small object, or ranges of a large one."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from streamomd.shards.fetch_ahead import JOBS_AT_ONCE, Need
+from streamomd.shards.formats.contract import ReadRequest
+from streamomd.shards.jobs import Job, groups_from
+from streamomd.shards.open_shard import MOST_LOADED, OpenShard, shard_object
+from streamomd.shards.shard import Shard
+from streamomd.shards.stored_object import (
+    BATCH_BYTES,
+    GAP_BYTES,
+    WHOLE_BYTES,
+    Span,
+    StoredObject,
+    merge,
+)
+
+if TYPE_CHECKING:
+    import fsspec
+
+
+class JobBytes:
+    """Finds what jobs read. Threads share it, and with it each shard's object and footer.
+
+    most: bytes that may be in memory. is_cached: whether a job's rows come from elsewhere, so that
+    nothing is requested for them.
+    """
+
+    def __init__(
+        self,
+        fs: fsspec.AbstractFileSystem,
+        wanted: ReadRequest,
+        most: int,
+        is_cached: Callable[[Job], bool] = lambda job: False,
+    ) -> None:
+        self._fs, self._wanted, self._is_cached = fs, wanted, is_cached
+        self._most_batch = min(BATCH_BYTES, most)
+        self._lock = threading.Lock()
+        self._opened: OrderedDict[int, _Shared] = OrderedDict()
+
+    def need(self, job: Job) -> Need:
+        """What a job reads, which for a large object takes a request of its footer. Raises what
+        opening a shard raises."""
+        if self._is_cached(job):
+            return Need()
+        with self._lock:
+            shared = self._opened.get(job.position)
+            if shared is None:
+                shard, limit = job.group.shard, self._most_batch
+                given = (self._fs, shard, self._wanted, limit, self._is_cached)
+                shared = self._opened[job.position] = _Shared(*given)
+                if len(self._opened) > 2 * JOBS_AT_ONCE:
+                    self._opened.popitem(last=False)
+        return shared.need(job)
+
+
+class _Batch:
+    """Row groups that follow one another and are requested together."""
+
+    def __init__(self, stored: StoredObject, first: int, known: Sequence[Span]) -> None:
+        self.stored, self.first, self._known = stored, first, known
+        self.ranges: list[tuple[int, int]] = []
+        self._lock = threading.Lock()
+        self._spans: list[Span] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are requested, with the gaps between ranges."""
+        return sum(length for _, length in self.ranges)
+
+    def with_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """What would be requested with some more ranges."""
+        return merge([*self.ranges, *ranges], GAP_BYTES)
+
+    def load(self) -> list[Span]:
+        """Request it, once."""
+        with self._lock:
+            if self._spans is None:
+                self._spans = [*self.stored.load(self.ranges), *self._known]
+            return self._spans
+
+
+class _Shared:
+    """A shard that is open for all jobs that read it."""
+
+    def __init__(
+        self,
+        fs: fsspec.AbstractFileSystem,
+        shard: Shard,
+        wanted: ReadRequest,
+        most_batch: int,
+        is_cached: Callable[[Job], bool],
+    ) -> None:
+        self._fs, self._shard, self._wanted, self._is_cached = fs, shard, wanted, is_cached
+        self._most_batch = most_batch
+        self._lock = threading.Lock()
+        self._opened: OpenShard | None = None
+        self._object: StoredObject | None = None
+        self._batches: dict[int, _Batch] = {}
+
+    def need(self, job: Job) -> Need:
+        shard, group = self._shard, job.group
+        with self._lock:
+            if shard.size <= WHOLE_BYTES:
+                if self._object is None:
+                    self._object = shard_object(self._fs, shard)
+                share = -(-shard.size * group.rows // max(1, shard.rows))
+                return Need(self._object, share, partial(_load_whole, self._object))
+            batch = self._batches.pop(group.number, None) or self._plan(job)
+        if batch.nbytes > MOST_LOADED:
+            return Need(batch.stored)
+        # Later row groups of a batch wait for the first, which has room for all.
+        nbytes = batch.nbytes if group.number == batch.first else 0
+        return Need(batch.stored, nbytes, batch.load)
+
+    def _plan(self, job: Job) -> _Batch:
+        """The job's row group, and next ones as long as all are one request's worth."""
+        if self._opened is None:
+            self._opened = OpenShard(self._fs, self._shard, self._wanted)
+        assert self._opened.stored is not None
+        ranges = self._opened.missing(job.group.number)
+        # Metadata of Arrow's record batches, which was read to find their buffers.
+        batch = _Batch(self._opened.stored, job.group.number, self._opened.spans)
+        batch.ranges = batch.with_ranges(ranges)
+        for later in groups_from(self._shard, job.group.number + 1):
+            if self._is_cached(replace(job, group=later, begin=later.row, end=None)):
+                break
+            ranges = batch.with_ranges(self._opened.missing(later.number))
+            if sum(length for _, length in ranges) > self._most_batch:
+                break
+            batch.ranges = ranges
+            self._batches[later.number] = batch
+        return batch
+
+
+def _load_whole(stored: StoredObject) -> Sequence[Span]:
+    stored.load_tail(stored.size)
+    return ()

@@ -1,0 +1,61 @@
+"""The file of a shard: of a disk through the operating system, of a store in few requests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamomd.shards.filesystem import Entry, is_local, stat_entry, store_errors
+from streamomd.shards.stored_object import ObjectFile, stored_object
+
+if TYPE_CHECKING:
+    import fsspec
+
+
+def open_file(
+    fs: fsspec.AbstractFileSystem,
+    path: str,
+    url: str,
+    entry: Entry | None = None,
+    stat: Callable[[], Entry] | None = None,
+) -> Any:
+    """A seekable binary file.
+
+    entry: of the version to be read. stat: the entry now, which is called where the store cannot
+    refuse to read another version; without it the entry is one of now.
+    """
+    if is_local(fs):
+        with store_errors(url):
+            return _in_sequence(pa.OSFile(path))
+    known = stat_entry(fs, path, url) if entry is None else entry
+    return ObjectFile(stored_object(fs, path, url, known, stat))
+
+
+def _in_sequence(file: pa.OSFile) -> pa.OSFile:
+    """Double the system's readahead, which halves the wait for uncached columns."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):  # it is advice
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+    return file
+
+
+def version(file: Any) -> object:
+    """A value that changes when an open file is written or replaced; None if there is none."""
+    if isinstance(file, ObjectFile):
+        return file.etag
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
+
+
+def identity(file: Any) -> object:
+    """As `version`; of a local file also when it was last changed, which no program can restore.
+
+    Other names and permissions change it too, so a change of it does not imply other content.
+    """
+    if isinstance(file, ObjectFile):
+        return version(file)
+    return version(file), os.fstat(file.fileno()).st_ctime_ns
