@@ -116,16 +116,24 @@ class StreamStar:
             try:
                 return self._inbox[peer].get(timeout=POLL_SECONDS)
             except queue.Empty:
-                now = time.monotonic()
-            if closed is not None:
-                raise PeerLostError(closed, "its connection closed")
-            for one, seen in self._last_seen.items():
-                if now - seen > HEARTBEAT_TIMEOUT_SECONDS:
-                    self._lost.add(one)
-                    reason = f"no heartbeat in {HEARTBEAT_TIMEOUT_SECONDS:g} s"
-                    raise PeerLostError(one, reason)
-            if now > deadline:
+                self._raise_lost(closed)
+            if time.monotonic() > deadline:
                 raise PeerLostError(peer, f"alive, but sent nothing for {self._timeout:g} s")
+
+    def check(self) -> None:
+        """Raise PeerLostError if a peer is lost."""
+        self._raise_lost(min(self._closed, default=None))
+
+    def _raise_lost(self, closed: int | None) -> None:
+        """closed: a peer whose connection has closed."""
+        if closed is not None:
+            raise PeerLostError(closed, "its connection closed")
+        now = time.monotonic()
+        for peer, seen in self._last_seen.items():
+            if now - seen > HEARTBEAT_TIMEOUT_SECONDS:
+                self._lost.add(peer)
+                reason = f"no heartbeat in {HEARTBEAT_TIMEOUT_SECONDS:g} s"
+                raise PeerLostError(peer, reason)
 
     def close(self) -> None:
         """Close; the peers receive the messages already sent, then lose this owner."""

@@ -71,6 +71,9 @@ class Star(Protocol):
     def receive(self, peer: int) -> bytes:
         """The next message of a peer, in order."""
 
+    def check(self) -> None:
+        """Whether all peers are there, for an owner that waits for something else."""
+
     def close(self) -> None:
         """Close; the peers receive the messages already sent, then lose this owner."""
 
@@ -190,15 +193,22 @@ class ZmqStar:
             if self._read() or self._socket.poll(int(POLL_SECONDS * 1000)):
                 continue
             if gone:  # it was in vain to read again, for messages sent before the peer left
-                self._lost = True
-                reason = (
-                    f"its connection closed, or no heartbeat in {HEARTBEAT_TIMEOUT_SECONDS:g} s"
-                )
-                raise PeerLostError(min(self._gone), reason)
+                self._raise_lost()
             self._read_monitor()
             gone = bool(self._gone)
             if not gone and time.monotonic() > deadline:
                 raise PeerLostError(peer, f"alive, but sent nothing for {self._timeout:g} s")
+
+    def check(self) -> None:
+        """Raise PeerLostError if a peer is lost."""
+        self._read_monitor()
+        if self._gone:
+            self._raise_lost()
+
+    def _raise_lost(self) -> None:
+        self._lost = True
+        reason = f"its connection closed, or no heartbeat in {HEARTBEAT_TIMEOUT_SECONDS:g} s"
+        raise PeerLostError(min(self._gone), reason)
 
     def _read(self) -> bool:
         """Take a message that has arrived; False if there is none."""

@@ -11,8 +11,10 @@ import json
 import pickle
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,7 @@ from streamomd.distributed.allreduce_zmq import (
 )
 from streamomd.distributed.control_channel import ControlChannel
 from streamomd.distributed.curve_keys import CurveKeys, require_curve
+from streamomd.distributed.row_exchange import RowExchange
 from streamomd.distributed.sum_exchange import SumExchange
 from streamomd.distributed.worker_probe import VERSION
 from streamomd.features import Names, Plan
@@ -56,8 +59,9 @@ from streamomd.training.build_engine import engine_of
 from streamomd.training.checkpoint_manager import CommitSchedule
 from streamomd.training.metrics import Metrics
 from streamomd.training.microbatch_rounds import Rounds
-from streamomd.training.partitions import Share, edges, owned
+from streamomd.training.partitions import Share, column_ranges, cut_columns, edges, owned
 from streamomd.training.progress import quiet_notes
+from streamomd.training.row_stream import AHEAD_BYTES
 
 Floats = NDArray[np.float64]
 COMMIT, STOP = 1, 2
@@ -105,18 +109,32 @@ def run_owner(setup: OwnerSetup) -> str:
                 Queue(setup.topic, client=client), Variable(setup.topic, client=client)
             )
             task_id = uuid.uuid4().hex
-            channel.send("here", owner=setup.owner, endpoint=(task_id, star.endpoint))
+            endpoint = task_id, star.endpoint, worker.address
+            channel.send("here", owner=setup.owner, endpoint=endpoint)
             endpoints = channel.wait(lambda orders: orders["places"], JOIN_SECONDS)
             if endpoints[setup.owner][0] != task_id:
                 # Dask reruns a lost task on a worker that returns at the same address: it would
                 # learn from the group's start, into a directory that is already committed.
                 raise PeerLostError(DRIVER, "it continues with another task in place of this owner")
-            star.join(endpoints[LEADER][1])
-            shards = _share_shards(star, setup.shards)
-            outcome = PartitionOwner(setup, shards, star, channel).run()
+            # Before any owner asks for rows, which it does once all have joined.
+            with closing(_row_exchange(worker, setup, star, [one[2] for one in endpoints])) as rows:
+                star.join(endpoints[LEADER][1])
+                shards = _share_shards(star, setup.shards)
+                outcome = PartitionOwner(setup, shards, star, rows, channel).run()
             if setup.owner == LEADER:
                 channel.send(outcome)
             return outcome
+
+
+def _row_exchange(
+    worker: Any, setup: OwnerSetup, star: Star, addresses: Sequence[str]
+) -> RowExchange:
+    """Which owner decodes what, and how the others receive it."""
+    train, plan = setup.spec.train, setup.plan
+    ranges = column_ranges(plan.size, train.parts, setup.owners, bias=plan.bias)
+    cuts = [partial(cut_columns, first=first, last=last) for first, last in ranges]
+    budget = slice_bytes(setup.spec)
+    return RowExchange(worker, setup.group, setup.owner, addresses, cuts, budget, star.check)
 
 
 def _share_shards(star: Star, shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
@@ -144,6 +162,7 @@ class PartitionOwner:
         setup: OwnerSetup,
         shards: tuple[Shard, ...],
         star: Star,
+        rows: RowExchange,
         channel: ControlChannel,
     ) -> None:
         self._setup, self._star, self._channel = setup, star, channel
@@ -169,9 +188,11 @@ class PartitionOwner:
             self._share,
             self._metrics,
             Cursor.from_json(commit.document["cursor"]),
-            self._names if self._is_leader else None,
+            self._names,
             self._digests,
             self._exchange,
+            shared=rows.epoch if setup.owners > 1 else None,
+            examines=self._is_leader,  # its metrics are committed
         )
         self._schedule = CommitSchedule(spec.checkpoint, self._metrics.total_rows)
         self._flags = self._commit_number = self._stop = 0
@@ -228,19 +249,17 @@ class PartitionOwner:
         self._reported += len(found)
         digests = {(url, group, digest.hex()) for url, group, digest in found}
         if not self._is_leader:
-            star.send(LEADER, json.dumps([entries, [*digests]]).encode())
+            star.send(LEADER, json.dumps([entries, [*digests], self._new_names()]).encode())
             self._directory = star.receive(LEADER).decode()
             return
         for peer in peers_of(star):
             received = json.loads(star.receive(peer))
             entries += received[0]
-            # Each owner reads all rows: the driver refuses two different digests of a row group.
+            # The driver refuses a digest that differs from that of an earlier group of owners.
             digests |= {(url, group, digest) for url, group, digest in received[1]}
+            self._names.update(Names.from_json(received[2]).seen())
         self._commit_number += 1
-        names = (
-            {} if self._names.version == self._names_version else {"names": self._names.to_json()}
-        )
-        self._names_version = self._names.version
+        names = {"names": new} if (new := self._new_names()) else {}
         cursor = self._rounds.cursor.to_json()
         self._channel.send(
             "commit",
@@ -258,6 +277,13 @@ class PartitionOwner:
         for peer in peers_of(star):
             star.send(peer, self._directory.encode())
         self._schedule.record_commit(self._metrics.total_rows, time.monotonic() - started)
+
+    def _new_names(self) -> dict[str, Any]:
+        """The names of the rows that this owner decoded, if there are new ones since last time."""
+        if self._names.version == self._names_version:
+            return {}
+        self._names_version = self._names.version
+        return self._names.to_json()
 
     def _all_parts(self) -> Any:
         for low, high, arrays in finite_parts(self._share.parts()):
@@ -293,6 +319,11 @@ def parse_entries(orders: str) -> tuple[PartEntry, ...]:
 def parse_digests(orders: str) -> list[Found]:
     """The digests of a "commit" message."""
     return [(url, group, bytes.fromhex(digest)) for url, group, digest in json.loads(orders)]
+
+
+def slice_bytes(spec: Spec) -> int:
+    """Decoded rows that may wait for other owners, in bytes."""
+    return (spec.train.prefetch << 20) or AHEAD_BYTES
 
 
 def group_size(size: int, parts: int, workers: int) -> int:

@@ -46,7 +46,7 @@ class SumExchange:
     def send(self, found: Floats) -> None:
         """Send the numbers of this owner's partitions to the leader."""
         self._round += 1
-        self.star.send(LEADER, HEAD.pack(self._round, 0) + found.tobytes())
+        self.star.send(LEADER, b"".join((HEAD.pack(self._round, 0), found.data)))
 
     def receive_sum(self, found: Floats) -> tuple[Floats, int]:
         """What the leader sends after ``send``."""
@@ -63,7 +63,7 @@ class SumExchange:
             partitions = len(owned(peer, star.owners, self.parts))
             for partition in self._receive(peer, (partitions, *found.shape[1:]))[0]:
                 total += partition
-        message = HEAD.pack(self._round, flags) + total.tobytes()
+        message = b"".join((HEAD.pack(self._round, flags), total.data))
         for peer in peers_of(star):
             star.send(peer, message)
         return total

@@ -163,15 +163,18 @@ class SimStar:
         loop, end = self._net.loop, self._ends[peer]
         deadline = loop.now + self._patience
         while not end.inbox:
-            for one, its in self._ends.items():
-                if its.broken:
-                    raise allreduce_zmq.PeerLostError(one, "its connection closed")
+            self.check()
             if loop.now >= deadline:
                 raise allreduce_zmq.PeerLostError(
                     peer, f"alive, but sent nothing for {self._patience:g} s"
                 )
             self._signal.wait(deadline - loop.now)
         return end.inbox.pop(0)
+
+    def check(self) -> None:
+        for peer, end in self._ends.items():
+            if end.broken:
+                raise allreduce_zmq.PeerLostError(peer, "its connection closed")
 
     def close(self) -> None:
         for end in self._ends.values():

@@ -39,6 +39,7 @@ PLACES: dict[str, dict[str, Place]] = {
             ("streamomd.distributed.partition_owner.PartitionOwner._load_share", range(2)),
         ),
         "round": (("streamomd.training.microbatch_rounds.Rounds._learn", range(2, 280)),),
+        "rows": (("streamomd.distributed.slice_outbox.SliceOutbox.put", range(40)),),
         "merge": (("streamomd.distributed.partition_owner.write_part", range(16)),),
         "commit": ((HERE + COMMITS, range(1, 8)),),
     },
