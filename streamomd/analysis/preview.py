@@ -25,7 +25,7 @@ from streamomd.features.crosses import cross_name
 from streamomd.runs.session import Session, data_notes
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.filtered_shards import unread_of
-from streamomd.shards.jobs import Job, jobs_of
+from streamomd.shards.group_jobs import Job, jobs_of
 from streamomd.shards.order import places
 from streamomd.shards.reader import ShardBatch, open_group
 from streamomd.shards.shard import ShardSet

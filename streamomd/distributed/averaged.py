@@ -29,7 +29,7 @@ from streamomd.distributed.events import subscribe_events
 from streamomd.distributed.memory_checks import refuse_too_small
 from streamomd.distributed.worker_monitor import note_unused, usable_workers
 from streamomd.shards.cursor import Cursor
-from streamomd.shards.jobs import jobs_of
+from streamomd.shards.group_jobs import jobs_of
 from streamomd.shards.order import places
 from streamomd.shards.row_ranges import RowRange, split_rows
 from streamomd.shards.shard import ShardSet

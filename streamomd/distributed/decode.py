@@ -29,7 +29,7 @@ from streamomd.distributed.cluster import (
 from streamomd.features import Names, Plan
 from streamomd.shards.digests import Digests, Found
 from streamomd.shards.encoded_rows import Rows
-from streamomd.shards.jobs import Group, jobs_of
+from streamomd.shards.group_jobs import Group, jobs_of
 from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.training.row_stream import rows_of_group

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from streamomd.shards.jobs import Job
+from streamomd.shards.group_jobs import Job
 from streamomd.shards.stored_object import Span, StoredObject
 
 JOBS_AT_ONCE = 16
@@ -71,7 +71,7 @@ class OrderedBudget:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """No thread waits any longer."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from streamomd.shards.fetch_ahead import JOBS_AT_ONCE, Need
 from streamomd.shards.formats.contract import ReadRequest
-from streamomd.shards.jobs import Job, groups_from
+from streamomd.shards.group_jobs import Job, groups_from
 from streamomd.shards.open_shard import MOST_LOADED, OpenShard, shard_object
 from streamomd.shards.shard import Shard
 from streamomd.shards.stored_object import (

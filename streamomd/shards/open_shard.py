@@ -186,6 +186,7 @@ class OpenShard:
             raise explain(error, self.shard, done, last) from error
         finally:
             self.give(())
+            self._groups.release()
         if done != last:
             self._refuse_written(group, done, last)
             raise DataError(

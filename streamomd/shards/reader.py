@@ -21,9 +21,9 @@ from streamomd.shards.digests import Digests
 from streamomd.shards.fetch_ahead import Claim, FetchAhead, Fetched
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.formats.contract import ReadRequest
+from streamomd.shards.group_jobs import Group, Job, jobs_of
 from streamomd.shards.io_costs import shares
 from streamomd.shards.job_bytes import JobBytes
-from streamomd.shards.jobs import Group, Job, jobs_of
 from streamomd.shards.open_shard import OpenShard, explain
 from streamomd.shards.prefetch import Prefetcher, Run
 from streamomd.shards.row_filter import satisfied
@@ -163,7 +163,7 @@ class RecordBatches:
         @contextmanager
         def session() -> Iterator[Run[Job, R]]:
             with closing(Reader(self.shards, self.wanted, self.digests, ahead)) as reader:
-                yield partial(reader.run, read)
+                yield partial(read, reader)
 
         def cancel() -> None:
             for end in ends:
@@ -294,23 +294,26 @@ class Reader:
         opened.give(fetched.spans)
         batches = opened.read(group.number)
         del fetched
-        while first < end:
-            with Stage("decode"):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            after = first + batch.num_rows
-            low, high = max(first, job.begin), int(min(after, end))
-            if (low, high) != (first, after):
-                # A slice of all rows would hold its parent for nothing.
-                batch = batch.slice(max(0, low - first), max(0, high - low))
-            first = after
-            if low < high:
-                self._release.passed(batch.nbytes)
-                rows = ShardBatch(job.position, group.shard, low, batch)
-                yield self._view(rows) if group.shard.is_view else rows
-                del rows
-            del batch
+        try:
+            while first < end:
+                with Stage("decode"):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                after = first + batch.num_rows
+                low, high = max(first, job.begin), int(min(after, end))
+                if (low, high) != (first, after):
+                    # A slice of all rows would hold its parent for nothing.
+                    batch = batch.slice(max(0, low - first), max(0, high - low))
+                first = after
+                if low < high:
+                    self._release.passed(batch.nbytes)
+                    rows = ShardBatch(job.position, group.shard, low, batch)
+                    yield self._view(rows) if group.shard.is_view else rows
+                    del rows
+                del batch
+        finally:
+            self.release()
 
     def _view(self, rows: ShardBatch) -> ShardBatch:
         """Stored rows with the columns of the shard's directories, without dropped rows."""
@@ -326,12 +329,9 @@ class Reader:
         batch, conflicts = with_constant_columns(shard, batch, columns)
         return ShardBatch(rows.position, shard, rows.row, batch, conflicts, dropped)
 
-    def run(self, read: Read[R], job: Job) -> Iterator[R]:
-        """What ``read`` yields of a job; then its bytes make room for those of other jobs."""
-        try:
-            yield from read(self, job)
-        finally:
-            self._claim.release()
+    def release(self) -> None:
+        """A job's rows were read: its bytes make room for those of other jobs."""
+        self._claim.release()
 
     def close(self) -> None:
         """Close the shard, if one is open."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from streamomd.shards.jobs import Group, jobs_of
+from streamomd.shards.group_jobs import Group, jobs_of
 from streamomd.shards.shard import ShardSet
 
 NEAR = 0.25  # of a range: the most by which a boundary moves to the edge of a row group

@@ -16,7 +16,7 @@ from streamomd.shards.cache.folder import GIB, CacheFolder
 from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
 from streamomd.shards.filesystem import is_local
-from streamomd.shards.jobs import Group, Job
+from streamomd.shards.group_jobs import Group, Job
 from streamomd.shards.prediction_files import empty_rows
 from streamomd.shards.reader import Piece, Read, Reader, ShardBatch, open_group, read_batches
 from streamomd.shards.shard import ShardSet

@@ -25,7 +25,7 @@ from streamomd.shards.cache import cached_reader
 from streamomd.shards.cache.cached_reader import is_settled
 from streamomd.shards.cache.entry import DamagedError, Draft, Entry
 from streamomd.shards.find import find
-from streamomd.shards.jobs import Group
+from streamomd.shards.group_jobs import Group
 from streamomd.training.row_stream import rows_of
 
 

@@ -16,7 +16,7 @@ from streamomd.shards import encoded_rows
 from streamomd.shards.cache.cached_reader import WRONG, cached_rows
 from streamomd.shards.cache.name_file import SCHEMA, add_names
 from streamomd.shards.find import find
-from streamomd.shards.jobs import Group
+from streamomd.shards.group_jobs import Group
 from streamomd.training.row_stream import rows_of, rows_of_group
 
 FLAGS = [*everything(), "--checkpoint", "none"]

@@ -28,7 +28,7 @@ from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, CacheFolde
 from streamomd.shards.cache.name_file import RecordedNames, add_names
 from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
-from streamomd.shards.jobs import Group, Job
+from streamomd.shards.group_jobs import Group, Job
 from streamomd.shards.reader import Piece, Reader
 from streamomd.shards.shard import Shard
 
@@ -74,7 +74,9 @@ class CachedRows:
             yield Piece(job.position, row, batch.passed, Rows(batch, None), batch.nbytes)
             begin = row + batch.passed
             del batch
-        if begin < end:
+        if begin >= end:
+            reader.release()
+        else:
             rest = Job(job.position, group, begin, None if end == last else end)
             whole = (begin, end) == (group.row, last) and is_settled(group.shard, opened.version)
             draft = self.cache.folder.begin(key) if whole else None

@@ -55,6 +55,9 @@ class _Batches:
     def __call__(self, group: int) -> Iterator[pa.RecordBatch]:
         return _slices(self._batches, group, self._wanted, self._check)
 
+    def release(self) -> None:
+        """Nothing is referred to."""
+
 
 def _slices(
     batches: StoredBatches, group: int, wanted: ReadRequest, check: Check | None

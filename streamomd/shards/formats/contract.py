@@ -35,6 +35,9 @@ class Groups(Protocol):
         """Offset and length of the bytes that are read for one; those of a store are loaded into
         memory before its rows are asked for."""
 
+    def release(self) -> None:
+        """The rows of the last one were read: refer to none of its bytes."""
+
 
 @dataclass(frozen=True)
 class ReadRequest:

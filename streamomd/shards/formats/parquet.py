@@ -106,11 +106,12 @@ class _RowGroups:
         kinds = (True, False) if self._texts else (False,)
         buffer_bytes = self._buffer_bytes(group)
         attempts = [partial(self._open, as_texts, buffer_bytes) for as_texts in kinds]
-        try:
-            yield from _slices(attempts, group, self._leaves, self._first, self._wanted)
-        finally:
-            if self._chunks is not None:
-                self._chunks.clear()
+        return _slices(attempts, group, self._leaves, self._first, self._wanted)
+
+    def release(self) -> None:
+        """Refer to no bytes of the group that was read."""
+        if self._chunks is not None:
+            self._chunks.clear()
 
     def _buffer_bytes(self, group: int) -> int:
         # What is in memory is not copied; of what is read in blocks no more than page headers.
