@@ -22,7 +22,7 @@ from streamomd.core.batch import Batch
 from streamomd.distributed.allreduce_zmq import POLL_SECONDS, STALL_SECONDS, PeerLostError
 from streamomd.distributed.slice_outbox import Key, ReadingEnded, Slice, SliceOutbox
 from streamomd.shards.encoded_rows import Rows
-from streamomd.shards.jobs import Job
+from streamomd.shards.group_jobs import Job
 from streamomd.shards.reader import Piece, Read, Reader
 from streamomd.shards.shard import ShardSet
 

@@ -24,7 +24,7 @@ from streamomd.core.errors import DataError
 from streamomd.distributed.row_exchange import DECODERS, EpochRows
 from streamomd.distributed.slice_outbox import Key, ReadingEnded, Slice, SliceOutbox
 from streamomd.shards.encoded_rows import Rows
-from streamomd.shards.jobs import Group, Job
+from streamomd.shards.group_jobs import Group, Job
 from streamomd.shards.prefetch import LEAST_BYTES
 from streamomd.shards.reader import Piece
 
