@@ -121,6 +121,7 @@ class ZmqStar:
         self._closed: set[int] = set()
         self._gone: set[int] = set()
         self._lost = False
+        self._is_soon = True  # whether the last message came soon enough to spin for the next
         self.endpoint, self._keys, self._opening = "", keys, ExitStack()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER if owner else zmq.ROUTER)
@@ -178,12 +179,13 @@ class ZmqStar:
 
     def receive(self, peer: int) -> bytes:
         """The next message of a peer, in order."""
-        inbox = self._inbox[peer]
-        spin_end = time.monotonic() + SPIN_SECONDS
+        inbox, started = self._inbox[peer], time.monotonic()
+        spin_end = started + (SPIN_SECONDS if self._is_soon else 0.0)
         while not inbox and (self._read() or time.monotonic() < spin_end):
             os.sched_yield()
         if not inbox:
             self._wait_for(peer)
+        self._is_soon = time.monotonic() - started < SPIN_SECONDS
         return inbox.popleft()
 
     def _wait_for(self, peer: int) -> None:
