@@ -8,7 +8,6 @@ stop, and reports to the driver. If any owner is lost, the work since the last c
 from __future__ import annotations
 
 import json
-import pickle
 import time
 import uuid
 from collections.abc import Sequence
@@ -119,8 +118,7 @@ def run_owner(setup: OwnerSetup) -> str:
             # Before any owner asks for rows, which it does once all have joined.
             with closing(_row_exchange(worker, setup, star, [one[2] for one in endpoints])) as rows:
                 star.join(endpoints[LEADER][1])
-                shards = _share_shards(star, setup.shards)
-                outcome = PartitionOwner(setup, shards, star, rows, channel).run()
+                outcome = PartitionOwner(setup, rows.shards(), star, rows, channel).run()
             if setup.owner == LEADER:
                 channel.send(outcome)
             return outcome
@@ -134,18 +132,8 @@ def _row_exchange(
     ranges = column_ranges(plan.size, train.parts, setup.owners, bias=plan.bias)
     cuts = [partial(cut_columns, first=first, last=last) for first, last in ranges]
     budget = slice_bytes(setup.spec)
-    return RowExchange(worker, setup.group, setup.owner, addresses, cuts, budget, star.check)
-
-
-def _share_shards(star: Star, shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
-    """The leader's shards: so a long list passes the scheduler once, not once per owner."""
-    if star.owner:
-        found: tuple[Shard, ...] = pickle.loads(star.receive(LEADER))  # noqa: S301 - of a member
-        return found
-    packed = pickle.dumps(shards) if star.owners > 1 else b""
-    for peer in peers_of(star):
-        star.send(peer, packed)
-    return shards
+    place = worker, setup.group, setup.owner, addresses
+    return RowExchange(*place, setup.shards, cuts, budget, star.check)
 
 
 def _host(address: str) -> str:

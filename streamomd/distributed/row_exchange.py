@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -19,14 +19,14 @@ from distributed import Worker
 from distributed.protocol.serialize import to_serialize
 
 from streamomd.core.batch import Batch
-from streamomd.distributed.allreduce_zmq import POLL_SECONDS, STALL_SECONDS, PeerLostError
+from streamomd.distributed.allreduce_zmq import LEADER, POLL_SECONDS, STALL_SECONDS, PeerLostError
 from streamomd.distributed.slice_outbox import Key, ReadingEnded, Slice, SliceOutbox
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.group_jobs import Job
 from streamomd.shards.reader import Piece, Read, Reader
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import Shard, ShardSet
 
-OPERATION = "omd_rows"
+OPERATION, SHARDS_OPERATION = "omd_rows", "omd_shards"
 DECODERS = 16
 """The most owners that decode: they are faster than the rounds, and each connects to all others."""
 Cut = Callable[[Batch], Batch]
@@ -37,8 +37,9 @@ _EXCHANGES: dict[tuple[str, int], RowExchange] = {}
 class RowExchange:
     """The decoded groups of one owner, and its way to those of the others.
 
-    addresses: the workers of all owners. cuts: of all owners. budget: bytes of slices that wait for
-    the others. check: called while rows are waited for; raises PeerLostError.
+    addresses: the workers of all owners. shards: of the leader, which gives them to the others, so
+    that a long list passes the scheduler once. cuts: of all owners. budget: bytes of slices that
+    wait for the others. check: called while rows are waited for; raises PeerLostError.
     """
 
     def __init__(
@@ -47,18 +48,55 @@ class RowExchange:
         group: str,
         owner: int,
         addresses: Sequence[str],
+        shards: tuple[Shard, ...],
         cuts: Sequence[Cut],
         budget: int,
         check: Callable[[], None],
     ) -> None:
         self.owner, self.cuts, self.check = owner, cuts, check
         self._worker, self._group, self._addresses = worker, group, addresses
+        self.given_shards = shards
         self.loop: Any = worker.loop.asyncio_loop  # type: ignore[attr-defined]
         peers = [peer for peer in range(len(addresses)) if peer != owner]
         self.outbox = SliceOutbox(peers, budget, self.loop)
         self.decoders = min(len(addresses), DECODERS)
         _EXCHANGES[group, owner] = self
         worker.handlers[OPERATION] = _serve_slices
+        worker.handlers[SHARDS_OPERATION] = _serve_shards
+
+    def shards(self) -> tuple[Shard, ...]:
+        """The leader's list. Called after all have joined. Raises PeerLostError."""
+        if self.owner == LEADER:
+            return self.given_shards
+        found: tuple[Shard, ...] = self.wait(self._ask_shards(), LEADER, self.check)["shards"]
+        return found
+
+    async def _ask_shards(self) -> Any:
+        return await self._worker.rpc(self._addresses[LEADER]).omd_shards(group=self._group)
+
+    def wait(self, asked: Coroutine[Any, Any, Any], peer: int, check: Callable[[], None]) -> Any:
+        """A peer's reply, for another thread than the event loop's. check: called while it waits.
+
+        Raises PeerLostError, and what ``check`` raises.
+        """
+        deadline = time.monotonic() + STALL_SECONDS
+        asking = asyncio.run_coroutine_threadsafe(asked, self.loop)
+        try:
+            while True:
+                try:
+                    reply = asking.result(POLL_SECONDS)
+                    break
+                except OSError as error:  # of which TimeoutError is one
+                    if asking.done():
+                        raise PeerLostError(peer, f"it sends no rows: {error}") from None
+                check()
+                if time.monotonic() > deadline:
+                    raise PeerLostError(peer, f"alive, but sent no rows for {STALL_SECONDS:g} s")
+        finally:
+            asking.cancel()
+        if "closed" in reply:
+            raise PeerLostError(peer, "it has ended and sends no rows")
+        return reply
 
     def epoch(self, shards: ShardSet, order: Sequence[int], epoch: int) -> EpochRows:
         """The groups of one epoch. order: of the shards."""
@@ -89,6 +127,14 @@ async def _serve_slices(group: str, decoder: int, receiver: int, key: list[int])
     except ReadingEnded:
         return {"closed": True}
     return {"slices": to_serialize([slices, ended, error])}
+
+
+async def _serve_shards(group: str) -> Any:
+    """Reply to another owner, on the event loop of the leader's worker."""
+    exchange = _EXCHANGES.get((group, LEADER))
+    if exchange is None:
+        return {"closed": True}
+    return {"shards": to_serialize(exchange.given_shards)}
 
 
 @dataclass(eq=False)
@@ -151,25 +197,13 @@ class EpochRows:
                 raise error
 
     def _ask(self, key: Key, decoder: int) -> tuple[list[Slice], bool, Exception | None]:
-        exchange, deadline = self.exchange, time.monotonic() + STALL_SECONDS
-        asking = asyncio.run_coroutine_threadsafe(exchange.ask(decoder, key), exchange.loop)
-        while True:
-            try:
-                reply = asking.result(POLL_SECONDS)
-                break
-            except OSError as error:  # of which TimeoutError is one
-                if asking.done():
-                    raise PeerLostError(decoder, f"it sends no rows: {error}") from None
-            if self._cancelled.is_set():
-                asking.cancel()
-                raise ReadingEnded
-            if time.monotonic() > deadline:
-                asking.cancel()
-                raise PeerLostError(decoder, f"alive, but sent no rows for {STALL_SECONDS:g} s")
-        if "closed" in reply:
-            raise PeerLostError(decoder, "it has ended and sends no rows")
-        slices, ended, failure = reply["slices"]
-        return slices, ended, failure
+        asked = self.exchange.ask(decoder, key)
+        slices, ended, error = self.exchange.wait(asked, decoder, self._check_cancelled)["slices"]
+        return slices, ended, error
+
+    def _check_cancelled(self) -> None:
+        if self._cancelled.is_set():
+            raise ReadingEnded
 
     def cancel(self) -> None:
         """No thread waits any longer: the epoch is no longer read."""

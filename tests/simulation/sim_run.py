@@ -23,7 +23,7 @@ from sim_cluster import Here
 from sim_loop import Signal
 from sim_star import SimStar
 from sim_store import SimStore
-from sim_tiny import TinyRounds, merge, new, rows_of_group
+from sim_tiny import TinyRounds, described, merge, new, rows_of_group
 from sim_tiny import receive as receiving
 from sim_world import World
 
@@ -75,7 +75,9 @@ def places() -> Iterator[tuple[Any, str, Any]]:
         "get_worker": lambda: _here(),
         "worker_client": lambda **_: worker_client(World.now.loop),
         "ZmqStar": lambda host, *which, keys: SimStar(World.now.net, *which),
-        "RowExchange": lambda *_: SimpleNamespace(epoch=None, close=lambda: None),
+        "RowExchange": lambda *_: SimpleNamespace(
+            epoch=None, close=lambda: None, shards=lambda: described(World.now.job)[2].shards
+        ),
         "open_store": lambda *_: SimStore(World.now.disk),
         "run_on_loop": lambda client, work: Coming(World.now.loop, work),
         "pack_call": lambda function, arguments, inputs: (
