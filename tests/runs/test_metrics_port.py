@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -474,7 +475,9 @@ def test_requests_and_retries_of_a_store_are_counted(monkeypatch: pytest.MonkeyP
         fs = connect("memory://metrics-port/run/a", {})
         stat_entry(fs, "/metrics-port/run/a", "memory://metrics-port/run/a")
         file = open_file(fs, "/metrics-port/run/a", "memory://metrics-port/run/a")
-        file.read()
+        thread = threading.Thread(target=file.read)  # as Arrow's, without a context
+        thread.start()
+        thread.join()
         with ThreadPoolExecutor(1, **same_receivers()) as pool:
             pool.submit(count_request, "list").result()
 
