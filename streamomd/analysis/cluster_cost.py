@@ -14,6 +14,7 @@ from typing import Any
 from streamomd.config.spec import Spec
 from streamomd.distributed.memory_checks import BASE_BYTES, STATES_OF_DRIVER, memory_need
 from streamomd.distributed.partition_owner import group_size
+from streamomd.distributed.row_exchange import DECODERS
 from streamomd.engine.state import Layout
 
 MODES = ("exact", "averaged", "sharded")
@@ -116,12 +117,17 @@ def averaged_terms(epoch: Epoch, workers: int, place: Place, rounds: int) -> Ter
 
 
 def sharded_terms(epoch: Epoch, workers: int, place: Place, batch_rows: int, parts: int) -> Terms:
-    """Each worker reads every row, and sends a sum per row and partition to each other worker."""
-    sent = NUMBER * batch_rows * parts / workers * (workers - 1) / place.link
+    """Some workers decode, for all. In a round the leader receives a number per row and partition
+    of the others, then sends a sum per row to each of them."""
+    decoders = min(workers, DECODERS)
+    slices = epoch.rows * epoch.row.nbytes * (workers - 1) / workers
+    numbers = parts * (workers - 1) / workers + (workers - 1)
+    sent = NUMBER * batch_rows * numbers / place.link
     exchanges = epoch.rows / batch_rows if workers > 1 else 0.0
     return {
-        "decoding": epoch.rows * epoch.row.decode,
-        "store": workers * sum(epoch.sizes) / place.store,
+        "decoding": epoch.rows * epoch.row.decode / decoders,
+        "store": sum(epoch.sizes) / place.store,
+        "network link": slices / decoders / place.link,
         "learning": epoch.rows * epoch.row.learn / workers,
         "exchanges": exchanges * (place.exchange + sent),
     }
@@ -198,8 +204,7 @@ def _cost(
         max(terms, key=lambda name: terms[name]),
         memory_need(job, layout, 1, workers).nbytes,
         BASE_BYTES + _driver_states(spec, mode) * layout.nbytes,
-        epoch.requests * (used if mode == "sharded" else 1)
-        + (rounds * used * parts if mode == "averaged" else 0),
+        epoch.requests + (rounds * used * parts if mode == "averaged" else 0),
         commits * (max(parts, used if mode == "sharded" else 1) + 1),
         None if price is None else (workers + 1) * seconds / 3600 * price,
     )

@@ -20,7 +20,7 @@ R = TypeVar("R")
 BYTES_IN_FLIGHT = 129 << 20
 """Bytes of the items in flight: eight parts of 16 MiB and their heads. A larger one is alone.
 
-The clients of stores copy what they send, so a commit takes up to 300 MiB, and so does a load.
+The clients of stores copy what they send, so a commit takes up to 350 MiB, and so does a load.
 """
 REPORTED = 10
 """Failed items that a message names."""

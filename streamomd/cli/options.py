@@ -72,7 +72,7 @@ class Commands(click.Group):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             train = self.commands["train"]
-            params = train.get_params(click.Context(train))
+            params = train.get_params(click.Context(train, parent=ctx))
             if error.option_name not in {name for one in params for name in one.opts}:
                 raise
             raise click.UsageError(

@@ -311,6 +311,11 @@ class Model(_Table):
         return unsaid and find_loss(self.loss).classifies
 
     @property
+    def seeks_classes(self) -> bool:
+        """Whether the classes are found in the labels."""
+        return self.classifies and not self.classes
+
+    @property
     def classifies(self) -> bool:
         """Whether labels are classes."""
         if self.task == "auto":

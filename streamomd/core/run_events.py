@@ -63,6 +63,19 @@ def receiving(receiver: Receiver) -> Iterator[None]:
         _RECEIVERS.reset(token)
 
 
+def request_counter() -> Callable[[], None]:
+    """A function that reports a read of a remote store to the receivers of this context. It may be
+    called in any thread: those of Arrow have no context."""
+    receivers = _RECEIVERS.get()
+
+    def count() -> None:
+        event = Event("store_request", "debug", fields={"operation": "read"})
+        for receiver in receivers:
+            receiver(event)
+
+    return count
+
+
 def same_receivers() -> dict[str, Any]:
     """Arguments of a ThreadPoolExecutor whose threads send events to this context's receivers."""
     return {"initializer": _RECEIVERS.set, "initargs": (_RECEIVERS.get(),)}

@@ -1,4 +1,4 @@
-"""The exchange over Dask's own connections: slower than ZeroMQ, as secure as the cluster.
+"""The star over Dask's own connections: slower than ZeroMQ, as secure as the cluster.
 
 With tls:// only members of the cluster connect. With tcp:// anyone can, as to every worker.
 """
@@ -19,20 +19,22 @@ from streamomd.distributed.allreduce_zmq import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_TIMEOUT_SECONDS,
     JOIN_SECONDS,
+    LEADER,
     LINGER_SECONDS,
     POLL_SECONDS,
     STALL_SECONDS,
     PeerLostError,
     exchange_greetings,
+    join_seconds,
     peers_of,
 )
 
 OPERATION = "omd_stream"
-_MESHES: dict[tuple[str, int], StreamMesh] = {}
+_LEADERS: dict[str, StreamStar] = {}
 
 
-class StreamMesh:
-    """A Dask connection to the worker of each other owner."""
+class StreamStar:
+    """One Dask connection to the worker of the leader; of the leader, one from each other owner."""
 
     def __init__(self, worker: Worker, group: bytes, owner: int, owners: int) -> None:
         self.owner, self.owners, self.endpoint = owner, owners, worker.address
@@ -40,37 +42,48 @@ class StreamMesh:
         self._loop: Any = worker.loop.asyncio_loop  # type: ignore[attr-defined]
         self._timeout = STALL_SECONDS
         self._last_seen = dict.fromkeys(peers_of(self), time.monotonic())
-        self._inbox: dict[int, queue.SimpleQueue[bytes | None]] = {
+        self._inbox: dict[int, queue.SimpleQueue[bytes]] = {
             peer: queue.SimpleQueue() for peer in peers_of(self)
         }
         self._outbox: dict[int, asyncio.Queue[bytes | None]] = {}
-        self._senders: dict[int, Any] = {}
+        self._tasks: dict[int, Any] = {}
+        self._closed: set[int] = set()
         self._lost: set[int] = set()
-        _MESHES[group.hex(), owner] = self
-        worker.handlers[OPERATION] = _serve_connection
+        if owner == LEADER:
+            _LEADERS[group.hex()] = self
+            worker.handlers[OPERATION] = _serve_connection
 
-    def join(self, endpoints: list[Any]) -> None:
-        """Connect to all others."""
-        for peer in peers_of(self):
-            self._last_seen[peer] = time.monotonic()
-            connecting = asyncio.run_coroutine_threadsafe(
-                self._connect(peer, endpoints[peer]), self._loop
-            )
+    def join(self, leader: Any) -> None:
+        """Connect to the leader, or let all others connect."""
+        self._last_seen = dict.fromkeys(peers_of(self), time.monotonic() + JOIN_SECONDS)
+        if self.owner:
+            connecting = asyncio.run_coroutine_threadsafe(self._connect(leader), self._loop)
             try:
                 connecting.result(JOIN_SECONDS)
             except (OSError, TimeoutError) as error:
                 connecting.cancel()
-                raise PeerLostError(peer, f"no connection: {error}") from None
-        self._timeout = JOIN_SECONDS
+                raise PeerLostError(LEADER, f"no connection: {error}") from None
+        self._timeout = join_seconds(self)
         exchange_greetings(self, self._group)
         self._timeout = STALL_SECONDS
 
-    async def _connect(self, peer: int, address: str) -> None:
+    async def _connect(self, address: str) -> None:
         comm = await connect(address, timeout=JOIN_SECONDS, **self._worker.connection_args)
-        header = {"gang": self._group.hex(), "sender": self.owner, "receiver": peer}
+        header = {"group": self._group.hex(), "sender": self.owner}
         await comm.write({"op": OPERATION, "reply": False, **header})
+        self._tasks[-1] = asyncio.ensure_future(self.serve(comm, LEADER))
+
+    async def serve(self, comm: Any, peer: int) -> None:
+        """Read and write on the connection with a peer until it closes. On the event loop."""
         self._outbox[peer] = asyncio.Queue()
-        self._senders[peer] = asyncio.ensure_future(self._write_messages(comm, self._outbox[peer]))
+        self._tasks[peer] = asyncio.ensure_future(self._write_messages(comm, self._outbox[peer]))
+        with suppress(OSError):
+            while True:
+                data = (await comm.read())["data"]
+                self._last_seen[peer] = time.monotonic()
+                if data:  # else a heartbeat
+                    self._inbox[peer].put(data)
+        self._closed.add(peer)  # after its last message
 
     async def _write_messages(self, comm: Any, outbox: asyncio.Queue[bytes | None]) -> None:
         """Write queued messages, and a heartbeat when there is none, until None."""
@@ -87,6 +100,10 @@ class StreamMesh:
         finally:
             await comm.close()
 
+    def accepts(self, peer: int) -> bool:
+        """Whether a connection may be this peer's: each has one."""
+        return peer in self._inbox and peer not in self._outbox
+
     def send(self, peer: int, data: bytes) -> None:
         """Send to a peer; messages it has not read yet wait in memory."""
         self._loop.call_soon_threadsafe(self._outbox[peer].put_nowait, data)
@@ -95,47 +112,46 @@ class StreamMesh:
         """The next message of a peer, in order."""
         deadline = time.monotonic() + self._timeout
         while True:
+            closed = min(self._closed, default=None)  # before the last attempt to get a message
             try:
-                data = self._inbox[peer].get(timeout=POLL_SECONDS)
+                return self._inbox[peer].get(timeout=POLL_SECONDS)
             except queue.Empty:
-                if time.monotonic() - self._last_seen[peer] > HEARTBEAT_TIMEOUT_SECONDS:
-                    reason = f"no heartbeat in {HEARTBEAT_TIMEOUT_SECONDS:g} s"
-                    self._lost.add(peer)
-                    raise PeerLostError(peer, reason) from None
-                if time.monotonic() > deadline:
-                    reason = f"alive, but sent nothing for {self._timeout:g} s"
-                    raise PeerLostError(peer, reason) from None
-                continue
-            if data is None:
-                raise PeerLostError(peer, "its connection closed")
-            return data
+                self._raise_lost(closed)
+            if time.monotonic() > deadline:
+                raise PeerLostError(peer, f"alive, but sent nothing for {self._timeout:g} s")
 
-    def deliver(self, peer: int, data: bytes | None) -> None:
-        """Take from a peer: a message, a heartbeat (empty), or the end of its connection (None)."""
-        self._last_seen[peer] = time.monotonic()
-        if data != b"":
-            self._inbox[peer].put(data)
+    def check(self) -> None:
+        """Raise PeerLostError if a peer is lost."""
+        self._raise_lost(min(self._closed, default=None))
+
+    def _raise_lost(self, closed: int | None) -> None:
+        """closed: a peer whose connection has closed."""
+        if closed is not None:
+            raise PeerLostError(closed, "its connection closed")
+        now = time.monotonic()
+        for peer, seen in self._last_seen.items():
+            if now - seen > HEARTBEAT_TIMEOUT_SECONDS:
+                self._lost.add(peer)
+                reason = f"no heartbeat in {HEARTBEAT_TIMEOUT_SECONDS:g} s"
+                raise PeerLostError(peer, reason)
 
     def close(self) -> None:
         """Close; the peers receive the messages already sent, then lose this owner."""
-        _MESHES.pop((self._group.hex(), self.owner), None)
-        for outbox in self._outbox.values():
+        if self.owner == LEADER:
+            _LEADERS.pop(self._group.hex(), None)
+        for outbox in list(self._outbox.values()):
             self._loop.call_soon_threadsafe(outbox.put_nowait, None)
         deadline = time.monotonic() + LINGER_SECONDS
-        senders = [one for peer, one in self._senders.items() if peer not in self._lost]
-        while time.monotonic() < deadline and not all(one.done() for one in senders):
+        tasks = [task for peer, task in list(self._tasks.items()) if peer not in self._lost]
+        while time.monotonic() < deadline and not all(task.done() for task in tasks):
             time.sleep(0.01)
 
 
-async def _serve_connection(comm: Any, group: str, sender: int, receiver: int) -> Any:
-    """Serve a connection that another owner opened, on the worker's event loop."""
-    mesh = _MESHES.get((group, receiver))
-    if mesh is None or sender not in peers_of(mesh):
+async def _serve_connection(comm: Any, group: str, sender: int) -> Any:
+    """Serve a connection that an owner opened, on the event loop of the leader's worker."""
+    star = _LEADERS.get(group)
+    if star is None or not star.accepts(sender):
         comm.abort()
-        return Status.dont_reply
-    try:
-        while True:
-            mesh.deliver(sender, (await comm.read())["data"])
-    except OSError:
-        mesh.deliver(sender, None)
+    else:
+        await star.serve(comm, sender)
     return Status.dont_reply

@@ -28,6 +28,7 @@ from streamomd.distributed.averaged_worker import (
 from streamomd.distributed.cluster import TaskLostError, send_task, wait_for_result
 from streamomd.distributed.events import subscribe_events
 from streamomd.distributed.memory_checks import refuse_too_small
+from streamomd.distributed.worker_monitor import note_unused, usable_workers
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.group_jobs import jobs_of
 from streamomd.shards.order import places
@@ -91,6 +92,7 @@ class Averaged:
         """Learn all remaining rows. Raises StoppedError after a signal, ClusterError."""
         model, train = self.model, self.model.spec.train
         refuse_too_small(self.connection, model.spec, model.state.layout, waiting=self._report)
+        note_unused(train.parts, len(usable_workers(self.connection, self._report)))
         with subscribe_events(self.connection, self._topic, self._record_progress):
             while model.cursor.epoch < train.epochs:
                 epoch = model.cursor.epoch

@@ -14,7 +14,7 @@ from distributed import Client, get_worker
 
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError
-from streamomd.distributed.partition_owner import group_size
+from streamomd.distributed.partition_owner import group_size, slice_bytes
 from streamomd.distributed.worker_monitor import Waiting, usable_workers
 from streamomd.engine.state import Layout
 from streamomd.training.partitions import edges, owned
@@ -55,7 +55,10 @@ def memory_need(spec: Spec, layout: Layout, threads: int, workers: int) -> Memor
         reason = (
             f"each of {owners} owners holds up to {_mib(share)} of the state's {_mib(state)} MiB"
         )
-        return MemoryNeed(BASE_BYTES + share, reason)
+        slices = slice_bytes(spec) if owners > 1 else 0
+        if slices:
+            reason += f", and {_mib(slices)} MiB of rows that wait for the others (train.prefetch)"
+        return MemoryNeed(BASE_BYTES + share + slices, reason)
     if on_worker:
         return MemoryNeed(BASE_BYTES + state, f"the learner's state is {_mib(state)} MiB")
     return MemoryNeed(BASE_BYTES, "it decodes rows and holds no state")

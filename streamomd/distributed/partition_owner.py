@@ -1,18 +1,19 @@
 """Sharded mode on a worker: own some partitions of the state, and exchange sums in every round.
 
 Every owner reads the same rows, stores the entries of its own coordinates, and takes the same
-steps. Owner 0 is the leader: with a round's numbers it sends whether to commit or stop, and it
-reports to the driver. If any owner is lost, the work since the last commit is lost.
+steps. Owner 0 is the leader: it adds up a round's numbers, sends with the sums whether to commit or
+stop, and reports to the driver. If any owner is lost, the work since the last commit is lost.
 """
 
 from __future__ import annotations
 
 import json
-import struct
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,19 @@ from streamomd.checkpoint import (
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError
 from streamomd.core.finite import finite_parts
-from streamomd.distributed.allreduce_dask import StreamMesh
-from streamomd.distributed.allreduce_zmq import DRIVER, Mesh, PeerLostError, ZmqMesh, peers_of
+from streamomd.distributed.allreduce_dask import StreamStar
+from streamomd.distributed.allreduce_zmq import (
+    DRIVER,
+    LEADER,
+    PeerLostError,
+    Star,
+    ZmqStar,
+    peers_of,
+)
 from streamomd.distributed.control_channel import ControlChannel
 from streamomd.distributed.curve_keys import CurveKeys, require_curve
+from streamomd.distributed.row_exchange import RowExchange
+from streamomd.distributed.sum_exchange import SumExchange
 from streamomd.distributed.worker_probe import VERSION
 from streamomd.features import Names, Plan
 from streamomd.shards.cursor import Cursor
@@ -48,11 +58,11 @@ from streamomd.training.build_engine import engine_of
 from streamomd.training.checkpoint_manager import CommitSchedule
 from streamomd.training.metrics import Metrics
 from streamomd.training.microbatch_rounds import Rounds
-from streamomd.training.partitions import Share, edges, owned
+from streamomd.training.partitions import Share, column_ranges, cut_columns, edges, owned
 from streamomd.training.progress import quiet_notes
+from streamomd.training.row_stream import AHEAD_BYTES
 
 Floats = NDArray[np.float64]
-HEAD = struct.Struct("<QQ")
 COMMIT, STOP = 1, 2
 JOIN_SECONDS = 30.0  # for the driver to publish all endpoints
 ANSWER_SECONDS = 120.0  # for the driver to make a commit
@@ -61,8 +71,8 @@ REPORT_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class OwnerSetup:
-    """Input of one owner. group: its id, in hex. keys: of the group, None without ZeroMQ.
-    directory: where to write the parts of the next commit."""
+    """Input of one owner. group: its id, in hex. keys: of the group, None without ZeroMQ. shards:
+    of the leader only. directory: of the parts of the next commit."""
 
     version: str
     group: str
@@ -87,28 +97,43 @@ def run_owner(setup: OwnerSetup) -> str:
     worker = get_worker()
     with quiet_notes(True), worker_client(separate_thread=True) as client:
         identity = (bytes.fromhex(setup.group), setup.owner, setup.owners)
-        mesh: Mesh
+        star: Star
         if setup.keys:
             require_curve()
-            mesh = ZmqMesh(_host(worker.address), *identity, keys=setup.keys)
+            star = ZmqStar(_host(worker.address), *identity, keys=setup.keys)
         else:
-            mesh = StreamMesh(worker, *identity)
-        with closing(mesh):
+            star = StreamStar(worker, *identity)
+        with closing(star):
             channel = ControlChannel(
                 Queue(setup.topic, client=client), Variable(setup.topic, client=client)
             )
             task_id = uuid.uuid4().hex
-            channel.send("here", owner=setup.owner, endpoint=(task_id, mesh.endpoint))
+            endpoint = task_id, star.endpoint, worker.address
+            channel.send("here", owner=setup.owner, endpoint=endpoint)
             endpoints = channel.wait(lambda orders: orders["places"], JOIN_SECONDS)
             if endpoints[setup.owner][0] != task_id:
                 # Dask reruns a lost task on a worker that returns at the same address: it would
                 # learn from the group's start, into a directory that is already committed.
                 raise PeerLostError(DRIVER, "it continues with another task in place of this owner")
-            mesh.join([endpoint for _, endpoint in endpoints])
-            outcome = PartitionOwner(setup, mesh, channel).run()
-            if setup.owner == 0:
+            # Before any owner asks for rows, which it does once all have joined.
+            with closing(_row_exchange(worker, setup, star, [one[2] for one in endpoints])) as rows:
+                star.join(endpoints[LEADER][1])
+                outcome = PartitionOwner(setup, rows.shards(), star, rows, channel).run()
+            if setup.owner == LEADER:
                 channel.send(outcome)
             return outcome
+
+
+def _row_exchange(
+    worker: Any, setup: OwnerSetup, star: Star, addresses: Sequence[str]
+) -> RowExchange:
+    """Which owner decodes what, and how the others receive it."""
+    train, plan = setup.spec.train, setup.plan
+    ranges = column_ranges(plan.size, train.parts, setup.owners, bias=plan.bias)
+    cuts = [partial(cut_columns, first=first, last=last) for first, last in ranges]
+    budget = slice_bytes(setup.spec)
+    place = worker, setup.group, setup.owner, addresses
+    return RowExchange(*place, setup.shards, cuts, budget, star.check)
 
 
 def _host(address: str) -> str:
@@ -120,15 +145,22 @@ def _host(address: str) -> str:
 class PartitionOwner:
     """One member of the group, after all are connected."""
 
-    def __init__(self, setup: OwnerSetup, mesh: Mesh, channel: ControlChannel) -> None:
-        self._setup, self._mesh, self._channel = setup, mesh, channel
-        self._is_leader = setup.owner == 0
+    def __init__(
+        self,
+        setup: OwnerSetup,
+        shards: tuple[Shard, ...],
+        star: Star,
+        rows: RowExchange,
+        channel: ControlChannel,
+    ) -> None:
+        self._setup, self._star, self._channel = setup, star, channel
+        self._is_leader = setup.owner == LEADER
         spec, parts = setup.spec, setup.spec.train.parts
         self._store = open_store(setup.url, spec.checkpoint.storage_options)
-        self._ranges = [owned(owner, setup.owners, parts) for owner in range(setup.owners)]
-        self._parts, self._directory = parts, setup.directory
+        self._sums, self._directory = SumExchange(star, parts), setup.directory
         commit = read_commit(self._store, setup.sequence)
-        self._share = Share.of(engine_of(spec, setup.plan), parts, self._ranges[setup.owner])
+        mine = owned(setup.owner, setup.owners, parts)
+        self._share = Share.of(engine_of(spec, setup.plan), parts, mine)
         self._metrics = self._load_share(commit)
         self._names = Names()
         if self._is_leader:
@@ -136,20 +168,22 @@ class PartitionOwner:
             self._names = Names.from_json(saved)
         self._names_version = self._names.version
         self._digests, self._reported = Digests(read_ledger(self._store, commit).digests()), 0
-        fs = connect(setup.shards[0].url, spec.data.storage_options)
+        fs = connect(shards[0].url, spec.data.storage_options)
         self._rounds = Rounds(
             spec,
             setup.plan,
-            ShardSet(setup.shards, fs),
+            ShardSet(shards, fs),
             self._share,
             self._metrics,
             Cursor.from_json(commit.document["cursor"]),
-            self._names if self._is_leader else None,
+            self._names,
             self._digests,
             self._exchange,
+            shared=rows.epoch if setup.owners > 1 else None,
+            examines=self._is_leader,  # its metrics are committed
         )
         self._schedule = CommitSchedule(spec.checkpoint, self._metrics.total_rows)
-        self._flags = self._commit_number = self._round = self._stop = 0
+        self._flags = self._commit_number = self._stop = 0
         self._has_exchanged = False
         self._report_time = time.monotonic()
 
@@ -188,54 +222,34 @@ class PartitionOwner:
         return "done"
 
     def _exchange(self, found: Floats) -> Floats:
-        """The numbers of all partitions: every owner sends its own to all peers."""
-        mesh = self._mesh
+        """The sums over all partitions, and whether all commit or stop after this round."""
         if self._is_leader:
             rows = self._metrics.total_rows + found.shape[1]
             self._flags = (COMMIT | STOP) if self._stop else int(self._schedule.is_due(rows))
-        if mesh.owners == 1:
-            return found
-        self._round += 1
-        message = HEAD.pack(self._round, self._flags) + found.tobytes()
-        for peer in peers_of(mesh):
-            mesh.send(peer, message)
-        whole = np.empty((self._parts, *found.shape[1:]))
-        whole[self._ranges[mesh.owner].start : self._ranges[mesh.owner].stop] = found
-        for peer in peers_of(mesh):
-            message, range_of_peer = mesh.receive(peer), self._ranges[peer]
-            count, flags = HEAD.unpack_from(message)
-            numbers = np.frombuffer(message, dtype=np.float64, offset=HEAD.size)
-            theirs = whole[range_of_peer.start : range_of_peer.stop]
-            if count != self._round or numbers.size != theirs.size:
-                raise ClusterError(f"owner {peer} is not in round {self._round}: other rows?")
-            theirs[...] = numbers.reshape(theirs.shape)
-            if peer == 0:
-                self._flags = flags
-        return whole
+        total, self._flags = self._sums.exchange(found, self._flags)
+        return total
 
     def _commit(self) -> None:
         """Write the owned parts; the leader collects all entries, and the driver makes the
         commit."""
-        started, mesh = time.monotonic(), self._mesh
+        started, star = time.monotonic(), self._star
         written = write_parts(self._store, self._directory, self._all_parts())
         entries = [entry.to_json() for entry in written]
         found = self._digests.found(self._reported)
         self._reported += len(found)
         digests = {(url, group, digest.hex()) for url, group, digest in found}
         if not self._is_leader:
-            mesh.send(0, json.dumps([entries, [*digests]]).encode())
-            self._directory = mesh.receive(0).decode()
+            star.send(LEADER, json.dumps([entries, [*digests], self._new_names()]).encode())
+            self._directory = star.receive(LEADER).decode()
             return
-        for peer in peers_of(mesh):
-            received = json.loads(mesh.receive(peer))
+        for peer in peers_of(star):
+            received = json.loads(star.receive(peer))
             entries += received[0]
-            # Each owner reads all rows: the driver refuses two different digests of a row group.
+            # The driver refuses a digest that differs from that of an earlier group of owners.
             digests |= {(url, group, digest) for url, group, digest in received[1]}
+            self._names.update(Names.from_json(received[2]).seen())
         self._commit_number += 1
-        names = (
-            {} if self._names.version == self._names_version else {"names": self._names.to_json()}
-        )
-        self._names_version = self._names.version
+        names = {"names": new} if (new := self._new_names()) else {}
         cursor = self._rounds.cursor.to_json()
         self._channel.send(
             "commit",
@@ -250,9 +264,16 @@ class PartitionOwner:
             lambda orders: orders["committed"] == self._commit_number and orders["directory"],
             ANSWER_SECONDS,
         )
-        for peer in peers_of(mesh):
-            mesh.send(peer, self._directory.encode())
+        for peer in peers_of(star):
+            star.send(peer, self._directory.encode())
         self._schedule.record_commit(self._metrics.total_rows, time.monotonic() - started)
+
+    def _new_names(self) -> dict[str, Any]:
+        """The names of the rows that this owner decoded, if there are new ones since last time."""
+        if self._names.version == self._names_version:
+            return {}
+        self._names_version = self._names.version
+        return self._names.to_json()
 
     def _all_parts(self) -> Any:
         for low, high, arrays in finite_parts(self._share.parts(self._store.part_bytes)):
@@ -289,6 +310,11 @@ def parse_entries(orders: str) -> tuple[PartEntry, ...]:
 def parse_digests(orders: str) -> list[Found]:
     """The digests of a "commit" message."""
     return [(url, group, bytes.fromhex(digest)) for url, group, digest in json.loads(orders)]
+
+
+def slice_bytes(spec: Spec) -> int:
+    """Decoded rows that may wait for other owners, in bytes."""
+    return (spec.train.prefetch << 20) or AHEAD_BYTES
 
 
 def group_size(size: int, parts: int, workers: int) -> int:

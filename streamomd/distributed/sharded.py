@@ -30,7 +30,7 @@ from streamomd.distributed.partition_owner import (
 from streamomd.distributed.remote_learner import metrics_event, update_metrics
 from streamomd.distributed.scheduler import refuse_lost, workers_of
 from streamomd.distributed.worker_group import LostOwnersError, WorkerGroup
-from streamomd.distributed.worker_monitor import usable_workers
+from streamomd.distributed.worker_monitor import note_unused, usable_workers
 from streamomd.distributed.worker_probe import VERSION
 from streamomd.features import Names
 from streamomd.shards.cursor import Cursor
@@ -135,6 +135,7 @@ class PartitionOwners:
         transport = choose_transport(addresses[:size])
         keys = new_keys() if transport == "zmq" else None
         note(f"{size} owners of {model.spec.train.parts} partitions, by {transport}")
+        note_unused(model.spec.train.parts, count)
         self._directory, self._rounds = manager.reserve(), 0
         setups = [
             OwnerSetup(
@@ -146,7 +147,7 @@ class PartitionOwners:
                 keys,
                 model.spec,
                 model.plan,
-                self.shards.shards,
+                () if owner else self.shards.shards,
                 model.url,
                 manager.sequence,
                 self._directory,

@@ -232,6 +232,12 @@ def probe_workers(client: Client, waiting: Waiting) -> None:
     monitor.refuse_unusable(client)
 
 
+def note_unused(parts: int, workers: int) -> None:
+    """Report workers that get nothing to do, because there are fewer parts."""
+    if parts < workers:
+        note(f"{parts} of {workers} workers are used; set train.parts")
+
+
 def drop_monitor(client: Client) -> None:
     """Drop the monitor of a client; unanswered probes are released."""
     _monitors.pop(client, None)

@@ -199,6 +199,7 @@ def find_shards(spec: Spec, running: Model | None = None) -> ShardSet:
         tables=TableOptions.of(data),
         versions=running.table_versions if running else None,
         statistics=filter_columns(data.where),
+        label=data.label if running is None and spec.model.seeks_classes else "",
     )
     return view_shards(found, data, running.plan if running else None)
 

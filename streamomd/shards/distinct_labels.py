@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +42,23 @@ def distinct_labels(
         return distinct_among(((next(iter(shard_set)), [known]),), column, limit, enough)
     shards = ((shard, _values(shard_set, at, column)) for at, shard in enumerate(shard_set))
     return distinct_among(shards, column, limit, enough, counts)
+
+
+def label_bounds(shard_set: ShardSet, column: str) -> set[int | float]:
+    """The least and the greatest number of a column in each row group, where footers have them.
+
+    They are values of the column: bounds of numbers are exact, unlike those of texts.
+    """
+    found: set[int | float] = set()
+    for shard in shard_set:
+        for group in shard.statistics or ():
+            bounds = group.columns.get(column)
+            for value in (bounds.low, bounds.high) if bounds else ():
+                if isinstance(value, Fraction) and value.denominator == 1:
+                    found.add(int(value))
+                elif isinstance(value, float) and math.isfinite(value):
+                    found.add(value)
+    return found
 
 
 def distinct_among(

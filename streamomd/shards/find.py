@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Shard", "ShardSet", "find"]
 
 ORDERS = ("sorted", "given", "shuffled")
+MOST_LABEL_BOUNDS = 256
 FOOTERS_AT_ONCE = 16
 Opened = Shard | DataError | InputNotFoundError
 _Result = TypeVar("_Result")
@@ -66,13 +67,15 @@ def find(
     allow_duplicates: bool = False,
     check: Callable[[Sequence[str]], None] | None = None,
     statistics: Collection[str] = (),
+    label: str = "",
 ) -> ShardSet:
     """The shards that one string or several name: files, directories, globs, fsspec URLs.
 
     ``order`` is "sorted" (bytewise by path), "given" (sorted inside a directory or glob) or
     "shuffled" (sorted here; `order.permutation` permutes each epoch). tables, versions: see
     ``list_shards``. ``check`` gets the URLs of all files before the first one is opened, and may
-    raise. ``statistics``: columns of which the footers' bounds are read.
+    raise. ``statistics``: columns of which the footers' bounds are read. ``label``: a column of
+    which they are read if there are at most 256 files, as it takes a millisecond for each.
 
     Raises `InputNotFoundError` for a name without files, `DataError` for files that are
     not shards or are damaged, `UsageError` for duplicates, mixed file systems and files of a
@@ -94,6 +97,8 @@ def find(
     if check is not None:
         # The text that shards were converted from was checked before it was read.
         check([file.url for file in found.files if not is_converted(file.path)])
+    if label and len(found.files) <= MOST_LABEL_BOUNDS:
+        statistics = [*statistics, label]
     opened = open_listed(found.fs, found.files, statistics)
     return replace(opened, table_versions=found.versions)
 

@@ -19,6 +19,7 @@ Run = Callable[[J], Iterator[R]]
 
 LEAST_BYTES = 1 << 12
 """A result counts as at least this much, so that tiny ones are bounded in number as well."""
+CHECK_SECONDS = 0.2
 _END: Any = object()
 
 
@@ -39,7 +40,8 @@ class Prefetcher(Generic[J, R]):
     it is may always have one result: so there is no deadlock, and at most one result a thread
     beyond the budget. ``session`` makes what a thread runs its jobs with. An error is raised
     where its result would have come; no job is started after it. ``cancel`` is called before the
-    threads are waited for: it ends what they may wait for.
+    threads are waited for: it ends what they may wait for. ``check`` is called periodically while a
+    result is waited for, and may raise.
     """
 
     def __init__(
@@ -50,11 +52,12 @@ class Prefetcher(Generic[J, R]):
         threads: int,
         budget: int,
         cancel: Callable[[], None] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self._jobs = jobs
         self._session = session
         self._budget = budget
-        self._cancel = cancel
+        self._cancel, self._check = cancel, check
         self._changed = threading.Condition()
         self._lanes: deque[_Lane[J, R]] = deque()
         self._closed = False
@@ -90,7 +93,10 @@ class Prefetcher(Generic[J, R]):
         """Wait for the next result in order; False after the last one."""
         with waiting(), self._changed:
             while True:
-                self._changed.wait_for(self._is_consumer_due)
+                wait = None if self._check is None else CHECK_SECONDS
+                while not self._changed.wait_for(self._is_consumer_due, wait):
+                    assert self._check is not None
+                    self._check()
                 if not self._lanes:
                     return False
                 lane = self._lanes[0]

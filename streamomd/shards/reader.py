@@ -117,37 +117,60 @@ class RecordBatches:
         return self.read_ahead(lambda reader, job: map(explained, reader.read(job)))
 
     def read_ahead(
-        self, read: Read[R], is_cached: Callable[[Job], bool] = lambda job: False
+        self,
+        read: Read[R],
+        is_cached: Callable[[Job], bool] = lambda job: False,
+        *,
+        cancel: Callable[[], None] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> Generator[R, None, None]:
         """What ``read(reader, job)`` yields for each job, in the jobs' order.
 
         is_cached: whether ``read`` has a job's rows from elsewhere: they are not requested ahead.
+        cancel, check: see ``Prefetcher``, for a ``read`` that waits for others.
         """
+        ends = [] if cancel is None else [cancel]
         if is_local(self.shards.fs):
-            return self._decoded(read, self.jobs, None, self.budget_bytes).results()
-        return self._fetched(read, is_cached)
+            return self._decoded(read, self.jobs, None, self.budget_bytes, ends, check).results()
+        return self._fetched(read, is_cached, ends, check)
 
-    def _fetched(self, read: Read[R], is_cached: Callable[[Job], bool]) -> Generator[R, None, None]:
+    def _fetched(
+        self,
+        read: Read[R],
+        is_cached: Callable[[Job], bool],
+        ends: list[Callable[[], None]],
+        check: Callable[[], None] | None,
+    ) -> Generator[R, None, None]:
         decoded = max(1, int(self.budget_bytes * DECODED_SHARE))
         most = max(1, self.budget_bytes - decoded)
         needs = JobBytes(self.shards.fs, self.wanted, most, is_cached)
         ahead = FetchAhead(self.jobs, needs.need, most)
-        results = self._decoded(read, ahead, ahead, decoded)
+        results = self._decoded(read, ahead, ahead, decoded, [*ends, ahead.cancel], check)
         try:
             yield from results.results()
         finally:
             ahead.close()
 
     def _decoded(
-        self, read: Read[R], jobs: Iterator[Job], ahead: FetchAhead | None, budget: int
+        self,
+        read: Read[R],
+        jobs: Iterator[Job],
+        ahead: FetchAhead | None,
+        budget: int,
+        ends: list[Callable[[], None]],
+        check: Callable[[], None] | None,
     ) -> Prefetcher[Job, R]:
         @contextmanager
         def session() -> Iterator[Run[Job, R]]:
             with closing(Reader(self.shards, self.wanted, self.digests, ahead)) as reader:
                 yield partial(read, reader)
 
-        threads, cancel = max(1, self.threads), None if ahead is None else ahead.cancel
-        return Prefetcher(jobs, session, threads=threads, budget=budget, cancel=cancel)
+        def cancel() -> None:
+            for end in ends:
+                end()
+
+        threads = max(1, self.threads)
+        return Prefetcher(jobs, session, threads=threads, budget=budget, cancel=cancel, check=check)
 
 
 def _explained(function: Callable[[ShardBatch], R], rows: ShardBatch) -> R:

@@ -12,13 +12,12 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamomd.core.run_events import count_request
+from streamomd.core.run_events import request_counter
 from streamomd.shards.filesystem import Entry, store_errors
 from streamomd.shards.seekable_file import ChangedWhileReadError, SeekableFile
 
@@ -48,6 +47,7 @@ class StoredObject:
     def __init__(self, fs: fsspec.AbstractFileSystem, path: str, url: str, entry: Entry) -> None:
         self.size, self.etag, self.url = entry.size, entry.etag, url
         self._fetch = _fetch_of(fs, path, entry)
+        self.count_read = request_counter()
         self._lock = threading.Lock()
         self._tail: Any = b""
 
@@ -55,7 +55,7 @@ class StoredObject:
         """These bytes, in one request; fewer where the object ends before."""
         if length <= 0:
             return b""
-        count_request("read")
+        self.count_read()
         with store_errors(self.url):
             return self._fetch(offset, offset + length)
 
@@ -83,7 +83,7 @@ class StoredObject:
         spans = {span: Span(span[0], pa.allocate_buffer(span[1])) for span in merged}
         with ThreadPoolExecutor(min(len(pieces), REQUESTS_AT_ONCE), "streamomd-ranges") as pool:
             done = [
-                pool.submit(copy_context().run, self._fill, spans[span], offset, length)
+                pool.submit(self._fill, spans[span], offset, length)
                 for span, offset, length in pieces
             ]
             try:
@@ -246,6 +246,7 @@ def stored_object(
     ``stat`` finds now."""
     key = None if entry.etag is None else (fs, path, entry.size, entry.etag)
     if key is not None and (known := _RECENT.get(key)) is not None:
+        known.count_read = request_counter()  # for the run that reads it now
         return known
     is_pinned = key is not None and _speaks(fs, "s3")
     found = entry if is_pinned or stat is None else stat()

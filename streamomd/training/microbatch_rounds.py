@@ -23,11 +23,11 @@ from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
 from streamomd.training.metrics import Metrics
 from streamomd.training.partitions import Share, micro_batches
-from streamomd.training.row_stream import cache_of, no_rows, rows_of
+from streamomd.training.row_stream import SharedDecoding, cache_of, no_rows, rows_of
 
 Floats = NDArray[np.float64]
 Exchange = Callable[[Floats], Floats]
-"""(own partitions, rows, n) to (all partitions, rows, n)."""
+"""(own partitions, rows, n) to (all partitions, rows, n), or to their sum (1, rows, n)."""
 
 
 def no_exchange(found: Floats) -> Floats:
@@ -39,8 +39,10 @@ def no_exchange(found: Floats) -> Floats:
 class Rounds:
     """A share's rounds, from its cursor on. Every owner has the same cursor, metrics and steps.
 
-    names: records the hashed values of one owner. digests: of the row groups that are read.
-    done: rounds of this object.
+    names: records hashed values. digests: of the row groups that are read. shared: how several
+    owners decode the groups of an epoch, given the shards, their order and the epoch. examines:
+    whether detailed metrics are recorded, which one owner's are enough for. done: rounds of this
+    object.
     """
 
     spec: Spec
@@ -54,6 +56,8 @@ class Rounds:
     exchange: Exchange = no_exchange
     guard: FiniteCheck = field(default_factory=FiniteCheck)
     done: int = 0
+    shared: Callable[[ShardSet, Sequence[int], int], SharedDecoding] | None = None
+    examines: bool = True
 
     def warm(self) -> float:
         """Compile the loops, or load them; the seconds it took."""
@@ -69,7 +73,7 @@ class Rounds:
         Raises DivergedError, naming its rows, if a number is no longer finite.
         """
         while self.cursor.epoch < self.spec.train.epochs:
-            epoch = self.cursor.epoch
+            epoch, rows = self.cursor.epoch, self.shards.rows
             self.metrics.begin(epoch, self.shards.unread_rows)
             data = self.spec.data
             order = places(data.order, data.seed, len(self.shards), epoch)
@@ -79,7 +83,7 @@ class Rounds:
                     self.metrics.count_skipped(bad, most)
                     self._learn(batch, self._rows_to(order, place, row))
                     passed = self.metrics.rows[epoch] + self.metrics.bad[epoch].sum()
-                    ended = passed == self.shards.rows
+                    ended = passed == rows
                     self.cursor = Cursor(epoch + 1) if ended else Cursor(epoch, place, row)
                     self.done += 1
                     yield
@@ -96,7 +100,7 @@ class Rounds:
         found = self.exchange(self.share.sense(batch))
         margins = self.share.follow(batch, self.metrics.current, found)
         self.metrics.count(len(batch))
-        if self.spec.train.detail:
+        if self.spec.train.detail and self.examines:
             engine = self.share.engine
             self.metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
         self.guard.after(self.share.state, self.metrics.current, margins, batch.values.size, rows)
@@ -107,15 +111,18 @@ class Rounds:
 
     def _pieces(self) -> Any:
         at, data = self.cursor, self.spec.data
-        for piece in rows_of(
+        order = places(data.order, data.seed, len(self.shards), at.epoch)
+        pieces = rows_of(
             self.plan,
             self.shards,
-            places(data.order, data.seed, len(self.shards), at.epoch),
+            order,
             start=(at.place, at.row),
             names=self.names,
             ahead_bytes=self.spec.train.prefetch << 20,
-            share=self.share,
             cache=self._cache,
             digests=self.digests,
-        ):
-            yield piece.value.batch, piece.position, piece.row
+            shared=self.shared(self.shards, order, at.epoch) if self.shared else None,
+        )
+        with closing(pieces):
+            for piece in pieces:
+                yield piece.value.batch, piece.position, piece.row

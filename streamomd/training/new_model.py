@@ -9,18 +9,21 @@ from typing import Any
 from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, UsageError
-from streamomd.core.urls import shown
+from streamomd.core.urls import printable, shown
 from streamomd.features import Plan, make_plan
 from streamomd.features.classes import decimal_comma, rare_note, targets, task_note
 from streamomd.features.plan import Partition
 from streamomd.shards.columns import check_columns
-from streamomd.shards.distinct_labels import Enough, distinct_labels
+from streamomd.shards.distinct_labels import Enough, distinct_labels, label_bounds
 from streamomd.shards.first_rows import longest_list
 from streamomd.shards.shard import ShardSet
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.warm_start import is_weights, start_from_weights
+
+MOST_NAMED = 8
+"""Labels that a line names."""
 
 
 def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
@@ -118,6 +121,12 @@ def _labels(shards: ShardSet, spec: Spec) -> list[Any]:
     data, column = spec.data, spec.data.label
     rows: Counter[Any] = Counter()
     found = distinct_labels(shards, column, enough=enough_labels(spec), counts=rows)
+    if not enough_labels(spec)(found) and not data.where:  # which may drop all rows of a label
+        later = sorted({*label_bounds(shards, column)} - {*found})
+        found = sorted([*found, *later])
+        if later:
+            some = ", ".join(map(repr, later[:MOST_NAMED])) + ", …" * (len(later) > MOST_NAMED)
+            note(f"label {printable(column)!r}: {some} from the footers of later shards")
     report_task(spec, found)
     if not enough_labels(spec)(found) and (text := rare_note(column, rows)):
         note(f"{text}; streamomd plan --scan-labels counts those of all shards")

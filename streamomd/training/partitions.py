@@ -78,18 +78,7 @@ class Share:
     def cut(self, batch: Batch) -> Batch:
         """A batch's rows with the entries of this share's coordinates alone, numbered from 0."""
         shift = int(self.bias)  # of the columns: coordinate 0 is no column
-        first, last = max(0, self.low - shift), max(0, self.high - shift)
-        if isinstance(batch, DenseBatch):
-            columns = np.ascontiguousarray(batch.values[:, first:last])
-            return replace(batch, values=columns)
-        inside = (batch.indices >= first) & (batch.indices < last)
-        if inside.all():
-            return replace(batch, indices=batch.indices - np.int32(first)) if first else batch
-        before = np.zeros(len(inside) + 1, dtype=np.int64)
-        np.cumsum(inside, out=before[1:])
-        indices = batch.indices[inside] - np.int32(first)
-        values = batch.values[inside]
-        return replace(batch, indptr=before[batch.indptr], indices=indices, values=values)
+        return cut_columns(batch, max(0, self.low - shift), max(0, self.high - shift))
 
     def sense(self, batch: Batch) -> Floats:
         """What each partition adds to the rows of a micro-batch, (partitions, rows, n)."""
@@ -115,6 +104,32 @@ class Share:
         for low, high, arrays in self.state.parts(nbytes):
             slots = {name: array for name, array in arrays.items() if name.startswith("slot.")}
             yield low + self.low, high + self.low, arrays if self.low == 0 else slots
+
+
+def cut_columns(batch: Batch, first: int, last: int) -> Batch:
+    """A batch's rows with the entries of columns first … last - 1 alone, numbered from 0."""
+    if isinstance(batch, DenseBatch):
+        columns = np.ascontiguousarray(batch.values[:, first:last])
+        return replace(batch, values=columns)
+    inside = (batch.indices >= first) & (batch.indices < last)
+    if inside.all():
+        return replace(batch, indices=batch.indices - np.int32(first)) if first else batch
+    before = np.zeros(len(inside) + 1, dtype=np.int64)
+    np.cumsum(inside, out=before[1:])
+    indices = batch.indices[inside] - np.int32(first)
+    values = batch.values[inside]
+    return replace(batch, indptr=before[batch.indptr], indices=indices, values=values)
+
+
+def column_ranges(size: int, parts: int, owners: int, *, bias: bool) -> list[tuple[int, int]]:
+    """The first column of each owner, and its last column and one.
+
+    >>> column_ranges(10, 4, 2, bias=True)
+    [(0, 4), (4, 9)]
+    """
+    all_edges = np.maximum(0, edges(size, parts) - int(bias)).tolist()
+    ranges = [owned(owner, owners, parts) for owner in range(owners)]
+    return [(all_edges[one.start], all_edges[one.stop]) for one in ranges]
 
 
 def micro_batches(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, Protocol
 
 from streamomd.config.spec import Data
 from streamomd.core.batch import Batch
@@ -21,7 +20,6 @@ from streamomd.shards.group_jobs import Group, Job
 from streamomd.shards.prediction_files import empty_rows
 from streamomd.shards.reader import Piece, Read, Reader, ShardBatch, open_group, read_batches
 from streamomd.shards.shard import ShardSet
-from streamomd.training.partitions import Share
 from streamomd.training.progress import note
 
 # A thread that decodes a unit holds about four times as much: larger ones cost memory and win no
@@ -36,6 +34,26 @@ Source = Callable[[Sequence[int], tuple[int, int]], Iterator[Piece[Rows]]]
 """``source(places, start)``: pieces of the shards at ``places``, in order, from ``start`` on."""
 
 
+class SharedDecoding(Protocol):
+    """Row groups of which each is decoded by one of several processes, for all of them."""
+
+    @property
+    def threads(self) -> int:
+        """Groups in work at the same time."""
+
+    def is_elsewhere(self, job: Job) -> bool:
+        """Whether another process decodes a job's group."""
+
+    def read(self, read: Read[Piece[Rows]], reader: Reader, job: Job) -> Iterator[Piece[Rows]]:
+        """A job's rows: by ``read(reader, job)``, or from the process that decodes the group."""
+
+    def cancel(self) -> None:
+        """The rows are no longer read: threads that wait for other processes end."""
+
+    def check(self) -> None:
+        """Called while rows are waited for; raises if another process is lost."""
+
+
 def rows_of(
     plan: Plan,
     shards: ShardSet,
@@ -46,17 +64,16 @@ def rows_of(
     keep: Sequence[str] = (),
     names: Names | None = None,
     ahead_bytes: int = 0,
-    share: Share | None = None,
     cache: Cache | None = None,
     digests: Digests | None = None,
+    shared: SharedDecoding | None = None,
 ) -> Generator[Piece[Rows], None, None]:
     """Encoded rows of the shards at ``places``, from place and row ``start`` on, read ahead.
 
     labelled: with labels and weights. keep: columns to pass through unchanged. names: collects
-    hashed values. ahead_bytes: bound on bytes that wait; 0: ``ahead_of``. share: only its
-    coordinates.
-    digests: of row groups, recorded and verified; for the labelled columns alone. cache: where
-    labelled rows are read from and written to, unless ``keep`` names columns.
+    hashed values. ahead_bytes: bound on bytes that wait; 0: ``ahead_of``. digests: of row groups,
+    recorded and verified; for the labelled columns alone. cache: where labelled rows are read from
+    and written to, unless ``keep`` names columns. shared: other processes decode some groups.
     """
     columns = plan.columns if labelled else plan.features
     batches = read_batches(
@@ -65,7 +82,7 @@ def rows_of(
         columns=[*columns, *(name for name in keep if name not in columns)],
         dictionary=plan.dictionary,
         start=start,
-        threads=os.cpu_count() or 1,
+        threads=max(os.cpu_count() or 1, shared.threads if shared else 1),
         budget_bytes=ahead_bytes or ahead_of(shards),
         unit_bytes=UNIT_BYTES,
         digests=digests,
@@ -73,8 +90,20 @@ def rows_of(
     cached = cached_rows(cache if labelled and not keep else None, shards, plan, names)
     encode = partial(encode_rows, plan, labelled=labelled, keep=keep, names=names)
     read = cached.read if cached else partial(_read_encoded, encode)
-    whole = read if share is None else partial(_read_share, share, read)
-    return batches.read_ahead(whole, cached.has) if cached else batches.read_ahead(whole)
+    is_cached = cached.has if cached else _is_never_cached
+    if shared is None:
+        return batches.read_ahead(read, is_cached)
+    is_elsewhere = shared.is_elsewhere
+    return batches.read_ahead(
+        partial(shared.read, read),
+        lambda job: is_elsewhere(job) or is_cached(job),
+        cancel=shared.cancel,
+        check=shared.check,
+    )
+
+
+def _is_never_cached(job: Job) -> bool:
+    return False
 
 
 def ahead_of(shards: ShardSet) -> int:
@@ -118,16 +147,6 @@ def _read_encoded(
     encode: Callable[[ShardBatch], Piece[Rows]], reader: Reader, job: Job
 ) -> Iterator[Piece[Rows]]:
     return map(encode, reader.read(job))
-
-
-def _read_share(
-    share: Share, read: Read[Piece[Rows]], reader: Reader, job: Job
-) -> Iterator[Piece[Rows]]:
-    return map(partial(_cut, share), read(reader, job))
-
-
-def _cut(share: Share, piece: Piece[Rows]) -> Piece[Rows]:
-    return replace(piece, value=piece.value._replace(batch=share.cut(piece.value.batch)))
 
 
 def cache_of(data: Data, *, there: bool = False) -> Cache | None:

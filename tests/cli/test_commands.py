@@ -61,7 +61,8 @@ def test_help(command: tuple[str, ...]) -> None:
     done = run(*command, "--help")
     assert done.code == 0
     assert done.out.startswith("Usage: ")
-    assert done.out == run(*command, "-h").out
+    again = run(*command, "-h")
+    assert done.out == again.out, again
     assert max(map(len, done.out.splitlines())) <= 100
     assert run(*command, "--nosuch").code == 2
 

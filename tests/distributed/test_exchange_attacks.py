@@ -9,24 +9,23 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from clustered import long
 from distributed import Client
 from sharded_jobs import sharded_job
-from test_exchange import GROUP, HOST, meshes, together
+from test_exchange import GROUP, HOST, stars, together
 
 import streamomd
 from streamomd.distributed import allreduce_zmq
-from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh, peers_of
+from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqStar, peers_of
 from streamomd.distributed.curve_keys import CurveKeys, new_keys
 
 # Dask's own warnings of workers that are stopped.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SECRETS = ("listen_public", "listen_secret", "connect_public", "connect_secret")
-KINDS = ("pair", "curve", "garbage", "silent")
+KINDS = ("plain", "curve", "garbage", "silent")
 
 
 @contextlib.contextmanager
@@ -45,18 +44,18 @@ def attacker(how: str, out: Path, *given: object) -> Iterator[list[str]]:
             found += process.communicate()[0].splitlines()
 
 
-def port_of(mesh: ZmqMesh, peer: int) -> int:
-    return int(mesh.endpoint[peer].rpartition(":")[2])
+def port_of(star: ZmqStar) -> int:
+    return int(star.endpoint.rpartition(":")[2])
 
 
-def exchanged(mesh: ZmqMesh, endpoints: list[Any], rounds: int) -> list[bytes]:
-    """What an owner receives in several rounds, in which each sends its index."""
-    mesh.join(endpoints)
+def exchanged(star: ZmqStar, leader: str, rounds: int) -> list[bytes]:
+    """What an owner receives in several rounds, in which each sends its index to its peers."""
+    star.join(leader)
     found = []
     for number in range(rounds):
-        for peer in peers_of(mesh):
-            mesh.send(peer, b"%d of %d" % (number, mesh.owner))
-        found += [mesh.receive(peer) for peer in peers_of(mesh)]
+        for peer in peers_of(star):
+            star.send(peer, b"%d of %d" % (number, star.owner))
+        found += [star.receive(peer) for peer in peers_of(star)]
     return found
 
 
@@ -64,8 +63,7 @@ def honest(owner: int, owners: int, rounds: int) -> list[bytes]:
     return [
         b"%d of %d" % (number, peer)
         for number in range(rounds)
-        for peer in range(owners)
-        if peer != owner
+        for peer in ([0] if owner else range(1, owners))
     ]
 
 
@@ -84,37 +82,36 @@ def test_who_connects_before_the_real_peer_joins_nothing(
 ) -> None:
     """Nor while numbers are exchanged: each owner receives what the others sent, and no more."""
     keys, out = new_keys(), tmp_path / "learned"
-    made = meshes(3, keys)
-    endpoints = [mesh.endpoint for mesh in made]
-    ports = [port_of(mesh, peer) for mesh in made for peer in mesh.endpoint]
-    with attacker(how, out, *ports):
-        found = together(made, lambda mesh: exchanged(mesh, endpoints, rounds))
+    made = stars(3, keys)
+    leader = made[0].endpoint
+    with attacker(how, out, port_of(made[0])):
+        found = together(made, lambda star: exchanged(star, leader, rounds))
         assert found == [honest(owner, 3, rounds) for owner in range(3)]
         made[2].close()
-        for mesh in made[:2]:  # a peer's end is seen among the ends of strangers
-            with pytest.raises(PeerLostError, match="owner 2 was lost: its connection closed"):
-                mesh.receive(2)
-    together(made[:2], ZmqMesh.close)
+        # A peer's end is seen among the ends of strangers.
+        with pytest.raises(PeerLostError, match="owner 2 was lost: its connection closed"):
+            made[0].receive(2)
+    together(made[:2], ZmqStar.close)
     assert_nothing(out.read_bytes(), keys)
 
 
 def test_who_knows_where_and_the_listeners_key_needs_one_of_its_own() -> None:
     """The right key to connect with is required: another client's key is refused."""
     keys, strange = new_keys(), new_keys()
-    made = meshes(2, keys)
+    made = stars(2, keys)
     half = CurveKeys(
         keys.listen_public, strange.listen_secret, strange.connect_public, strange.connect_secret
     )
-    other = ZmqMesh(HOST, GROUP, 1, 2, half)
-    endpoints = [made[0].endpoint, {}]
+    other = ZmqStar(HOST, GROUP, 1, 2, half)
+    leader = made[0].endpoint
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(allreduce_zmq, "JOIN_SECONDS", 2.0)
         with pytest.raises(PeerLostError):
-            other.join(endpoints)
-    found = together(made, lambda mesh: exchanged(mesh, endpoints, 3))
+            other.join(leader)
+    found = together(made, lambda star: exchanged(star, leader, 3))
     assert found == [honest(owner, 2, 3) for owner in range(2)]
-    for mesh in (*made, other):
-        mesh.close()
+    for star in (*made, other):
+        star.close()
 
 
 class Recorder:
@@ -156,32 +153,33 @@ class Recorder:
 def test_recorded_bytes_say_nothing_and_open_nothing_again() -> None:
     """A replay of all that an owner sent: to the same port, and to a group with the same keys."""
     keys = new_keys()
-    made = meshes(2, keys)
-    recorder = Recorder(port_of(made[0], 1))
-    through = [{1: f"tcp://{HOST}:{recorder.port}"}, {}]
-    found = together(made, lambda mesh: exchanged(mesh, through, 100))
+    made = stars(2, keys)
+    recorder = Recorder(port_of(made[0]))
+    through = f"tcp://{HOST}:{recorder.port}"
+    found = together(made, lambda star: exchanged(star, through, 100))
     assert found == [honest(owner, 2, 100) for owner in range(2)]
     recorded = bytes(recorder.sent)
     assert len(recorded) > 100 * len(b"99 of 1")
     assert_nothing(recorded, keys)
-    again = meshes(2, keys)
-    for mesh in (made[0], again[0]):
-        with socket.create_connection((HOST, port_of(mesh, 1))) as replaying:
+    again = stars(2, keys)
+    leader = again[0].endpoint
+    for star in (made[0], again[0]):
+        with socket.create_connection((HOST, port_of(star))) as replaying:
             replaying.sendall(recorded[:10_000])
             replaying.settimeout(5.0)
             with contextlib.suppress(OSError):
                 while replaying.recv(1 << 16):
                     pass
-    found = together(again, lambda mesh: exchanged(mesh, [again[0].endpoint, {}], 100))
+    found = together(again, lambda star: exchanged(star, leader, 100))
     assert found == [honest(owner, 2, 100) for owner in range(2)]
     made[1].send(0, b"still here")
     assert made[0].receive(1) == b"still here"
-    for mesh in (*made, *again):
-        mesh.close()
+    for star in (*made, *again):
+        star.close()
     recorder.close()
 
 
-@pytest.mark.parametrize("answers", ["nothing", "pair"])
+@pytest.mark.parametrize("answers", ["nothing", "plain"])
 def test_who_has_the_port_of_an_owner_that_is_gone_learns_nothing(
     answers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,23 +188,23 @@ def test_who_has_the_port_of_an_owner_that_is_gone_learns_nothing(
 
     monkeypatch.setattr(allreduce_zmq, "JOIN_SECONDS", 1.0)
     keys = new_keys()
-    real = ZmqMesh(HOST, GROUP, 1, 2, keys)
+    real = ZmqStar(HOST, GROUP, 1, 2, keys)
     learned = bytearray()
     context = zmq.Context()
     server = socket.create_server((HOST, 0))
     port = server.getsockname()[1]
-    if answers == "pair":
+    if answers == "plain":
         server.close()
-        pair = context.socket(zmq.PAIR)
-        pair.setsockopt(zmq.LINGER, 0)
-        pair.bind(f"tcp://{HOST}:{port}")
+        plain = context.socket(zmq.ROUTER)
+        plain.setsockopt(zmq.LINGER, 0)
+        plain.bind(f"tcp://{HOST}:{port}")
     else:
         thread = threading.Thread(target=listen, args=(server, learned))
         thread.start()
     with pytest.raises(PeerLostError, match="owner 0 was lost"):
-        real.join([{1: f"tcp://{HOST}:{port}"}, {}])
-    if answers == "pair":
-        assert pair.poll(100) == 0
+        real.join(f"tcp://{HOST}:{port}")
+    if answers == "plain":
+        assert plain.poll(100) == 0
     else:
         thread.join()
         assert len(learned) > 0
@@ -231,10 +229,10 @@ def slow_to_join() -> None:
     """On a worker: others have a second to connect first."""
     import time
 
-    from streamomd.distributed.allreduce_zmq import ZmqMesh
+    from streamomd.distributed.allreduce_zmq import ZmqStar
 
-    join = ZmqMesh.join
-    ZmqMesh.join = lambda mesh, endpoints: (time.sleep(1.0), join(mesh, endpoints))[1]  # type: ignore
+    join = ZmqStar.join
+    ZmqStar.join = lambda star, leader: (time.sleep(1.0), join(star, leader))[1]  # type: ignore
 
 
 def pid_of() -> int:
@@ -244,7 +242,7 @@ def pid_of() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["pair", "curve", "garbage", "silent"])
+@pytest.mark.parametrize("how", KINDS)
 def test_training_under_attack_ends_with_the_same_bits(
     how: str, data: Path, client: Client, tmp_path: Path
 ) -> None:

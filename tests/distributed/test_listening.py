@@ -9,7 +9,7 @@ import sys
 import psutil
 import zmq
 
-from streamomd.distributed.allreduce_zmq import ZmqMesh
+from streamomd.distributed.allreduce_zmq import ZmqStar
 from streamomd.distributed.cluster import connect_client
 from streamomd.distributed.curve_keys import new_keys
 
@@ -70,14 +70,16 @@ def test_our_own_cluster_refuses_other_processes() -> None:
         assert client.submit(sum, [3, 4]).result() == 7
 
 
-def test_owners_listen_where_their_worker_does() -> None:
-    """A port a peer, at the address that was given."""
-    mesh = ZmqMesh("127.0.0.1", b"0" * 16, 0, 3, new_keys())
+def test_the_leader_listens_where_its_worker_does() -> None:
+    """One port, at the address that was given; the other owners listen nowhere."""
+    keys = new_keys()
+    leader, other = (ZmqStar("127.0.0.1", b"0" * 16, owner, 3, keys) for owner in (0, 1))
     try:
-        assert len(mesh.endpoint) == 2
-        assert all(endpoint.startswith("tcp://127.0.0.1:") for endpoint in mesh.endpoint.values())
-        for socket in mesh._sockets.values():
-            told = socket.getsockopt(zmq.LAST_ENDPOINT).replace(b"[::ffff:127.0.0.1]", b"127.0.0.1")
-            assert told.startswith(b"tcp://127.0.0.1:")
+        assert leader.endpoint.startswith("tcp://127.0.0.1:")
+        told = leader._socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert told.replace(b"[::ffff:127.0.0.1]", b"127.0.0.1").startswith(b"tcp://127.0.0.1:")
+        assert other.endpoint == ""
+        assert other._socket.getsockopt(zmq.LAST_ENDPOINT).strip(b"\0") == b""
     finally:
-        mesh.close()
+        leader.close()
+        other.close()

@@ -18,6 +18,7 @@ import streamomd
 from streamomd.core.errors import BadRowError, ClusterError, UsageError
 from streamomd.distributed.curve_keys import new_keys
 from streamomd.distributed.sharded import PartitionOwners, choose_transport
+from streamomd.distributed.worker_group import WorkerGroup
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -157,6 +158,29 @@ def test_tasks_are_as_many_as_owners(data: Path, client: Client, tmp_path: Path)
         patch.undo()
     assert set(most) <= {0, 1, 2}
     assert 2 in most
+
+
+@pytest.mark.parametrize("mode", ["sharded", *long("averaged")])
+def test_workers_without_a_part_are_reported_and_shards_are_sent_once(
+    data: Path, client: Client, tmp_path: Path, capfd: Any, mode: str
+) -> None:
+    """One part and two workers; of the owners' setups only the leader's has the shards."""
+    setups: list[Any] = []
+    start = WorkerGroup._submit_tasks
+    patch = pytest.MonkeyPatch()
+    patch.setattr(
+        WorkerGroup, "_submit_tasks", lambda self: (setups.extend(self.setups), start(self))[1]
+    )
+    table = sharded_job(data, tmp_path / "kept")
+    table["train"] |= {"mode": mode, "parts": 1, "epochs": 1}
+    try:
+        streamomd.train(table, client=client)
+        table["train"]["parts"], table["checkpoint"]["url"] = 2, str(tmp_path / "both")
+        streamomd.train(table, client=client, quiet=True)
+    finally:
+        patch.undo()
+    assert "1 of 2 workers are used; set train.parts" in capfd.readouterr().err
+    assert [len(setup.shards) for setup in setups] == ([4, 4, 0] if mode == "sharded" else [])
 
 
 def test_owners_need_a_checkpoint(data: Path, client: Client) -> None:

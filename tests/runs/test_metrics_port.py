@@ -416,7 +416,8 @@ def test_requests_and_retries_of_a_store_are_counted(monkeypatch: pytest.MonkeyP
     """By operation, those of the checkpoint and of shards; a retry is a request too."""
     from streamomd.checkpoint.stores import retry
     from streamomd.checkpoint.stores.remote import RemoteStore
-    from streamomd.shards.filesystem import connect, open_file, stat_entry
+    from streamomd.shards.filesystem import connect, stat_entry
+    from streamomd.shards.shard_file import open_file
 
     monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
     exported = RunMetrics()

@@ -21,6 +21,7 @@ from streamomd.distributed import (
     allreduce_zmq,
     averaged_worker,
     partition_owner,
+    sum_exchange,
     worker_group,
 )
 from streamomd.distributed.averaged import Averaged
@@ -51,8 +52,8 @@ MUTANTS = (
         "no name of the group in the greeting",
         allreduce_zmq,
         "exchange_greetings",
-        'mesh.receive(peer) != HELLO.pack(b"omd1", group, peer)',
-        'mesh.receive(peer)[-4:] != HELLO.pack(b"omd1", group, peer)[-4:]',
+        'star.receive(peer) != HELLO.pack(b"omd1", group, peer)',
+        'star.receive(peer)[-4:] != HELLO.pack(b"omd1", group, peer)[-4:]',
     ),
     Mutant(
         "the commit before its parts",
@@ -128,10 +129,10 @@ MUTANTS = (
     ),
     Mutant(
         "no word of the leader",
-        partition_owner.PartitionOwner,
-        "_exchange",
-        "if peer == 0:",
-        "if 0:",
+        sum_exchange.SumExchange,
+        "receive_sum",
+        "return total.copy(), flags",
+        "return total.copy(), 0",
     ),
 )
 

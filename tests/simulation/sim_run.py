@@ -21,9 +21,9 @@ import sim_store
 from sim_client import Coming, SimQueue, SimVariable, worker_client
 from sim_cluster import Here
 from sim_loop import Signal
-from sim_mesh import SimMesh
+from sim_star import SimStar
 from sim_store import SimStore
-from sim_tiny import TinyRounds, merge, new, rows_of_group
+from sim_tiny import TinyRounds, described, merge, new, rows_of_group
 from sim_tiny import receive as receiving
 from sim_world import World
 
@@ -74,7 +74,10 @@ def places() -> Iterator[tuple[Any, str, Any]]:
         "Variable": SimVariable,
         "get_worker": lambda: _here(),
         "worker_client": lambda **_: worker_client(World.now.loop),
-        "ZmqMesh": lambda host, *which, keys: SimMesh(World.now.net, *which),
+        "ZmqStar": lambda host, *which, keys: SimStar(World.now.net, *which),
+        "RowExchange": lambda *_: SimpleNamespace(
+            epoch=None, close=lambda: None, shards=lambda: described(World.now.job)[2].shards
+        ),
         "open_store": lambda *_: SimStore(World.now.disk),
         "run_on_loop": lambda client, work: Coming(World.now.loop, work),
         "pack_call": lambda function, arguments, inputs: (

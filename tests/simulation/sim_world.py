@@ -14,7 +14,7 @@ from typing import Any
 from sim_client import SimClient
 from sim_cluster import Cluster
 from sim_loop import Fiber, Loop, Process
-from sim_mesh import Net
+from sim_star import Net
 from sim_store import Disk, SimStore, Weather
 from sim_tiny import Job, described, expected, new
 from sim_tiny import receive as receiving

@@ -16,7 +16,7 @@ import psutil
 import zmq
 
 from streamomd.distributed.allreduce_zmq import HELLO
-from streamomd.distributed.partition_owner import HEAD
+from streamomd.distributed.sum_exchange import HEAD
 
 HOST = "127.0.0.1"
 
@@ -29,7 +29,8 @@ def peer(port: int, how: str, context: Any) -> Any:
         if how == "garbage":
             made.send(b"\xff" + b"\x7f" * 1000)
         return made
-    made = context.socket(zmq.PAIR)
+    made = context.socket(zmq.DEALER)
+    made.setsockopt(zmq.ROUTING_ID, b"owner 1")
     made.setsockopt(zmq.LINGER, 0)
     made.setsockopt(zmq.RCVTIMEO, 0)
     if how == "curve":  # without the gang's keys, any will do
@@ -38,12 +39,13 @@ def peer(port: int, how: str, context: Any) -> Any:
         made.setsockopt(zmq.CURVE_PUBLICKEY, public)
         made.setsockopt(zmq.CURVE_SECRETKEY, secret)
     made.connect(f"tcp://{HOST}:{port}")
+    made.send(HELLO.pack(b"omd1", bytes(16), 1))
     return made
 
 
 def learned(made: Any) -> bytes:
-    """What has come since. What an owner says of itself is answered with its own words, as the next
-    owner would, and its numbers with others."""
+    """What has come since. The leader's greeting is answered with its own words, as an owner would,
+    and its numbers with others."""
     try:
         data = bytes(made.recv(1 << 20))
         if len(data) == HELLO.size:

@@ -13,30 +13,29 @@ from pathlib import Path
 
 from elsewhere import wait_for
 
-from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh
+from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqStar
 from streamomd.distributed.curve_keys import CurveKeys
 
 
 def main(owner: int, host: str, folder: Path, keys: CurveKeys) -> None:
     """Exchange until the other is lost."""
-    mesh = ZmqMesh(host, bytes(16), owner, 2, keys)
-    put(folder / f"place-{owner}", mesh.endpoint)
-    for one in (0, 1):
-        wait_for(folder / f"place-{one}")
-    found = [json.loads((folder / f"place-{one}").read_text()) for one in (0, 1)]
-    mesh.join([{int(peer): at for peer, at in endpoint.items()} for endpoint in found])
+    star = ZmqStar(host, bytes(16), owner, 2, keys)
+    if owner == 0:
+        put(folder / "place", star.endpoint)
+    wait_for(folder / "place")
+    star.join(json.loads((folder / "place").read_text()))
     count = 0
     try:
         while True:
-            mesh.send(1 - owner, b"numbers")
-            mesh.receive(1 - owner)
+            star.send(1 - owner, b"numbers")
+            star.receive(1 - owner)
             count += 1
             if count == 100:
                 put(folder / f"exchanging-{owner}", count)
             time.sleep(0.001)
     except PeerLostError as error:
         lost = time.monotonic()
-        mesh.close()
+        star.close()
         put(folder / f"lost-{owner}", [error.peer, lost, time.monotonic() - lost])
 
 

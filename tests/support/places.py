@@ -35,11 +35,12 @@ PLACES: dict[str, dict[str, Place]] = {
     },
     "sharded": {
         "rendezvous": (
-            ("streamomd.distributed.allreduce_zmq.ZmqMesh.join", range(2)),
+            ("streamomd.distributed.allreduce_zmq.ZmqStar.join", range(2)),
             ("streamomd.distributed.partition_owner.PartitionOwner._load_share", range(2)),
         ),
         "round": (("streamomd.training.microbatch_rounds.Rounds._learn", range(2, 280)),),
         "merge": (("streamomd.checkpoint.commit_writer.write_checked", range(16)),),
+        "rows": (("streamomd.distributed.slice_outbox.SliceOutbox.put", range(40)),),
         "commit": ((HERE + COMMITS, range(1, 8)),),
     },
 }

@@ -1,15 +1,16 @@
-"""Connections between owners, as ``exchange.Mesh``: late, broken, or to somebody else."""
+"""Connections of owners to their leader, as ``Star``: late, broken, or to another group."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sim_loop import Loop, Process, Signal
 
 from streamomd.distributed import allreduce_zmq
-from streamomd.distributed.partition_owner import HEAD
+from streamomd.distributed.sum_exchange import HEAD
 
 FREE = 2
 """So few numbers to choose from that one that is free again is soon another gang's."""
@@ -37,7 +38,8 @@ class Net:
     slow: float
     lost: float = 0.0
     strangers: float = 0.0
-    ports: dict[int, End] = field(default_factory=dict)
+    ports: dict[int, dict[int, End]] = field(default_factory=dict)
+    """By port, the leader's end for each owner, as a socket knows its peers by name."""
     ends: list[End] = field(default_factory=list)
     known: set[Process] = field(default_factory=set)
 
@@ -49,26 +51,27 @@ class Net:
         self.ends.append(End(process, Signal(self.loop)))
         return self.ends[-1]
 
-    def bind(self, end: End, peer: int) -> int:
-        """Have an owner connect to an end, at the port of this number."""
+    def bind(self, ends: dict[int, End]) -> int:
+        """Have owners connect to these ends, at the port of this number."""
         free = (number for number in itertools.count() if number not in self.ports)
         number = self.loop.draw.choice([*itertools.islice(free, FREE)])
-        self.ports[number] = end
-        if self.loop.draw.random() < self.strangers:
-            said = stranger(peer)
-            self.loop.at(self.loop.draw.uniform(0.0, 0.5), lambda: self._mistaken(number, said))
+        self.ports[number] = ends
+        for peer in ends:
+            if self.loop.draw.random() < self.strangers:
+                said, later = stranger(peer), self.loop.draw.uniform(0.0, 0.5)
+                self.loop.at(later, partial(self._mistaken, number, peer, said))
         return number
 
-    def _mistaken(self, number: int, said: list[bytes]) -> None:
+    def _mistaken(self, number: int, peer: int, said: list[bytes]) -> None:
         end = self.end(self.loop.process("a stranger"))
-        self.connect(end, number)
+        self.connect(end, number, peer)
         if end.other:
             for data in said:
                 self.send(end, data)
 
-    def connect(self, end: End, number: int) -> None:
-        """To whoever is at that port now, if nobody else is connected to it."""
-        there = self.ports.get(number)
+    def connect(self, end: End, number: int, owner: int) -> None:
+        """To whoever is at that port now, if no other owner of that number is connected to it."""
+        there = self.ports.get(number, {}).get(owner)
         if there is None or there.other is not None or there.broken:
             return
         end.other, there.other = there, end
@@ -97,7 +100,7 @@ class Net:
 
     def leave(self, end: End, seconds: float) -> None:
         """An end is closed; the other hears what was sent, and then of that."""
-        for number in [number for number, one in self.ports.items() if one is end]:
+        for number in [number for number, ends in self.ports.items() if end in ends.values()]:
             del self.ports[number]
         end.broken = True
         if end.other:
@@ -128,22 +131,23 @@ def stranger(owner: int) -> list[bytes]:
     return [allreduce_zmq.HELLO.pack(b"omd1", bytes(16), owner), *rounds]
 
 
-class SimMesh:
-    """As ``exchange.ZmqMesh``."""
+class SimStar:
+    """As ``allreduce_zmq.ZmqStar``."""
 
     def __init__(self, net: Net, token: bytes, owner: int, owners: int) -> None:
         process = net.loop.current.process
         self.owner, self.owners, self._token, self._net = owner, owners, token, net
         self._patience = allreduce_zmq.STALL_SECONDS
-        self._ends = {peer: net.end(process) for peer in range(owners) if peer != owner}
-        self.endpoint: Any = {
-            peer: net.bind(self._ends[peer], peer) for peer in range(owner + 1, owners)
-        }
+        self._ends = {peer: net.end(process) for peer in allreduce_zmq.peers_of(self)}
+        self._signal = Signal(net.loop)
+        for end in self._ends.values():
+            end.signal = self._signal
+        self.endpoint: Any = net.bind(self._ends) if owner == 0 and owners > 1 else None
 
-    def join(self, endpoints: list[Any]) -> None:
-        for peer in range(self.owner):
-            self._net.connect(self._ends[peer], endpoints[peer][self.owner])
-        self._patience = allreduce_zmq.JOIN_SECONDS
+    def join(self, leader: Any) -> None:
+        if self.owner:
+            self._net.connect(self._ends[0], leader, self.owner)
+        self._patience = allreduce_zmq.join_seconds(self)
         allreduce_zmq.exchange_greetings(self, self._token)
         self._patience = allreduce_zmq.STALL_SECONDS
 
@@ -159,14 +163,18 @@ class SimMesh:
         loop, end = self._net.loop, self._ends[peer]
         deadline = loop.now + self._patience
         while not end.inbox:
-            if end.broken:
-                raise allreduce_zmq.PeerLostError(peer, "its connection closed")
+            self.check()
             if loop.now >= deadline:
                 raise allreduce_zmq.PeerLostError(
                     peer, f"alive, but sent nothing for {self._patience:g} s"
                 )
-            end.signal.wait(deadline - loop.now)
+            self._signal.wait(deadline - loop.now)
         return end.inbox.pop(0)
+
+    def check(self) -> None:
+        for peer, end in self._ends.items():
+            if end.broken:
+                raise allreduce_zmq.PeerLostError(peer, "its connection closed")
 
     def close(self) -> None:
         for end in self._ends.values():

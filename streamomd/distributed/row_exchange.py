@@ -1,0 +1,220 @@
+"""Decode once: each row group is decoded by one owner, which gives the others their entries.
+
+An owner reads the groups of an epoch in order: those it decodes, from the store; of all others it
+takes its slices from their decoders, over Dask's connections between workers. Reading ahead, the
+order of errors and the bound in bytes are those of ``training.row_stream.rows_of``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Any
+
+from distributed import Worker
+from distributed.protocol.serialize import to_serialize
+
+from streamomd.core.batch import Batch
+from streamomd.distributed.allreduce_zmq import LEADER, POLL_SECONDS, STALL_SECONDS, PeerLostError
+from streamomd.distributed.slice_outbox import Key, ReadingEnded, Slice, SliceOutbox
+from streamomd.shards.encoded_rows import Rows
+from streamomd.shards.group_jobs import Job
+from streamomd.shards.reader import Piece, Read, Reader
+from streamomd.shards.shard import Shard, ShardSet
+
+OPERATION, SHARDS_OPERATION = "omd_rows", "omd_shards"
+DECODERS = 16
+"""The most owners that decode: they are faster than the rounds, and each connects to all others."""
+Cut = Callable[[Batch], Batch]
+"""From a batch to the entries of one owner's coordinates."""
+_EXCHANGES: dict[tuple[str, int], RowExchange] = {}
+
+
+class RowExchange:
+    """The decoded groups of one owner, and its way to those of the others.
+
+    addresses: the workers of all owners. shards: of the leader, which gives them to the others, so
+    that a long list passes the scheduler once. cuts: of all owners. budget: bytes of slices that
+    wait for the others. check: called while rows are waited for; raises PeerLostError.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        group: str,
+        owner: int,
+        addresses: Sequence[str],
+        shards: tuple[Shard, ...],
+        cuts: Sequence[Cut],
+        budget: int,
+        check: Callable[[], None],
+    ) -> None:
+        self.owner, self.cuts, self.check = owner, cuts, check
+        self._worker, self._group, self._addresses = worker, group, addresses
+        self.given_shards = shards
+        self.loop: Any = worker.loop.asyncio_loop  # type: ignore[attr-defined]
+        peers = [peer for peer in range(len(addresses)) if peer != owner]
+        self.outbox = SliceOutbox(peers, budget, self.loop)
+        self.decoders = min(len(addresses), DECODERS)
+        _EXCHANGES[group, owner] = self
+        worker.handlers[OPERATION] = _serve_slices
+        worker.handlers[SHARDS_OPERATION] = _serve_shards
+
+    def shards(self) -> tuple[Shard, ...]:
+        """The leader's list. Called after all have joined. Raises PeerLostError."""
+        if self.owner == LEADER:
+            return self.given_shards
+        found: tuple[Shard, ...] = self.wait(self._ask_shards(), LEADER, self.check)["shards"]
+        return found
+
+    async def _ask_shards(self) -> Any:
+        return await self._worker.rpc(self._addresses[LEADER]).omd_shards(group=self._group)
+
+    def wait(self, asked: Coroutine[Any, Any, Any], peer: int, check: Callable[[], None]) -> Any:
+        """A peer's reply, for another thread than the event loop's. check: called while it waits.
+
+        Raises PeerLostError, and what ``check`` raises.
+        """
+        deadline = time.monotonic() + STALL_SECONDS
+        asking = asyncio.run_coroutine_threadsafe(asked, self.loop)
+        try:
+            while True:
+                try:
+                    reply = asking.result(POLL_SECONDS)
+                    break
+                except OSError as error:  # of which TimeoutError is one
+                    if asking.done():
+                        raise PeerLostError(peer, f"it sends no rows: {error}") from None
+                check()
+                if time.monotonic() > deadline:
+                    raise PeerLostError(peer, f"alive, but sent no rows for {STALL_SECONDS:g} s")
+        finally:
+            asking.cancel()
+        if "closed" in reply:
+            raise PeerLostError(peer, "it has ended and sends no rows")
+        return reply
+
+    def epoch(self, shards: ShardSet, order: Sequence[int], epoch: int) -> EpochRows:
+        """The groups of one epoch. order: of the shards."""
+        firsts = [0, *accumulate(len(shard.groups) for shard in shards)]
+        return EpochRows(self, epoch, [firsts[at] for at in order])
+
+    async def ask(self, decoder: int, key: Key) -> Any:
+        """A reply of another owner's ``_serve_slices``."""
+        other = self._worker.rpc(self._addresses[decoder])
+        return await other.omd_rows(
+            group=self._group, decoder=decoder, receiver=self.owner, key=[*key]
+        )
+
+    def close(self) -> None:
+        """The others receive no more slices."""
+        _EXCHANGES.pop((self._group, self.owner), None)
+        self.outbox.close()
+
+
+async def _serve_slices(group: str, decoder: int, receiver: int, key: list[int]) -> Any:
+    """Reply to another owner, on the event loop of the decoder's worker."""
+    exchange = _EXCHANGES.get((group, decoder))
+    try:
+        if exchange is None:
+            raise ReadingEnded
+        epoch, place, number = key
+        slices, ended, error = await exchange.outbox.take((epoch, place, number), receiver)
+    except ReadingEnded:
+        return {"closed": True}
+    return {"slices": to_serialize([slices, ended, error])}
+
+
+async def _serve_shards(group: str) -> Any:
+    """Reply to another owner, on the event loop of the leader's worker."""
+    exchange = _EXCHANGES.get((group, LEADER))
+    if exchange is None:
+        return {"closed": True}
+    return {"shards": to_serialize(exchange.given_shards)}
+
+
+@dataclass(eq=False)
+class EpochRows:
+    """As ``training.row_stream.SharedDecoding``. firsts: the number of each shard's first group, in
+    the order of the epoch, among all groups of the shards."""
+
+    exchange: RowExchange
+    epoch: int
+    firsts: Sequence[int]
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def threads(self) -> int:
+        """Groups in work at the same time: one of each decoder."""
+        return self.exchange.decoders
+
+    def decoder(self, job: Job) -> int:
+        """The owner that decodes a group: the same in every epoch, as its digest is known there."""
+        return (self.firsts[job.position] + job.group.number) % self.exchange.decoders
+
+    def is_elsewhere(self, job: Job) -> bool:
+        """Whether another owner decodes a job's group."""
+        return self.decoder(job) != self.exchange.owner
+
+    def read(self, read: Read[Slice], reader: Reader, job: Job) -> Iterator[Slice]:
+        """This owner's slices of a group. read: decodes it, if this owner does."""
+        key = self.epoch, job.position, job.group.number
+        decoder = self.decoder(job)
+        if decoder == self.exchange.owner:
+            return self._decoded(key, read(reader, job))
+        return self._received(key, decoder)
+
+    def _decoded(self, key: Key, pieces: Iterator[Slice]) -> Iterator[Slice]:
+        exchange = self.exchange
+        try:
+            for piece in pieces:
+                slices = [_cut(piece, cut) for cut in exchange.cuts]
+                own = slices[exchange.owner]
+                others = {at: one for at, one in enumerate(slices) if at != exchange.owner}
+                exchange.outbox.put(key, others)
+                del piece, slices, others
+                yield own
+            exchange.outbox.end(key)
+        except ReadingEnded:
+            return
+        except Exception as error:
+            exchange.outbox.end(key, error)  # the others raise it at the same row
+            raise
+
+    def _received(self, key: Key, decoder: int) -> Iterator[Slice]:
+        ended = False
+        while not ended:
+            try:
+                slices, ended, error = self._ask(key, decoder)
+            except ReadingEnded:
+                return
+            yield from slices
+            if error is not None:
+                raise error
+
+    def _ask(self, key: Key, decoder: int) -> tuple[list[Slice], bool, Exception | None]:
+        asked = self.exchange.ask(decoder, key)
+        slices, ended, error = self.exchange.wait(asked, decoder, self._check_cancelled)["slices"]
+        return slices, ended, error
+
+    def _check_cancelled(self) -> None:
+        if self._cancelled.is_set():
+            raise ReadingEnded
+
+    def cancel(self) -> None:
+        """No thread waits any longer: the epoch is no longer read."""
+        self._cancelled.set()
+        self.exchange.outbox.close_epoch(self.epoch)
+
+    def check(self) -> None:
+        """Called while rows are waited for. Raises PeerLostError."""
+        self.exchange.check()
+
+
+def _cut(piece: Piece[Rows], cut: Cut) -> Slice:
+    batch = cut(piece.value.batch)
+    return replace(piece, value=piece.value._replace(batch=batch), nbytes=batch.nbytes)
