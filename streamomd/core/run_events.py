@@ -106,6 +106,11 @@ def name_run(url: str) -> None:
     _RUN.set("" if url == "none" else url)
 
 
+def current_run() -> str:
+    """The URL that names the run of this context, or ""."""
+    return _RUN.get()
+
+
 @contextmanager
 def json_format() -> Iterator[None]:
     """Messages on stderr are JSON lines while inside: what prints text asks ``is_json``."""

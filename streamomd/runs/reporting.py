@@ -43,6 +43,16 @@ class Reporting:
         refuse_illegal(self.callbacks)
 
     @contextmanager
+    def counting(self) -> Iterator[Self]:
+        """Inside: events are counted before it is known whether this process serves metrics."""
+        if self.metrics is None or self.exported is not None:
+            yield self
+            return
+        exported = RunMetrics()
+        with receiving(exported.receive):
+            yield replace(self, exported=exported)
+
+    @contextmanager
     def opened(self, *, serving: bool = True) -> Iterator[Self]:
         """Inside: events go to the log, and metrics are served if this process learns.
 
@@ -54,8 +64,8 @@ class Reporting:
             if self.log:
                 stack.enter_context(log_events(self.log))
             if self.metrics and serving:
-                exported = RunMetrics()
-                stack.enter_context(receiving(exported.receive))
+                exported = stack.enter_context(self.counting()).exported
+                assert exported is not None
                 stack.enter_context(serve_metrics(self.metrics, exported.families))
             yield replace(self, exported=exported)
 

@@ -68,13 +68,13 @@ def train(
     job, flags, collection = split_collection(job, flags)
     flags, weights = split_weights(flags)
     flags["storage_options"] = storage_options
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, reporting.counting() as reporting:
         more = {"collection": collection, "client": client, "weights": weights, "stop": stop}
         session = Session.open(job, flags, sets, **more)
         here = session.spec.cluster.learner != "worker"
         with (
             quiet_notes(quiet),
-            reporting.opened(serving=here) as reporting,
+            reporting.opened(serving=here) as opened,
             session.prepare() as (model, connection),
         ):
             name_run(shown(session.spec.checkpoint.url))
@@ -84,8 +84,8 @@ def train(
             report_plan(model.plan, session.rows, chosen, choices)
             manager = session.begin(model, restart=restart)
             if learns_on_worker(model, connection):
-                return learn_on_worker(session, model, connection, reporting)
-            return session.learn(model, manager, connection, reporting)
+                return learn_on_worker(session, model, connection, opened)
+            return session.learn(model, manager, connection, opened)
 
 
 @named_keywords

@@ -132,15 +132,20 @@ class FetchAhead:
         self._tasks.put((self._count, job, future))
         self._count += 1
         if len(self._threads) < JOBS_AT_ONCE:
-            # Daemons, unlike those of concurrent.futures: none that waits for room delays an exit.
-            name = f"streamomd-fetch-{len(self._threads)}"
-            self._threads.append(
-                threading.Thread(
-                    target=copy_context().run, args=(self._work,), name=name, daemon=True
-                )
-            )
-            self._threads[-1].start()
+            self._start_thread()
         return future
+
+    def _start_thread(self) -> None:
+        # Daemons, unlike those of concurrent.futures: none that waits for room delays an exit.
+        name, run = f"streamomd-fetch-{len(self._threads)}", copy_context().run
+        thread = threading.Thread(target=run, args=(self._work,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system allows no more; those that run are enough
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:

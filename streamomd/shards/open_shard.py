@@ -86,9 +86,9 @@ class OpenShard:
             self._file = open_file(fs, shard.path, shard.url)
         else:
             self._file = ObjectFile(stored or shard_object(fs, shard))
-            if whole:
-                self._load_whole()
         try:
+            if whole and not self._local:
+                self._load_whole()
             self.version, self.identity = version(self._file), identity(self._file)
             first = {} if versions is None else versions
             # A store's is the same for all; a file's time is not that of its copy elsewhere.
@@ -96,8 +96,10 @@ class OpenShard:
             if None not in (was, self.version) and was != self.version:
                 raise _replaced(self.shard, "it was written again")
             self._groups: Groups = self._open_groups(wanted)
-        except BaseException:
+        except BaseException as error:
             self._file.close()
+            if isinstance(error, ChangedWhileReadError):
+                raise _replaced(shard, f"it was being opened: {error}") from None
             raise
 
     def _open_groups(self, wanted: ReadRequest) -> Groups:
@@ -118,7 +120,7 @@ class OpenShard:
         except Exception as error:
             if self._local and version(self._file) != self.version:
                 raise _replaced(self.shard, "it was written to as it was opened") from None
-            if isinstance(error, StreamomdError):
+            if isinstance(error, (StreamomdError, ChangedWhileReadError)):
                 raise
             raise explain(error, self.shard, 0, self.shard.rows) from error
 

@@ -136,7 +136,13 @@ class Prefetcher(Generic[J, R]):
         with self._changed:
             if self._closed or self._exhausted:
                 return None
-            for job in self._jobs:
+            try:
+                job = next(self._jobs, _END)
+            except BaseException as error:
+                self._lanes.append(_Lane(_END))
+                self._fail(self._lanes[-1], error)
+                return None
+            if job is not _END:
                 self._lanes.append(_Lane(job))
                 return self._lanes[-1]
             self._exhausted = True

@@ -64,8 +64,13 @@ class StoredObject:
         length = min(length, self.size)
         with self._lock:
             if len(self._tail) < length:
-                self._tail = self.fetch(self.size - length, length)
+                self._tail = self.exactly(self.size - length, length)
                 _RECENT.add(self, len(self._tail))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is in memory."""
+        return len(self._tail) == self.size
 
     def held(self, offset: int, length: int) -> memoryview | None:
         """Bytes of the end that are in memory."""
@@ -79,7 +84,7 @@ class StoredObject:
         merged = merge(wanted, gap)
         pieces = [(span, *piece) for span in merged for piece in pieces_of(*span)]
         if len(pieces) < 2:
-            return [Span(low, self._exactly(low, length)) for low, length in merged]
+            return [Span(low, self.exactly(low, length)) for low, length in merged]
         spans = {span: Span(span[0], pa.allocate_buffer(span[1])) for span in merged}
         with ThreadPoolExecutor(min(len(pieces), REQUESTS_AT_ONCE), "streamomd-ranges") as pool:
             done = [
@@ -95,9 +100,10 @@ class StoredObject:
         return [*spans.values()]
 
     def _fill(self, span: Span, offset: int, length: int) -> None:
-        span.fill(offset, self._exactly(offset, length))
+        span.fill(offset, self.exactly(offset, length))
 
-    def _exactly(self, offset: int, length: int) -> bytes:
+    def exactly(self, offset: int, length: int) -> bytes:
+        """These bytes. Raises ChangedWhileReadError where the store gives fewer, or more."""
         data = self.fetch(offset, length)
         if len(data) != length:
             raise ChangedWhileReadError("it was truncated")
@@ -182,7 +188,7 @@ class ObjectFile(SeekableFile):
 
     def take(self, offset: int, length: int) -> Any:
         found = self.held(offset, length)
-        return self.stored.fetch(offset, length) if found is None else found
+        return self.stored.exactly(offset, length) if found is None else found
 
     # ruff: noqa: D102 (methods of every file)
 
@@ -245,15 +251,16 @@ def stored_object(
     """The object of an entry; where the store does not refuse to read another version, the one that
     ``stat`` finds now."""
     key = None if entry.etag is None else (fs, path, entry.size, entry.etag)
-    if key is not None and (known := _RECENT.get(key)) is not None:
-        known.count_read = request_counter()  # for the run that reads it now
-        return known
+    known = None if key is None else _RECENT.get(key)
     is_pinned = key is not None and _speaks(fs, "s3")
+    if known is not None:
+        known.count_read = request_counter()  # for the run that reads it now
+        if is_pinned or known.is_whole:
+            return known
     found = entry if is_pinned or stat is None else stat()
-    stored = StoredObject(fs, path, url, found)
     if found.etag is None or (found.size, found.etag) != (entry.size, entry.etag):
-        return stored
-    return _RECENT.put(key, stored)
+        return StoredObject(fs, path, url, found)
+    return known or _RECENT.put(key, StoredObject(fs, path, url, found))
 
 
 def _speaks(fs: fsspec.AbstractFileSystem, protocol: str) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import UsageError
+from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import shown
 from streamomd.shards.filesystem import children, is_directory, is_local
 
@@ -108,7 +109,7 @@ class TableFinder:
         paths = [path]
         while (parent := posixpath.dirname(paths[-1])) and parent not in (*paths, *self._kinds):
             paths.append(parent)
-        with ThreadPoolExecutor(len(paths), "streamomd-tables") as pool:
+        with ThreadPoolExecutor(len(paths), "streamomd-tables", **same_receivers()) as pool:
             found = pool.map(lambda one: self._look_up(one, url_of), paths)
             self._kinds.update(zip(paths, found, strict=True))
 

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from streamomd.core.errors import StoppedError
-from streamomd.core.run_events import Event, is_json
+from streamomd.core.run_events import Event, current_run, is_json
 from streamomd.core.startup import exit_now
 from streamomd.core.urls import shown
 from streamomd.training.checkpoint_manager import CheckpointManager
@@ -41,7 +41,8 @@ def _stopping_line(number: int) -> str:
     text = "stopping; once more to leave immediately"
     if not is_json():
         return f"\n{text}\n"
-    return f"{json_line(Event('stopping', 'info', text=text, fields={'signal': number}))}\n"
+    event = Event("stopping", "info", current_run(), text, {"signal": number})
+    return f"{json_line(event)}\n"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,9 +22,12 @@ from typing import Any
 from urllib.error import HTTPError
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from running import everything, rows, run, train, write
+from s3_server import S3Server
 from shard_rows import readers
 
 import streamomd
@@ -412,6 +417,48 @@ def test_without_the_library_the_extra_is_named(
     streamomd.train(**flags(data, metrics_port=None))
 
 
+def test_requests_are_those_that_the_store_received() -> None:
+    """Of `train` from its start and of `update`: threads that look for tables, open shards, read
+    row groups and write parts are counted too."""
+    counted: list[tuple[str, Counter[str]]] = []
+    with S3Server() as server:
+        options = {"storage_options": server.options}
+        for at in range(5):
+            server.objects[f"b/rows/{at}.parquet"] = parquet(rows(ROWS, first=at))
+
+        def receive(event: Event) -> None:
+            if event.name == "commit":
+                counted.append((scraped(scraper.url), Counter(server.requests)))
+
+        with scraping() as scraper, receiving(receive):
+            given = flags(Path("unused"), shards="s3://b/rows/", checkpoint="s3://b/run")
+            given["sets"]["checkpoint.storage_options"] = server.options
+            streamomd.train(**given, **options)
+        check_counts(*counted[-1])
+        server.objects["b/rows/9.parquet"] = parquet(rows(ROWS, first=9))
+        server.requests.clear()
+        with scraping() as scraper, receiving(receive):
+            options["checkpoint_storage_options"] = server.options
+            streamomd.update("s3://b/run", **options, metrics_port=0, quiet=True)
+        check_counts(*counted[-1])
+
+
+def parquet(table: pa.Table) -> bytes:
+    """Of 8 row groups."""
+    out = io.BytesIO()
+    pq.write_table(table, out, row_group_size=len(table) // 8)
+    return out.getvalue()
+
+
+def check_counts(text: str, received: Counter[str]) -> None:
+    """s3fs asks for an object that is absent by a listing, too."""
+    requests = parsed(text)["streamomd_store_requests_total"]
+    operations = {"read": "GET", "write": "PUT", "delete": "DELETE", "stat": "HEAD"}
+    found = {name: requests[("operation", name),] for name in operations}
+    assert found == {name: received[one] for name, one in operations.items()}
+    assert 0 < requests[("operation", "list"),] <= received["LIST"]
+
+
 def test_requests_and_retries_of_a_store_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """By operation, those of the checkpoint and of shards; a retry is a request too."""
     from streamomd.checkpoint.stores import retry
@@ -484,6 +531,8 @@ def test_a_real_process_is_scraped_while_it_trains(data: Path) -> None:
     assert {"metrics", "commit", "progress", "stopping", "stopped"} <= {
         line["event"] for line in lines
     }
+    run = str(data.parent / "run")
+    assert {line["run"] for line in lines if line["event"] in ("commit", "stopping")} == {run}
     assert lines[-1]["message"].startswith("stopped after row")
     with pytest.raises(OSError):
         scraped(url)

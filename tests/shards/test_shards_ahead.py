@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from shard_rows import read_ids, read_pieces, whole, write_parquet
+from shard_rows import read_ids, read_pieces, readers, whole, write_parquet
 
+from streamomd.shards.fetch_ahead import FetchAhead, Need
 from streamomd.shards.find import find
+from streamomd.shards.group_jobs import Group, Job
 from streamomd.shards.prefetch import LEAST_BYTES, Prefetcher, Run
 from streamomd.shards.reader import Piece
 
@@ -60,6 +62,51 @@ def test_a_reading_thread_may_close_the_results() -> None:
     suspended.set()
     assert closed.wait(30)
     assert not [*results]
+
+
+def test_an_error_of_the_jobs_comes_after_their_results() -> None:
+    """No thread is left that waits for a job."""
+
+    def jobs() -> Iterator[int]:
+        yield from range(2)
+        raise RuntimeError("no more jobs")
+
+    @contextmanager
+    def session() -> Iterator[Run[int, Piece[None]]]:
+        yield lambda job: iter([Piece(0, job, 1, None)])
+
+    for threads in (1, 3):
+        results = Prefetcher(jobs(), session, threads=threads, budget=1 << 20).results()
+        assert [next(results).row, next(results).row] == [0, 1]
+        with pytest.raises(RuntimeError, match="no more jobs"):
+            next(results)
+    assert readers() == []
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 3])
+def test_fewer_threads_than_wanted(allowed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system allows no more, those that run fetch all; without any there is an error."""
+    start, places = threading.Thread.start, range(40)
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith("streamomd-fetch") and len(readers()) >= allowed:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    group = Group(None, 0, 0, 1)  # type: ignore[arg-type]
+    ahead = FetchAhead((Job(at, group, 0) for at in places), lambda job: Need(nbytes=7), most=10)
+    if not allowed:
+        with pytest.raises(RuntimeError, match="new thread"):
+            next(ahead)
+    else:
+        for place, job in zip(places, ahead, strict=True):
+            claim = ahead.claim(job)
+            assert (job.position, claim.wait().nbytes) == (place, 7)
+            claim.release()
+        assert len(readers()) == allowed
+    ahead.close()
+    assert readers() == []
 
 
 def test_budget_counts_decoded_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

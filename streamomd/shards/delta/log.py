@@ -16,6 +16,7 @@ from streamomd.shards.delta.actions import INVALID, Actions, damaged, parse_line
 from streamomd.shards.filesystem import children, stat_entry
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.reader import read_batches
+from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.shard_file import open_file
 from streamomd.shards.table_finder import DELTA_LOG
@@ -139,6 +140,8 @@ class Log:
         file = open_file(self.fs, path, url, found)
         try:
             return parse_lines(bytes(file.read()), url)
+        except ChangedWhileReadError as error:
+            raise DataError(f"the log of a Delta table, {shown(url)}: {error}") from None
         finally:
             file.close()
 

@@ -14,6 +14,7 @@ from streamomd.shards.filesystem import Entry, is_local, stat_entry
 from streamomd.shards.formats import arrow, parquet
 from streamomd.shards.formats.contract import Format, ReadAt
 from streamomd.shards.formats.magic import format_of
+from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import Shard
 from streamomd.shards.shard_file import open_file
 from streamomd.shards.stored_object import ObjectFile
@@ -75,6 +76,11 @@ def read_shard(
     try:
         form, footer, head = read_ends(file, entry.size, url)
         stored, schema, groups = _describe(form, footer, read_at(file, url), url)
+    except ChangedWhileReadError as error:
+        raise IncompleteShardError(
+            f"shard {shown(url)}: {error}, or is being written: its store sent other than "
+            "the bytes that were requested"
+        ) from None
     finally:
         file.close()
     return Shard(
