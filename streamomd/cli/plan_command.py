@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -76,6 +77,8 @@ def plan(
 
     if price is not None and workers is None:
         raise UsageError("--price is that of a worker for an hour: give --workers, e.g. 10")
+    if price is not None and math.isnan(price):  # which no range of click's excludes
+        raise UsageError("--price is nan: expected that of a worker for an hour, e.g. 0.05")
     command = _train_command(what, given)
     job, given = job_and_shards(what, given)
     figures = preview(job, workers=workers or 0, price=price, **python_arguments(given))

@@ -13,7 +13,7 @@ from streamomd.config.spec import Model
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, SchemaError, UsageError
 from streamomd.core.urls import printable
-from streamomd.features.arrow_types import SCALARS, family, hint
+from streamomd.features.arrow_types import SCALARS, family
 from streamomd.features.plan import Label
 
 _MOST = 1000
@@ -21,8 +21,10 @@ _COMMA_NUMBER = re.compile(r"\s*[-+]?\d+(,\d+)?\s*", re.ASCII)
 _REMEDIES = {
     "string": "for classes choose --loss logistic, or cast it to numbers",
     "decimal": "cast it to double or int64 when the shard is written",
+    "null": "it has no values; write it with the type of its labels",
 }
-"""For labels of these families."""
+"""For labels of these families; roles of features are no remedy for a label."""
+_OTHER = "name another column in label"
 FEWEST_ROWS = 5
 """A class of fewer rows is mentioned."""
 ENOUGH_ROWS, NAMED = 100, 8
@@ -43,7 +45,7 @@ def find_classes(
     """
     families = (*SCALARS, "string") if model.classifies else SCALARS
     if family(kind) not in families:
-        remedy = _REMEDIES.get(family(kind)) or hint(kind)
+        remedy = _REMEDIES.get(family(kind), _OTHER)
         raise SchemaError(
             f"first shard: label column {column!r} is {kind}: "
             f"expected {', '.join(families)}; {remedy}"

@@ -275,16 +275,22 @@ def _wrong_crosses(data: Data, schema: pa.Schema) -> list[RefusedColumn]:
             raise SchemaError(f"data.crosses: no column {name!r} in the first shard; {near}")
         if name in barred:
             raise UsageError(f"data.crosses: column {name!r} is {barred[name]}")
-        found += _wrong_types(schema, (name,), "crosses", CROSSED)
+        remedy = "remove it from crosses, or write it as one of these types"
+        found += _wrong_types(schema, (name,), "crosses", CROSSED, remedy=remedy)
     return found
 
 
 def _wrong_types(
-    schema: pa.Schema, names: tuple[str, ...], role: str, families: tuple[str, ...], more: str = ""
+    schema: pa.Schema,
+    names: tuple[str, ...],
+    role: str,
+    families: tuple[str, ...],
+    more: str = "",
+    remedy: str = "",
 ) -> list[RefusedColumn]:
     expected = f"{role} takes {', '.join(families)} columns{more}"
     wrong = (name for name in names if family(schema.field(name).type) not in families)
-    return [refused(schema, name, expected) for name in wrong]
+    return [refused(schema, name, expected, remedy) for name in wrong]
 
 
 def _wrong_weight(data: Data, schema: pa.Schema) -> list[RefusedColumn]:

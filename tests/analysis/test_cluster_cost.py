@@ -128,6 +128,9 @@ def test_the_text_of_the_command(tmp_path: Path) -> None:
     refused = run("plan", *flags, "--price", 1)
     assert refused.code == 2
     assert "give --workers" in refused.err
+    refused = run("plan", *flags, "--workers", 2, "--price", "nan")
+    assert refused.code == 2
+    assert "--price is nan" in refused.err
 
 
 def test_more_workers_never_make_exact_mode_slower() -> None:

@@ -108,7 +108,11 @@ REFUSED = [
     ({"crosses": [["job", "jobb"]]}, SchemaError, ["'jobb'", "did you mean 'job'?"]),
     ({"crosses": [["job", "y"]]}, UsageError, ["'y'", "the label"]),
     ({"crosses": [["job", "w"]]}, UsageError, ["'w'", "weight"]),
-    ({"crosses": [["job", "income"]]}, SchemaError, ["'income'", "double", "crosses takes"]),
+    (
+        {"crosses": [["job", "income"]]},
+        SchemaError,
+        ["'income'", "double", "crosses takes", "remove it from crosses"],
+    ),
     ({"crosses": [["job", "e"]]}, SchemaError, ["'e'", "fixed_size_list"]),
     ({"crosses": [["job", "day"]], "dates": ["day"]}, UsageError, ["'day'", "cross its parts"]),
     ({"crosses": [["job", "day.hour"]], "dates": ["day"]}, SchemaError, ["'day.hour'", "day."]),

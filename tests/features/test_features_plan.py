@@ -173,6 +173,9 @@ def test_labels_that_make_no_classes(labels):
         (pa.string(), {"loss": "square"}, SchemaError, "label column 'y' is string"),
         (pa.decimal128(5, 2), {"loss": "hinge"}, SchemaError, "cast it to double"),
         (pa.timestamp("s"), {"loss": "square"}, SchemaError, "label column 'y' is timestamp"),
+        (pa.list_(pa.string()), {}, SchemaError, "; name another column in label$"),
+        (pa.struct([("a", pa.int64())]), {}, SchemaError, "; name another column in label$"),
+        (pa.null(), {}, SchemaError, "; it has no values; write it with the type of its labels$"),
     ],
 )
 def test_labels_of_the_wrong_type(kind, model, error, words):

@@ -263,3 +263,21 @@ def test_columns_of_numbers_with_decimal_commas_are_reported(tmp_path):
     ]
     fixed = csv(tmp_path, text, decimal=",", overwrite=True).notes
     assert not [note for note in fixed if "--decimal" in note]
+
+
+def test_a_word_among_numbers_with_decimal_commas_is_reported(tmp_path):
+    """Numbers are those of the decimal mark that was passed."""
+    text = "price;size\n" + "1,5;1.5\n" * 9 + "?;2.5\n1.234,5;?\n"
+    done = csv(tmp_path, text, decimal=",")
+    assert done.almost_numbers == {"price": ("?", "1.234,5")}
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_a_value_that_does_not_fit_its_type_names_the_column(tmp_path, header):
+    """Also where it is among the first rows, which are read before there is a schema."""
+    text = "p q,y\n" * header + "1.5,0\n" * 9 + "?,0\n"
+    name = "p q" if header else "f0"
+    with pytest.raises(DataError) as caught:
+        csv(tmp_path, text, types={name: "double"}, header=header)
+    for words in (f"line {10 + header}: column {name!r}", f"--type {name}=string", "'?'"):
+        assert words in str(caught.value)

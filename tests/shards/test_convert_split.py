@@ -136,7 +136,7 @@ def check_limits(values: list[Any], shares: list[int]) -> None:
 @pytest.mark.parametrize(
     "kind", [pa.date32(), pa.date64(), pa.timestamp("us"), pa.timestamp("s", "UTC"),
              pa.time32("s"), pa.time64("ns"), pa.duration("ms"), pa.int8(), pa.uint32(),
-             pa.float32()], ids=str,
+             pa.uint64(), pa.float32()], ids=str,
 )  # fmt: skip
 def test_every_kind_of_time_is_ordered(kind: pa.DataType) -> None:
     """Keys of a column are in the order of its values."""
@@ -147,6 +147,13 @@ def test_every_kind_of_time_is_ordered(kind: pa.DataType) -> None:
         column = days.cast(kind) if not pa.types.is_temporal(kind) else _temporal(days, kind)
     keys = time_keys(pa.record_batch({"t": column}), "t", 0)
     assert np.argsort(keys).tolist() == [3, 1, 2, 0]
+
+
+def test_unsigned_numbers_beyond_int64_are_ordered() -> None:
+    """2^63 and above, as identifiers from a hash have them, are the latest."""
+    values = pa.array([2**64 - 1, 0, 2**63, 2**63 - 1, 1], pa.uint64())
+    keys = time_keys(pa.record_batch({"t": values}), "t", 0)
+    assert np.argsort(keys).tolist() == [1, 4, 3, 2, 0]
 
 
 def _temporal(days: pa.Array, kind: pa.DataType) -> pa.Array:

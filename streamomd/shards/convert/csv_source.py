@@ -25,7 +25,7 @@ _CONVERSION = re.compile(
 _RAGGED = re.compile(
     r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)(?:: (.*))?", re.DOTALL
 )
-_NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+_NUMBER = r"^\s*[-+]?(\d+{mark}?\d*|{mark}\d+)([eE][-+]?\d+)?\s*$"
 _WITH_COMMA = r"^\s*[-+]?\d+,\d+\s*$"
 MOST_WORDS = 5
 _INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
@@ -115,7 +115,8 @@ class CsvReader:
                 "--encoding latin-1"
             ) from None
         except pa.ArrowInvalid as error:
-            raise _data_error(error, name, self._names) from None
+            names = self._names or self._header_names(start, delimiter, block)
+            raise _data_error(error, name, names) from None
         if not self.schema.names:
             self._look_for_numbers(opened)
             self._note_delimiter(delimiter, opened.schema, head)
@@ -127,6 +128,14 @@ class CsvReader:
                 f"{printable(codes[0])}=string)"
             )
         return opened.schema
+
+    def _header_names(self, start: Any, delimiter: str, block: int) -> list[str]:
+        """The columns of a head in which a value does not fit its type; none if no types do."""
+        try:
+            names: list[str] = self._open(pa.BufferReader(start), delimiter, block, {}).schema.names
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            return []
+        return names
 
     def _note_delimiter(self, delimiter: str, schema: pa.Schema, head: bytes) -> None:
         shown = {"\t": "a tab", ", ": "a comma and a space"}.get(delimiter, repr(delimiter))
@@ -187,13 +196,14 @@ class CsvReader:
         except (pa.ArrowInvalid, StopIteration):
             return  # Reading the rows reports it, with the line.
         commas = []
+        written = _NUMBER.replace("{mark}", re.escape(self._decimal))
         for name in guessed:
             values = batch.column(name).drop_null()
             with_comma = pc.match_substring_regex(values, _WITH_COMMA)
             if self._decimal == "." and 2 * (pc.sum(with_comma).as_py() or 0) > len(values):
                 commas.append(name)
                 continue
-            number = pc.match_substring_regex(values, _NUMBER)
+            number = pc.match_substring_regex(values, written)
             if 2 * (pc.sum(number).as_py() or 0) > len(values):
                 words = values.filter(pc.invert(number)).unique().to_pylist()
                 self.almost_numbers[name] = tuple(words[:MOST_WORDS])

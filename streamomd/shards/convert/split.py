@@ -179,9 +179,11 @@ def time_keys(batch: pa.RecordBatch, column: str, row: int) -> Keys:
     """Numbers in the order of a column's values. row: of the batch's first row, for errors."""
     values = _column(batch, column, "split-time")
     kind = values.type
-    if pa.types.is_temporal(kind) or pa.types.is_integer(kind):
+    if pa.types.is_uint64(kind):
+        numbers: Any = values.view(pa.int64())  # the same bits; the order is that of the bits
+    elif pa.types.is_temporal(kind) or pa.types.is_integer(kind):
         narrow = pa.types.is_date32(kind) or pa.types.is_time32(kind)  # no cast to int64
-        numbers: Any = (values.cast(pa.int32()) if narrow else values).cast(pa.int64())
+        numbers = (values.cast(pa.int32()) if narrow else values).cast(pa.int64())
     elif pa.types.is_floating(kind):
         numbers = values.cast(pa.float64())
     else:
@@ -198,8 +200,8 @@ def time_keys(batch: pa.RecordBatch, column: str, row: int) -> Keys:
         )
     found, top = numbers.to_numpy(), np.uint64(1 << 63)
     if found.dtype == np.int64:
-        ordered: Keys = found.view(np.uint64) ^ top
-        return ordered
+        ordered: Keys = found.view(np.uint64)
+        return ordered if pa.types.is_uint64(kind) else ordered ^ top
     bits: Keys = (found + 0.0).view(np.uint64)  # -0.0 is 0.0
     return np.where(bits >= top, ~bits, bits | top)
 
