@@ -114,7 +114,7 @@ JOBS: dict[str, tuple[str | bytes, list[str]]] = {
     "no shards": ("[data]\nlabel='y'", ["no shards", "give files"]),
     "no label": ("[data]\nshards='data'", ["no label", "data.label"]),
     "nothing there": ("[data]\nshards='nothing'\nlabel='y'", ["nothing", "no such file"]),
-    "empty glob": ("[data]\nshards='x*.parquet'\nlabel='y'", ["x*.parquet", "no shard"]),
+    "empty glob": ("[data]\nshards='x*.parquet'\nlabel='y'", ["x*.parquet", "no data file"]),
     "nan": ("[checkpoint]\nevery_seconds=nan", ["checkpoint.every_seconds"]),
 }
 

@@ -185,7 +185,8 @@ def test_where_counts_are_told(tmp_path: Path) -> None:
     assert "bad rows are skipped and counted" in done.err
     assert f"; skipped nan {BAD}\n" in done.err
     assert f", {BAD} bad rows skipped (nan {BAD})" in done.out
-    last = [json.loads(line) for line in log.read_text().splitlines()][-1]
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    last = [event for event in events if event["event"] == "progress"][-1]
     assert last["skipped"] == {"nan": BAD}
     assert streamomd.load(str(kept)).result()["skipped"] == {"nan": BAD}
     told = run("evaluate", kept, bad, "--json").result

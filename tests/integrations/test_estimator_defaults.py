@@ -110,7 +110,9 @@ def test_parameters_of_the_rule_by_name() -> None:
     assert search.best_estimator_.to_model().spec.model.params["eta"] == eta
     flat = estimators.NAGClassifier(eta=eta, shuffle=False, early_stopping=False).fit(X, y)
     assert bits(flat) == bits(search.best_estimator_)
-    search = GridSearchCV(estimators.NAGClassifier(), {"eta": [0.001, 1.0]}, cv=2).fit(X, y)
+    search = GridSearchCV(
+        estimators.NAGClassifier(random_state=0), {"eta": [0.001, 1.0]}, cv=2
+    ).fit(X, y)
     assert search.best_params_["eta"] == 1.0
     with pytest.raises(UsageError, match="no parameter 'etta'"):
         OMDClassifier("nag").set_params(rule__etta=1.0)

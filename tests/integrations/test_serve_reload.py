@@ -152,8 +152,8 @@ def test_another_schema_is_refused(checkpoint: Path, capsys: pytest.CaptureFixtu
         assert "columns -k" in lines[0]
         assert f"still serving commit {old}" in lines[0]
         metrics = server.get("/metrics").body.decode()
-        assert f"streamomd_commit {old}\n" in metrics
-        assert f"streamomd_commit_refused {found['refused']['commit']}\n" in metrics
+        assert f"streamomd_commit {float(old)}\n" in metrics
+        assert f"streamomd_commit_refused {float(found['refused']['commit'])}\n" in metrics
         assert 'streamomd_reloads_total{result="refused"} 1\n' in metrics
 
 

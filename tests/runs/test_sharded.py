@@ -83,8 +83,8 @@ def test_interruptions_change_no_bit(
     """Stopped as soon as so many rows are learned, then resumed: commits are between two."""
     tell = sharded.Sharded._report
 
-    def signalled(self: Any) -> None:
-        tell(self)
+    def signalled(self: Any, rounds: int) -> None:
+        tell(self, rounds)
         if self.model.metrics.total_rows >= rows:
             self.stop.signal = signal.SIGTERM
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,32 +20,43 @@ def test_every_format_passes(suffix: str, write: Any) -> None:
     check_shards(write, suffix)
 
 
-def changed(form: Format, change: Callable[[Groups, Any], Groups]) -> Format:
+Change = Callable[[Groups, int], Iterator[pa.RecordBatch]]
+"""The slices of a row group that a faulty reader yields."""
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """Groups whose slices are changed."""
+
+    groups: Groups
+    change: Change
+
+    def __call__(self, group: int, /) -> Iterator[pa.RecordBatch]:
+        return self.change(self.groups, group)
+
+    def ranges(self, group: int, /) -> list[tuple[int, int]]:
+        return self.groups.ranges(group)
+
+    def release(self) -> None:
+        self.groups.release()
+
+
+def changed(form: Format, change: Change) -> Format:
     """The format with other slices of its groups."""
-
-    def open_groups(*given: Any) -> Groups:
-        return change(form.open_groups(*given), given[3])
-
-    return replace(form, open_groups=open_groups)
+    return replace(form, open_groups=lambda *given: Faulty(form.open_groups(*given), change))
 
 
-def unordered(groups: Groups, wanted: Any) -> Groups:
-    def read(index: int) -> Iterator[pa.RecordBatch]:
-        yield from reversed(list(groups(index)))
-
-    return read
+def unordered(groups: Groups, group: int) -> Iterator[pa.RecordBatch]:
+    yield from reversed(list(groups(group)))
 
 
-def sorted_columns(groups: Groups, wanted: Any) -> Groups:
-    def read(index: int) -> Iterator[pa.RecordBatch]:
-        for batch in groups(index):
-            yield batch.select(sorted(batch.schema.names))
-
-    return read
+def sorted_columns(groups: Groups, group: int) -> Iterator[pa.RecordBatch]:
+    for batch in groups(group):
+        yield batch.select(sorted(batch.schema.names))
 
 
-def first_again(groups: Groups, wanted: Any) -> Groups:
-    return lambda index: groups(0)
+def first_again(groups: Groups, group: int) -> Iterator[pa.RecordBatch]:
+    return groups(0)
 
 
 MUTANTS = {

@@ -217,6 +217,16 @@ class _RemoteFile(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        with store_errors(self._url):
+            return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
     def readinto(self, buffer: Any) -> int:
         count_request("read")
         with store_errors(self._url):
