@@ -154,7 +154,7 @@ def test_another_schema_is_refused(checkpoint: Path, capsys: pytest.CaptureFixtu
         metrics = server.get("/metrics").body.decode()
         assert f"streamomd_commit {float(old)}\n" in metrics
         assert f"streamomd_commit_refused {float(found['refused']['commit'])}\n" in metrics
-        assert 'streamomd_reloads_total{result="refused"} 1\n' in metrics
+        assert 'streamomd_reloads_total{result="refused"} 1.0\n' in metrics
 
 
 def test_a_run_that_starts_over_is_not_served_before_it_learned(checkpoint: Path) -> None:
