@@ -26,6 +26,7 @@ from streamomd.engine.loops import (  # fmt: skip
     block,
     block_predict,
     cache_prefetch,
+    class_sums,
     dense,
     full_pass,
     matrix,
@@ -278,6 +279,11 @@ def _count(rule: Rule, cell: str, value: str) -> Any:
     return (written, types.boolean, written, numbers, *rows)
 
 
+def _add(rule: Rule, cell: str, value: str) -> Any:
+    numbers, matrix = _array("float64"), _array("float64", 2)
+    return (_array("float64", written=True), matrix, numbers, numbers, matrix)
+
+
 class Operation(NamedTuple):
     """How the loop of an operation is made.
 
@@ -305,6 +311,7 @@ OPERATIONS = {
     "predict": Operation("make_predict", _rows),
     "spread": Operation(block_predict.make_spread, _rows),
     "count": Operation(target_rows.make_count, _count),
+    "add": Operation(class_sums.make_add, _add),
     "renew": Operation(full_pass.make_renew, _renew),
     "align": Operation(merge_pass.make_align, _align),
     "rejoin": Operation(merge_pass.make_rejoin, _rejoin),

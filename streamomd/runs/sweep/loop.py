@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import repeat
+from functools import partial
 from typing import NoReturn
 
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, StoppedError, StreamomdError
 from streamomd.core.finite import Place, between
 from streamomd.core.phases import phase
+from streamomd.core.threads import Threads
 from streamomd.core.urls import shown
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
@@ -26,6 +25,7 @@ from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.training import offsets
+from streamomd.training.class_threads import thread_count
 from streamomd.training.metrics import no_rows_learned
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -53,8 +53,8 @@ class SweepLoop:
         if reporting.exported:
             watchers.append(ExportedLearners(sweep, expected, reporting.exported, prefix))
         try:
-            with ThreadPoolExecutor(os.cpu_count() or 1, "streamomd-sweep") as pool:
-                self._epochs(pool, watchers)
+            with Threads(thread_count(sweep.lead.spec.train)) as threads:
+                self._epochs(threads, watchers)
         except StreamomdError as error:
             if self.manager:
                 self.manager.failed(error)
@@ -80,7 +80,8 @@ class SweepLoop:
         """Those that learn, in as few loops as may be, which are compiled."""
         for group in self.groups:
             group.split()
-        self.groups = group_learners([learner.model for learner in self.sweep.active])
+        models = [learner.model for learner in self.sweep.active]
+        self.groups = group_learners(models, thread_count(self.sweep.lead.spec.train))
         empty = no_rows(self.sweep.lead.plan, self.session.shards)
         for group in self.groups:
             before = group.engine.compile_seconds
@@ -88,7 +89,7 @@ class SweepLoop:
                 group.engine.warm(group.state, empty, learning=True)
             self.sweep.compile_seconds += group.engine.compile_seconds - before
 
-    def _epochs(self, pool: ThreadPoolExecutor, watchers: Sequence[SweepWatcher]) -> None:
+    def _epochs(self, threads: Threads, watchers: Sequence[SweepWatcher]) -> None:
         sweep, spec = self.sweep, self.sweep.lead.spec
         cache = cache_of(spec.data)
         while sweep.cursor.epoch < spec.train.epochs:
@@ -106,14 +107,14 @@ class SweepLoop:
                 cache=cache,
                 digests=sweep.lead.digests,
             ):
-                self._learn(piece, order[piece.position], pool, watchers)
+                self._learn(piece, order[piece.position], threads, watchers)
             self._move(Cursor(at.epoch + 1))
 
     def _learn(
         self,
         piece: Piece[Rows],
         shard: int,
-        pool: ThreadPoolExecutor,
+        threads: Threads,
         watchers: Sequence[SweepWatcher],
     ) -> None:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
@@ -130,15 +131,14 @@ class SweepLoop:
             rows, skipped = batch.rows(low, high), batch.skipped.counts(passed, bad)
             if sweep.cursor.epoch < 0:
                 observing = [group for group in self.groups if group.models[0].cursor.epoch < 0]
-                list(pool.map(LearnerGroup.observe, observing, repeat(rows)))
+                threads.run([partial(group.observe, rows) for group in observing])
             else:
                 for learner in sweep.active:
                     learner.model.metrics.count_skipped(skipped, data.max_bad_rows)
                 url = self.session.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
-                self._drop_diverged(
-                    list(pool.map(LearnerGroup.learn, self.groups, repeat(rows))), at
-                )
+                calls = [partial(group.learn, rows) for group in self.groups]
+                self._drop_diverged(threads.run(calls), at)
             self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
             low, passed = high, bad
             self._after_rows(watchers, halve=sweep.rows >= halving)
