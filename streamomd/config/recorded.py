@@ -23,7 +23,7 @@ from streamomd.core.urls import shown, typed
 CACHE = ("cache", "cache_gib")
 """Keys of ``data`` that are settings of a machine, as all keys of ``cluster`` are."""
 THREADS = "threads"
-"""The key of ``train`` that is one."""
+"""The key of ``train`` that is a setting of a machine."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -315,23 +315,30 @@ class Engine:
         self, operation: str, state: DividedState, sums: Floats, batch: Batch
     ) -> tuple[Floats, Any]:
         """Each group of classes in a thread; then what a row adds to the sums, row by row."""
-        clock, walks, first = float(state.clock), list[Callable[[], tuple[Floats, Floats]]](), 0
-        for group in state.groups:
-            walks.append(self._group_walk(operation, group, batch, first, clock))
-            first += group.layout.learners
+        margins = np.empty((len(batch), self.layout.learners))
+        firsts, each = state.firsts, np.empty((2, margins.size))
+        walks = []
+        for first, group in zip(firsts.tolist(), state.groups, strict=False):
+            own = slice(first * len(batch), (first + group.layout.learners) * len(batch))
+            walks.append(self._group_walk(operation, state, group, batch, first, each[:, own]))
         worth = batch.values.size * self.layout.learners >= LEAST_WORK
-        found = state.threads.run(walks, worth=worth)
-        margins, losses = (np.concatenate(each, axis=1) for each in zip(*found, strict=True))
+        state.threads.run(walks, worth=worth)
         if operation != "look":
-            self._loop("add")(sums, losses, batch.y, batch.weight, margins)
+            self._loop("add")(sums, firsts, *each, batch.y, batch.weight, margins)
         return margins, state.clock + len(batch)
 
     def _group_walk(
-        self, operation: str, group: State, batch: Batch, first: int, clock: float
-    ) -> Callable[[], tuple[Floats, Floats]]:
-        """A call that gives a group's margins and losses, (rows, classes) each.
+        self,
+        operation: str,
+        state: DividedState,
+        group: State,
+        batch: Batch,
+        first: int,
+        each: Floats,
+    ) -> Callable[[], object]:
+        """A call that writes a group's margins and losses to ``each``. first: its first class.
 
-        first: the group's first class. The loop is compiled here, by the caller's thread.
+        The loop is compiled here, by the caller's thread.
         """
         engine = self._group_engine(group.layout.learners)
         if operation in ("learn", "dense"):
@@ -341,16 +348,10 @@ class Engine:
         rows, before = batch.arrays, engine.compile_seconds
         loop = engine._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
         self.compile_seconds += engine.compile_seconds - before
-        margins, losses = np.empty((2, len(batch), group.layout.learners))
+        margins, losses = each[0].reshape(len(batch), group.layout.learners), each[1]
         stored = (group.cells, group.totals.reshape(-1), *group.extra.values())
-        moved = (losses.reshape(-1), engine._hyper, clock)
-        given = (*stored, *moved, *rows, batch.y - first, batch.weight, margins)
-
-        def walk() -> tuple[Floats, Floats]:
-            loop(*given)
-            return margins, losses
-
-        return walk
+        moved = (losses, engine._hyper, float(state.clock))
+        return partial(loop, *stored, *moved, *rows, batch.y - first, batch.weight, margins)
 
     def _group_engine(self, classes: int) -> Engine:
         """The loops of a group; groups of one size share them."""

@@ -280,8 +280,9 @@ def _count(rule: Rule, cell: str, value: str) -> Any:
 
 
 def _add(rule: Rule, cell: str, value: str) -> Any:
-    numbers, matrix = _array("float64"), _array("float64", 2)
-    return (_array("float64", written=True), matrix, numbers, numbers, matrix)
+    numbers, written = _array("float64"), _array("float64", written=True)
+    rows = [numbers, numbers, _array("float64", 2, written=True)]
+    return (written, _array("int64"), numbers, numbers, *rows)
 
 
 class Operation(NamedTuple):

@@ -44,6 +44,8 @@ def group_sizes(classes: int, groups: int) -> list[int]:
 class DividedState(State):
     """As any state; ``groups`` has the classes in groups, one after another.
 
+    firsts: each group's first class, and the number of classes.
+
     ``cells`` is a copy that cannot be written.
     """
 
@@ -54,12 +56,12 @@ class DividedState(State):
         self.layout, self.totals, self.clock = whole.layout, whole.totals, whole.clock
         self.extra, self.means, self.threads = whole.extra, whole.means, threads
         self.groups: list[State] = []
-        first = 0
-        for layout, some in cells:
+        sizes = [layout.learners for layout, _ in cells]
+        self.firsts = np.cumsum([0, *sizes])
+        for first, (layout, some) in zip(self.firsts.tolist(), cells, strict=False):
             own = slice(first, first + layout.learners)
             extra = {name: self.extra[name][own] for name in ("matrix",) if name in self.extra}
             self.groups.append(State(layout, some, self.totals[own], extra=extra))
-            first = own.stop
 
     @classmethod
     def of(cls, state: State, threads: Threads) -> DividedState:
