@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamomd.core.errors import ConcurrentWriterError, DivergedError
@@ -15,6 +15,7 @@ from streamomd.runs.sweep.leaderboard import SweepWatcher
 from streamomd.runs.sweep.learners import Sweep
 from streamomd.runs.sweep.loop import SweepLoop
 from streamomd.runs.sweep.sweep_checkpoint import (
+    Found,
     load_group,
     resume_sweep_checkpoint,
     with_checkpoint,
@@ -42,7 +43,12 @@ class SentGroup:
     until: int
     title: str
 
-    def load(self, url: str) -> Any:
+    def with_settings(self, more: Mapping[str, Any]) -> SentGroup:
+        """The same with other settings of a machine, by dotted key."""
+        changed = replace(self.settings, settings={**self.settings.settings, **more})
+        return replace(self, settings=changed)
+
+    def load(self, url: str) -> Found:
         """The group, its commit and those of its learners, which have the sender's settings."""
         options = self.settings.options[1]
         found = load_group(url, self.directory, self.names, options)
@@ -59,9 +65,8 @@ def run_group(
     sent: SentGroup,
     open_session: Callable[[Model], Session],
     watch: Callable[[Sweep], Sequence[SweepWatcher]] = lambda group: (),
-    **more: Any,
 ) -> Sweep:
-    """The group, learned up to its last row, and committed there. more: fields of the loop.
+    """The group, learned up to its last row, and committed there.
 
     Learners that diverged are dropped, and all of them may be: the others of the sweep remain.
     """
@@ -76,7 +81,7 @@ def run_group(
         return group
     session = open_session(group.lead)
     manager = resume_sweep_checkpoint(group, loaded, commits, session, accept_new=False)
-    loop = SweepLoop(group, session, manager, until=until, whole=False, **more)
+    loop = SweepLoop(group, session, manager, until=until, whole=False)
     try:
         return loop.learn(Reporting(quiet=True), more=watchers)
     except DivergedError:
@@ -149,10 +154,12 @@ def learn_group_on_worker(url: str, topic: str, sent: SentGroup) -> dict[str, An
         def open_session(lead: Model) -> Session:
             return Session.of(lead.spec, running=lead, stop=stop)
 
+        threads = sent.settings.settings["train.threads"] or reporter.threads
+        mine = sent.with_settings({"train.threads": threads})
         if was_reassigned(client):  # and must not be fenced by one that comes late
             return {}
         try:
-            group = run_group(url, sent, open_session, watch, threads=reporter.threads)
+            group = run_group(url, mine, open_session, watch)
         except ConcurrentWriterError:
             if was_reassigned(client):  # the other task is the writer now
                 return {}

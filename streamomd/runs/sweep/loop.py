@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import repeat
+from functools import partial
 from typing import NoReturn
 
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, StoppedError, StreamomdError
 from streamomd.core.finite import Place, between
 from streamomd.core.phases import phase
+from streamomd.core.threads import Threads
 from streamomd.core.urls import shown
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
@@ -27,6 +26,7 @@ from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.training import offsets
+from streamomd.training.class_threads import thread_count
 from streamomd.training.metrics import no_rows_learned
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -48,7 +48,6 @@ class SweepLoop:
     groups: list[LearnerGroup] = field(default_factory=list)
     until: float = math.inf
     whole: bool = True
-    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
 
     def learn(
         self, reporting: Reporting, prefix: str = "", more: Sequence[SweepWatcher] = ()
@@ -63,8 +62,8 @@ class SweepLoop:
         if reporting.exported:
             watchers.append(ExportedLearners(sweep, expected, reporting.exported, prefix))
         try:
-            with ThreadPoolExecutor(self.threads, "streamomd-sweep") as pool:
-                finished = self._epochs(pool, watchers)
+            with Threads(thread_count(sweep.lead.spec.train)) as threads:
+                finished = self._epochs(threads, watchers)
             if not finished and self.manager:
                 self.manager.commit(self.groups)
         except StreamomdError as error:
@@ -94,7 +93,8 @@ class SweepLoop:
         """Those that learn, in as few loops as may be, which are compiled."""
         for group in self.groups:
             group.split()
-        self.groups = group_learners([one.model for one in self.sweep.active], self.threads)
+        models = [learner.model for learner in self.sweep.active]
+        self.groups = group_learners(models, thread_count(self.sweep.lead.spec.train))
         empty = no_rows(self.sweep.lead.plan, self.session.shards)
         for group in self.groups:
             before = group.engine.compile_seconds
@@ -102,7 +102,7 @@ class SweepLoop:
                 group.engine.warm(group.state, empty, learning=True)
             self.sweep.compile_seconds += group.engine.compile_seconds - before
 
-    def _epochs(self, pool: ThreadPoolExecutor, watchers: Sequence[SweepWatcher]) -> bool:
+    def _epochs(self, threads: Threads, watchers: Sequence[SweepWatcher]) -> bool:
         """Learn the remaining rows; False once ``until`` is reached."""
         sweep, spec = self.sweep, self.sweep.lead.spec
         cache = cache_of(spec.data)
@@ -123,7 +123,7 @@ class SweepLoop:
                 cache=cache,
                 digests=sweep.lead.digests,
             ):
-                self._learn(piece, order[piece.position], pool, watchers)
+                self._learn(piece, order[piece.position], threads, watchers)
                 if sweep.rows >= self.until:
                     return False
             self._move(Cursor(at.epoch + 1))
@@ -133,7 +133,7 @@ class SweepLoop:
         self,
         piece: Piece[Rows],
         shard: int,
-        pool: ThreadPoolExecutor,
+        threads: Threads,
         watchers: Sequence[SweepWatcher],
     ) -> None:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
@@ -150,15 +150,14 @@ class SweepLoop:
             rows, skipped = batch.rows(low, high), batch.skipped.counts(passed, bad)
             if sweep.cursor.epoch < 0:
                 observing = [group for group in self.groups if group.models[0].cursor.epoch < 0]
-                list(pool.map(LearnerGroup.observe, observing, repeat(rows)))
+                threads.run([partial(group.observe, rows) for group in observing])
             else:
                 for learner in sweep.active:
                     learner.model.metrics.count_skipped(skipped, data.max_bad_rows)
                 url = self.session.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
-                self._drop_diverged(
-                    list(pool.map(LearnerGroup.learn, self.groups, repeat(rows))), at
-                )
+                calls = [partial(group.learn, rows) for group in self.groups]
+                self._drop_diverged(threads.run(calls), at)
             self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
             low, passed = high, bad
             self._after_rows(watchers, halve=sweep.rows >= halving)
