@@ -91,10 +91,14 @@ def sweep(
     return result, format_sweep(result, models.lead.spec.data.shards)
 
 
-def resume_sweep_command(url: str, *, log: str | None = None, **given: Any) -> tuple[Any, str]:
+def resume_sweep_command(
+    url: str, *, log: str | None = None, client: Any = None, **given: Any
+) -> tuple[Any, str]:
     """The result of ``resume`` of a sweep."""
     from streamomd.runs.sweep import resume_sweep
 
+    if client is not None:
+        raise UsageError(f"a sweep decodes in this process: leave out {client}")
     if log:
         raise UsageError("a sweep has no --log: use --json for the metrics of its learners")
     models = resume_sweep(url, **given)
