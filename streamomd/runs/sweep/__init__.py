@@ -133,9 +133,10 @@ def sweep(
 
 @contextmanager
 def _connected(session: Session) -> Iterator[Any]:
-    """A client of the cluster whose workers learn, or None."""
+    """A client of the cluster whose workers learn, or None: without one, this process learns."""
     spec = session.spec
-    if session.client is None and not spec.cluster.scheduler:
+    named = session.client is not None or spec.cluster.scheduler
+    if not named and spec.cluster.learner != "worker":
         yield None
         return
     if spec.checkpoint.url == "none":
@@ -236,7 +237,8 @@ def resume_sweep(
     """
     reporting = Reporting(quiet=quiet, metrics=MetricsAddress.of(metrics_port, metrics_host))
     sets, options = sets or {}, (storage_options, checkpoint_storage_options)
-    there = client is not None or bool(sets.get("cluster.scheduler"))
+    named = client is not None or bool(sets.get("cluster.scheduler"))
+    there = named or sets.get("cluster.learner") == "worker"
     if there and accept_new_shards:
         raise UnsupportedError(
             "a sweep accepts new shards in this process alone: resume it once without --scheduler"
