@@ -83,14 +83,17 @@ def _read_probe(request: DiagnosisRequest) -> None:
 
 
 def diagnose(
-    client: Client, model: Model | None = None, shards: ShardSet | None = None
+    client: Client,
+    model: Model | None = None,
+    shards: ShardSet | None = None,
+    learners: int = 1,
 ) -> list[dict[str, Any]]:
     """A dict for each worker: worker, threads, memory (bytes, 0: no limit), ok, unfit, differs,
     usable.
 
     Only usable workers, those with this streamomd, are checked further. With a model and its
     shards, the check includes the memory for the job's mode and learner, the first and last shard,
-    and an object written at the checkpoint's URL.
+    and an object written at the checkpoint's URL. learners: of a sweep, each like the model.
     """
     monitor = monitor_of(client)
     monitor.probe_all(client, lambda: None)
@@ -124,7 +127,8 @@ def diagnose(
         unfit, differs = answers[address] if usable else ([unusable[address]], [])
         if model is not None and usable:
             workers = len(found) - len(unusable)
-            unfit = unfit + memory_problems(worker, model.spec, model.state.layout, workers)
+            given = (model.spec, model.state.layout, workers, learners)
+            unfit = unfit + memory_problems(worker, *given)
         rows.append(
             {
                 "worker": address,
@@ -180,10 +184,10 @@ def _ask_workers(
     return answers
 
 
-def refuse_unfit(client: Client, model: Model, shards: ShardSet) -> None:
+def refuse_unfit(client: Client, model: Model, shards: ShardSet, learners: int = 1) -> None:
     """Raise ClusterError naming each usable worker that is unfit for the job, and why; or if no
     worker is usable. Unusable workers get no tasks."""
-    found = diagnose(client, model, shards)
+    found = diagnose(client, model, shards, learners)
     monitor_of(client).refuse_unusable(client)
     unfit = [one for one in found if one["usable"] and not one["ok"]]
     if not any(one["usable"] for one in found):

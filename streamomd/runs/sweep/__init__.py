@@ -179,7 +179,9 @@ def _learn(
     from streamomd.distributed.diagnose import refuse_unfit
 
     note(counted(len(made), "learner"))
-    refuse_unfit(connection, replace(models[0], spec=_on_worker(session.spec)), session.shards)
+    largest = max(models, key=lambda model: model.state.layout.nbytes)
+    sized = replace(largest, spec=_on_worker(session.spec))
+    refuse_unfit(connection, sized, session.shards, len(models))
     for model in models:
         record_cluster(model, session.client)
     manager = begin_sweep(made, session, restart=restart)
