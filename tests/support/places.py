@@ -32,7 +32,7 @@ PLACES: dict[str, dict[str, Place]] = {
             ("streamomd.runs.sweep.group_run.load_group", range(2)),
             ("streamomd.runs.session.resume_checkpoint", range(4)),
         ),
-        "round": (("streamomd.runs.sweep.batched.LearnerGroup.learn", range(8, 60)),),
+        "round": (("streamomd.runs.sweep.batched.LearnerGroup.learn", range(150, 330)),),
         "commit": ((COMMITS, range(4, 60)),),
         "halving": ((f"{HERE}streamomd.runs.sweep.grouped_sweep.join_groups", range(3)),),
     },

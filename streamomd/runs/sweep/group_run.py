@@ -149,6 +149,7 @@ def learn_group_on_worker(url: str, topic: str, sent: SentGroup) -> dict[str, An
             if before is not None and group.active:
                 what = f"{sent.title} was started again from its commit {group.sequence}"
                 note_return(what, group.rows, before)
+            reporter.log(group_event(group))
             return [GroupReporter(group, reporter)]
 
         def open_session(lead: Model) -> Session:
