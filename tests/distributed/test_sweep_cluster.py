@@ -30,7 +30,9 @@ HALVE = 6_000
 
 def swept(data: Path, url: Path | str = "none") -> dict[str, Any]:
     """The job, committed often."""
-    return job(data, checkpoint={"url": str(url), "every_rows": 1_000, "every_seconds": 0})
+    saved = {"url": str(url), "every_rows": 1_000, "every_seconds": 0}
+    # A thread for each learner: the loops of one are compiled for other tests, too.
+    return {**job(data, checkpoint=saved), "train": {"epochs": 2, "threads": 6}}
 
 
 def everything(models: Sweep) -> list[Any]:
@@ -94,7 +96,7 @@ def test_workers_that_die_all_the_time(
     """A nanny starts each of them again; the sweep ends with the same bits."""
     waits(monkeypatch, silent=2.0, look=0.3)
     table = swept(data, tmp_path / "run")
-    table["train"] = {"epochs": 30}
+    table["train"] = {"epochs": 30, "threads": 6}
     more = {"grid": GRID, "halve": 100_000, "quiet": True}
     expected = everything(streamomd.sweep({**table, "checkpoint": {"url": "none"}}, **more))
     kills = 0
@@ -137,7 +139,7 @@ def test_a_task_that_wakes_up_commits_nothing(
     waits(monkeypatch, silent=2.0, look=0.3)
     url, marks = tmp_path / "run", tmp_path / "marks"
     with struck(
-        workers, client, "streamomd.runs.sweep.batched.LearnerGroup.learn", 8, "stop", marks
+        workers, client, "streamomd.runs.sweep.batched.LearnerGroup.learn", 200, "stop", marks
     ):
         found = streamomd.sweep(swept(data, url), grid=GRID, halve=HALVE, client=client, quiet=True)
         before = newest(url)
@@ -161,7 +163,7 @@ def test_a_signal_stops_all_groups(
             self.stop.signal = signal.SIGTERM
 
     table = swept(data, url)
-    table["train"] = {"epochs": 400}
+    table["train"] = {"epochs": 400, "threads": 6}
     with monkeypatch.context() as patch:
         patch.setattr(remote_learner.SubmittedLearner, "_report", signalled)
         with pytest.raises(StoppedError, match="resume, with --scheduler or here") as caught:
