@@ -83,17 +83,14 @@ def _read_probe(request: DiagnosisRequest) -> None:
 
 
 def diagnose(
-    client: Client,
-    model: Model | None = None,
-    shards: ShardSet | None = None,
-    learners: int = 1,
+    client: Client, model: Model | None = None, shards: ShardSet | None = None
 ) -> list[dict[str, Any]]:
     """A dict for each worker: worker, threads, memory (bytes, 0: no limit), ok, unfit, differs,
     usable.
 
     Only usable workers, those with this streamomd, are checked further. With a model and its
     shards, the check includes the memory for the job's mode and learner, the first and last shard,
-    and an object written at the checkpoint's URL. learners: of a sweep, each like the model.
+    and an object written at the checkpoint's URL.
     """
     monitor = monitor_of(client)
     monitor.probe_all(client, lambda: None)
@@ -127,8 +124,7 @@ def diagnose(
         unfit, differs = answers[address] if usable else ([unusable[address]], [])
         if model is not None and usable:
             workers = len(found) - len(unusable)
-            given = (model.spec, model.state.layout, workers, learners)
-            unfit = unfit + memory_problems(worker, *given)
+            unfit = unfit + memory_problems(worker, model.spec, model.state.layout, workers)
         rows.append(
             {
                 "worker": address,
@@ -184,10 +180,10 @@ def _ask_workers(
     return answers
 
 
-def refuse_unfit(client: Client, model: Model, shards: ShardSet, learners: int = 1) -> None:
+def refuse_unfit(client: Client, model: Model, shards: ShardSet) -> None:
     """Raise ClusterError naming each usable worker that is unfit for the job, and why; or if no
     worker is usable. Unusable workers get no tasks."""
-    found = diagnose(client, model, shards, learners)
+    found = diagnose(client, model, shards)
     monitor_of(client).refuse_unusable(client)
     unfit = [one for one in found if one["usable"] and not one["ok"]]
     if not any(one["usable"] for one in found):

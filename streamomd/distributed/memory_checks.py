@@ -117,16 +117,18 @@ def refuse_too_small(
     layout: Layout,
     workers: int = 0,
     waiting: Waiting = lambda: None,
+    learners: int = 1,
 ) -> None:
     """Raise ClusterError naming every usable worker with too little memory for a job.
 
-    workers: how many take part; 0: all usable ones. waiting: see ``usable_workers``.
+    workers: how many take part; 0: all usable ones. waiting: see ``usable_workers``. learners: see
+    ``memory_need``.
     """
     found = usable_workers(client, waiting)
     problems = [
         f"worker {address}: {problem}"
         for address, worker in found.items()
-        for problem in memory_problems(worker, spec, layout, workers or len(found))
+        for problem in memory_problems(worker, spec, layout, workers or len(found), learners)
     ]
     if problems:
         raise ClusterError("\n".join(problems))

@@ -24,15 +24,15 @@ from streamomd.runs.sweep.learners import Sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-GRID = {"eta": "0.03..3:6"}
-HALVE = 6_000
+GRID = {"eta": "0.03..3:4"}
+HALVE = 5_000
 
 
 def swept(data: Path, url: Path | str = "none") -> dict[str, Any]:
     """The job, committed often."""
-    saved = {"url": str(url), "every_rows": 1_000, "every_seconds": 0}
+    saved = {"url": str(url), "every_rows": 1_500, "every_seconds": 0}
     # A thread for each learner: the loops of one are compiled for other tests, too.
-    return {**job(data, checkpoint=saved), "train": {"epochs": 2, "threads": 6}}
+    return {**job(data, checkpoint=saved), "train": {"epochs": 1, "threads": 4}}
 
 
 def everything(models: Sweep) -> list[Any]:
@@ -57,8 +57,8 @@ def test_workers_learn_groups_with_the_same_bits(
     found = streamomd.sweep(swept(data, url), grid=GRID, halve=HALVE, client=client)
     assert everything(found) == whole
     told = capfd.readouterr().err
-    assert "2 groups of up to 3 learners on 2 workers; each group reads every row once" in told
-    assert [int(n) for n in re.findall(r"dropped after row [\d,]+: (\d)", told)] == [3, 1, 1]
+    assert "2 groups of up to 2 learners on 2 workers; each group reads every row once" in told
+    assert [int(n) for n in re.findall(r"dropped after row [\d,]+: (\d)", told)] == [2, 1]
     assert everything(streamomd.resume_sweep(str(url), quiet=True)) == whole
     assert streamomd.load(f"{url}/best").state_sha256 == found.best.state_sha256
 
@@ -96,7 +96,7 @@ def test_workers_that_die_all_the_time(
     """A nanny starts each of them again; the sweep ends with the same bits."""
     waits(monkeypatch, silent=2.0, look=0.3)
     table = swept(data, tmp_path / "run")
-    table["train"] = {"epochs": 30, "threads": 6}
+    table["train"] = {"epochs": 30, "threads": 4}
     more = {"grid": GRID, "halve": 100_000, "quiet": True}
     expected = everything(streamomd.sweep({**table, "checkpoint": {"url": "none"}}, **more))
     kills = 0
@@ -139,7 +139,7 @@ def test_a_task_that_wakes_up_commits_nothing(
     waits(monkeypatch, silent=2.0, look=0.3)
     url, marks = tmp_path / "run", tmp_path / "marks"
     with struck(
-        workers, client, "streamomd.runs.sweep.batched.LearnerGroup.learn", 200, "stop", marks
+        workers, client, "streamomd.runs.sweep.batched.LearnerGroup.learn", 120, "stop", marks
     ):
         found = streamomd.sweep(swept(data, url), grid=GRID, halve=HALVE, client=client, quiet=True)
         before = newest(url)
@@ -163,11 +163,11 @@ def test_a_signal_stops_all_groups(
             self.stop.signal = signal.SIGTERM
 
     table = swept(data, url)
-    table["train"] = {"epochs": 400, "threads": 6}
+    table["train"] = {"epochs": 400, "threads": 4}
     with monkeypatch.context() as patch:
         patch.setattr(remote_learner.SubmittedLearner, "_report", signalled)
         with pytest.raises(StoppedError, match="resume, with --scheduler or here") as caught:
             streamomd.sweep(table, grid=GRID, client=client, quiet=True)
     assert caught.value.exit_code == 143
-    for at in range(6):
+    for at in range(4):
         assert streamomd.load(f"{url}/learners/{at:03d}").metrics.total_rows > 0

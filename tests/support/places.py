@@ -32,9 +32,9 @@ PLACES: dict[str, dict[str, Place]] = {
             ("streamomd.runs.sweep.group_run.load_group", range(2)),
             ("streamomd.runs.session.resume_checkpoint", range(4)),
         ),
-        "round": (("streamomd.runs.sweep.batched.LearnerGroup.learn", range(150, 330)),),
-        "commit": ((COMMITS, range(4, 60)),),
-        "halving": ((f"{HERE}streamomd.runs.sweep.grouped_sweep.join_groups", range(3)),),
+        "round": (("streamomd.runs.sweep.batched.LearnerGroup.learn", range(90, 190)),),
+        "commit": ((COMMITS, range(4, 50)),),
+        "halving": ((f"{HERE}streamomd.runs.sweep.grouped_sweep.join_groups", range(2)),),
     },
     "averaged": {
         "rendezvous": (("streamomd.distributed.averaged_worker._load_commit", range(4)),),

@@ -176,12 +176,11 @@ def _learn(
         note(f"{counted(len(made), 'learner')}, each row read once")
         manager = begin_sweep(made, session, restart=restart)
         return SweepLoop(made, session, manager).learn(reporting, prefix)
-    from streamomd.distributed.diagnose import refuse_unfit
+    from streamomd.distributed.memory_checks import refuse_too_small
 
     note(counted(len(made), "learner"))
-    largest = max(models, key=lambda model: model.state.layout.nbytes)
-    sized = replace(largest, spec=_on_worker(session.spec))
-    refuse_unfit(connection, sized, session.shards, len(models))
+    largest = max((model.state.layout for model in models), key=lambda layout: layout.nbytes)
+    refuse_too_small(connection, _on_worker(session.spec), largest, learners=len(models))
     for model in models:
         record_cluster(model, session.client)
     manager = begin_sweep(made, session, restart=restart)
