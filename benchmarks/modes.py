@@ -1,6 +1,6 @@
 """What does learning side by side cost in accuracy?
 
-Covertype, a9a, ijcnn1 and Blitzer's reviews, from ../shared/data beside the checkout (what is not
+Covertype, a9a, ijcnn1, bank marketing and Blitzer's reviews, from ../shared/data beside the checkout (what is not
 there is passed over), their rows permuted and cut into 16 shards; --epochs passes of NAG with the
 logistic loss and its default step, in exact mode, in averaged mode with several numbers of parts
 and of rounds, and in sharded mode with several micro-batches, on two workers of one thread each.
@@ -59,6 +59,18 @@ def covertype(folder: Path) -> dict[str, Any]:
     for shard in sorted((folder / "train").iterdir())[16:]:
         shard.rename(folder / "test" / shard.name)
     return {"label": "Cover_Type"}
+
+
+def bank(folder: Path) -> dict[str, Any]:
+    """7 numbers in raw units, 9 categories; a fifth of the rows is held out."""
+    source = folder / "bank.csv"
+    with gzip.open(DATA / "bank-marketing/bank-full.csv.gz") as packed, source.open("wb") as out:
+        shutil.copyfileobj(packed, out)
+    convert([str(source)], source_format="csv", to=str(folder / "train"), shards=20, shuffle=1)
+    (folder / "test").mkdir()
+    for shard in sorted((folder / "train").iterdir())[16:]:
+        shard.rename(folder / "test" / shard.name)
+    return {"label": "y"}
 
 
 def svmlight(folder: Path, name: str, train: str, test: str) -> dict[str, Any]:
@@ -124,7 +136,8 @@ def reviews() -> Iterator[tuple[int, dict[int, float]]]:
 
 
 SETS = {
-    "covertype": covertype, "a9a": a9a, "ijcnn1": ijcnn1, "blitzer-sentiment": blitzer,
+    "covertype": covertype, "a9a": a9a, "ijcnn1": ijcnn1, "bank-marketing": bank,
+    "blitzer-sentiment": blitzer,
 }  # fmt: skip
 
 
