@@ -26,11 +26,11 @@ from streamomd.core.run_events import same_receivers
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import is_delta, location, protocol, shown, userinfo
 from streamomd.shards.delta.table import list_table
-from streamomd.shards.filesystem import Entry, connect, is_local, stat_entry
+from streamomd.shards.filesystem import CONNECTIONS, Entry, connect, is_local, stat_entry
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.listed import Listed
 from streamomd.shards.order import path_key
-from streamomd.shards.paths import PathPattern
+from streamomd.shards.paths import PathPattern, look_up
 from streamomd.shards.recorded import recorded_shard
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableFinder, TableOptions
@@ -43,8 +43,6 @@ __all__ = ["Shard", "ShardSet", "find"]
 
 ORDERS = ("sorted", "given", "shuffled")
 MOST_LABEL_BOUNDS = 256
-FOOTERS_AT_ONCE = 64
-"""Of a store."""
 LOCAL_THREADS, LOCAL_BATCH = 4, 32
 """Threads that read footers of local files, and files that each of them takes at a time."""
 AHEAD = 8
@@ -174,9 +172,12 @@ def _list_shards(
     finder, notes = TableFinder(fs), list[str]()
     found: dict[str, int] = {}
     listed: list[tuple[bytes, Listed]] = []
-    for text in texts:
-        given = PathPattern(location(text), fs, may_be_empty)
+    sources = [PathPattern(location(text), fs, may_be_empty) for text in texts]
+    for given in sources:
         _refuse_credentials(given)
+    if not is_local(fs):
+        look_up(sources)
+    for text, given in zip(texts, sources, strict=True):
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
         pinned, begin = versions.get(root), since.get(root)
         known = pinned is not None or begin is not None
@@ -189,6 +190,7 @@ def _list_shards(
             continue
         if not is_table:
             if not tables.as_files:
+                finder.listed.update(given.listed)
                 finder.refuse(given.text, (dirname(file.path) for file in files), given.url)
             listed += [(path_key(file.path), file) for file in files]
             continue
@@ -289,7 +291,8 @@ def _texts(shards: str | Sequence[str]) -> list[str]:
 def _common_file_system(texts: list[str], options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
     systems: dict[str, fsspec.AbstractFileSystem] = {}
     for text in texts:
-        systems.setdefault(_root(text), connect(location(text), options))
+        if (root := _root(text)) not in systems:
+            systems[root] = connect(location(text), options)
     first, *others = systems.items()
     for root, fs in others:
         if fs != first[1]:
@@ -352,7 +355,7 @@ def _read_all(
     fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
 ) -> list[_Result]:
     """``read`` of each file, in order, in threads."""
-    threads, size = (LOCAL_THREADS, LOCAL_BATCH) if is_local(fs) else (FOOTERS_AT_ONCE, 1)
+    threads, size = (LOCAL_THREADS, LOCAL_BATCH) if is_local(fs) else (CONNECTIONS, 1)
     if len(listed) <= size:
         return _read_part(fs, listed, read)
     parts = [listed[at : at + size] for at in range(0, len(listed), size)]
