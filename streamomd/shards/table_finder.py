@@ -18,6 +18,7 @@ from streamomd.core.errors import UsageError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import shown
 from streamomd.shards.filesystem import children, is_directory, is_local
+from streamomd.shards.paths import DELTA_LOG, ICEBERG_METADATA, TABLE_DIRECTORIES
 
 if TYPE_CHECKING:
     import fsspec
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 UrlOf = Callable[[str], str]
 """The URL of a path of the file system."""
 Kind = Literal["Delta", "Iceberg"]
-DELTA_LOG = "_delta_log"
 MOST_TABLES = 3
 """Tables listed of a source that contains several."""
 
@@ -87,9 +87,13 @@ FILES_OR_TABLES = TableOptions()
 
 @dataclass(frozen=True)
 class TableFinder:
-    """Looks for tables in a file system; what it found of a directory is not looked up again."""
+    """Looks for tables in a file system; what it found of a directory is not looked up again.
+
+    listed: of directories that were listed, which of ``TABLE_DIRECTORIES`` are in them.
+    """
 
     fs: fsspec.AbstractFileSystem
+    listed: dict[str, set[str]] = field(default_factory=dict)
     _kinds: dict[str, Kind | None] = field(default_factory=dict)
     _tables: dict[str, tuple[Kind, str] | None] = field(default_factory=dict)
 
@@ -97,7 +101,7 @@ class TableFinder:
         """What a directory is the root of."""
         path = path.rstrip("/") or path
         if path not in self._kinds:
-            if is_local(self.fs):
+            if is_local(self.fs) or path in self.listed:
                 self._kinds[path] = self._look_up(path, url_of)
             else:
                 self._look_up_all(path, url_of)
@@ -116,10 +120,11 @@ class TableFinder:
     def _look_up(self, path: str, url_of: UrlOf) -> Kind | None:
         if not self._has_directories:
             return None
-        log, metadata = posixpath.join(path, DELTA_LOG), posixpath.join(path, "metadata")
-        if is_directory(self.fs, log, url_of(log)):
+        inside = self.listed.get(path, TABLE_DIRECTORIES)
+        log, metadata = (posixpath.join(path, name) for name in TABLE_DIRECTORIES)
+        if DELTA_LOG in inside and is_directory(self.fs, log, url_of(log)):
             return "Delta"
-        if is_directory(self.fs, metadata, url_of(metadata)):
+        if ICEBERG_METADATA in inside and is_directory(self.fs, metadata, url_of(metadata)):
             names = children(self.fs, metadata, url_of(metadata))
             if any(name.endswith(".metadata.json") for name in names):
                 return "Iceberg"
