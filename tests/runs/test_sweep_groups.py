@@ -26,15 +26,14 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.distributed import memory_checks, remote_learner, worker_monitor
-from streamomd.runs import session as sessions
 from streamomd.runs import sweep as sweeps
 from streamomd.runs.sweep import group_run, grouped_sweep
 from streamomd.runs.sweep.division import Division, divide
-from streamomd.runs.sweep.group_run import SentGroup, group_result, run_group
+from streamomd.runs.sweep.group_run import SentGroup, group_result, open_sent, run_group
 from streamomd.runs.sweep.learners import Sweep
 from streamomd.runs.sweep.loop import SweepLoop
 from streamomd.runs.sweep.sweep_checkpoint import load_sweep
-from streamomd.training.model import Model
+from streamomd.training.signals import StopRequest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in scalar")
 GRID = {"eta": [0.01, 0.5, 1.0, 9.0]}
@@ -69,9 +68,7 @@ class Workers:
             sent: SentGroup = task.arguments
             self.tasks.append(sent)
 
-            def opened(lead: Model, stop: Any = task.stop) -> sessions.Session:
-                return sessions.Session.of(lead.spec, running=lead, stop=stop)
-
+            opened = functools.partial(open_sent, stop=task.stop)
             found.append(group_result(run_group(task.url, sent, opened)))
             task.take(found[-1])
             waiting()
@@ -313,9 +310,7 @@ def test_a_task_that_was_replaced_commits_nothing(
     assert everything(resumed(url, 2)) == everything(whole(0))
 
 
-def opened(lead: Model) -> sessions.Session:
-    """The session of a group, as its task opens it."""
-    return sessions.Session.of(lead.spec, running=lead)
+opened = functools.partial(open_sent, stop=StopRequest())
 
 
 def settings(url: Path) -> Any:

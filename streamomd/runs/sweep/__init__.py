@@ -37,6 +37,7 @@ from streamomd.runs.sweep.sweep_checkpoint import (
 from streamomd.runs.worker_task import SentSettings
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model
+from streamomd.training.open_checkpoint import open_ledger
 from streamomd.training.progress import note, quiet_notes
 from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import stop_on_signals
@@ -256,10 +257,11 @@ def resume_sweep(
         sent = SentSettings.of(found.lead.spec)
         sent = replace(sent, settings={**sent.settings, **sets})
         if found.division and not there:
-            join_here(found.url, sent, lambda lead: Session.recorded(lead, stop=stop))
+            join_here(found.url, sent, stop)
             found, loaded, commits, _ = _load_changed(url, sets, options, there)
         found.finished, sequence = False, found.sequence  # resuming makes another commit
-        session = Session.recorded(found.lead, stop=stop, client=client)
+        facts = open_ledger(found.lead, commits[found.lead])[1].shards
+        session = Session.recorded(found.lead, facts=facts, stop=stop, client=client)
         with _connected(session) as connection:
             if connection is None:
                 given = (found, loaded, commits, session)

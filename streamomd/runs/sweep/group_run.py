@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from streamomd.checkpoint import Loaded
 from streamomd.core.errors import ConcurrentWriterError, DivergedError
 from streamomd.core.run_events import receiving
 from streamomd.runs.reporting import Reporting
@@ -22,6 +23,7 @@ from streamomd.runs.sweep.sweep_checkpoint import (
 )
 from streamomd.runs.worker_task import SentSettings
 from streamomd.training.model import Model
+from streamomd.training.open_checkpoint import open_ledger
 from streamomd.training.progress import note_return, quiet_notes
 from streamomd.training.signals import StopRequest
 
@@ -63,7 +65,7 @@ class SentGroup:
 def run_group(
     url: str,
     sent: SentGroup,
-    open_session: Callable[[Model], Session],
+    open_session: Callable[[Model, Loaded], Session],
     watch: Callable[[Sweep], Sequence[SweepWatcher]] = lambda group: (),
 ) -> Sweep:
     """The group, learned up to its last row, and committed there.
@@ -79,7 +81,7 @@ def run_group(
             learner.model.finished = False
     if group.finished or group.rows >= until:
         return group
-    session = open_session(group.lead)
+    session = open_session(group.lead, commits[group.lead])
     manager = resume_sweep_checkpoint(group, loaded, commits, session, accept_new=False)
     loop = SweepLoop(group, session, manager, until=until, whole=False)
     try:
@@ -88,6 +90,12 @@ def run_group(
         if group.active:
             raise
         return group
+
+
+def open_sent(lead: Model, loaded: Loaded, stop: StopRequest) -> Session:
+    """The session of a group on the shards that the sender checked; each learner has a ledger."""
+    opened = open_ledger(lead, loaded)
+    return replace(Session.of(lead.spec, running=lead, opened=opened, stop=stop), opened=None)
 
 
 class GroupReporter:
@@ -152,8 +160,8 @@ def learn_group_on_worker(url: str, topic: str, sent: SentGroup) -> dict[str, An
             reporter.log(group_event(group))
             return [GroupReporter(group, reporter)]
 
-        def open_session(lead: Model) -> Session:
-            return Session.of(lead.spec, running=lead, stop=stop)
+        def open_session(lead: Model, loaded: Loaded) -> Session:
+            return open_sent(lead, loaded, stop)
 
         threads = sent.settings.settings["train.threads"] or reporter.threads
         mine = sent.with_settings({"train.threads": threads})

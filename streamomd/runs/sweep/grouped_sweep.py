@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from streamomd.checkpoint import Loaded
 from streamomd.core.counted import counted
 from streamomd.core.errors import CorruptionError, StoppedError, StreamomdError
 from streamomd.core.urls import shown
@@ -31,6 +32,7 @@ from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.open_checkpoint import open_ledger
 from streamomd.training.progress import note
+from streamomd.training.signals import StopRequest
 
 
 @dataclass(eq=False)
@@ -198,17 +200,18 @@ def common_cursor(models: Sequence[Model]) -> Cursor | None:
     return min(cursors) if not observing or waiting <= {Cursor()} else None
 
 
-def join_here(
-    url: str,
-    settings: SentSettings,
-    open_session: Callable[[Model], Session],
-) -> None:
+def join_here(url: str, settings: SentSettings, stop: StopRequest) -> None:
     """Bring the groups of a sweep to one row in this process, one after the other, and commit it.
 
     Those that are behind continue to the foremost, or, where that is not the same place in the
     shards, all of them to the row at which they wait.
     """
     diverged: dict[str, tuple[int, str]] = {}
+
+    def open_session(lead: Model, loaded: Loaded) -> Session:
+        facts = open_ledger(lead, loaded)[1].shards
+        return Session.recorded(lead, facts=facts, stop=stop)
+
     options = settings.options[1]
 
     def load() -> tuple[Sweep, SweepCheckpoint]:
