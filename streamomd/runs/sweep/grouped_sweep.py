@@ -123,9 +123,8 @@ class GroupedSweep:
 
         def submitted(group: SentGroup) -> SubmittedLearner:
             counter = Metrics(sweep.lead.metrics.classifies)
-            given = (learn_group_on_worker, sweep.url, group, counter, (), stop)
-            more = {"name": group.title, "take": take, "reported": self._reported}
-            return SubmittedLearner(self.connection, *given, **more)
+            given = (self.connection, learn_group_on_worker, sweep.url, group, counter, (), stop)
+            return SubmittedLearner(*given, group.title, take, self._reported)
 
         def waiting() -> None:
             for one in watchers:

@@ -301,7 +301,8 @@ def _read(
     document: Mapping[str, Any],
 ) -> tuple[Sweep, dict[Model, Loaded]]:
     """The sweep, or the group, of a document. url: of the sweep."""
-    learners, commits = [], {}
+    learners: list[Learner] = []
+    commits: dict[Model, Loaded] = {}
     try:
         division = Division.from_json(document[GROUPS]) if GROUPS in document else None
         grouped: dict[str, Learner] = {}
