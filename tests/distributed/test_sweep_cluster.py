@@ -82,7 +82,7 @@ def test_a_group_that_is_lost_resumes_elsewhere(
         table = swept(data, tmp_path / "run")
         found = streamomd.sweep(table, grid=GRID, halve=HALVE, client=client)
     assert everything(found) == whole
-    if (how, where) == ("kill", "round"):
+    if (how, where, seed) == ("kill", "round", 0):  # after the commit of some rows
         again = re.search(r"of 2 was started again from its commit \d+; returned to row ([\d,]+)",
                           capfd.readouterr().err)  # fmt: skip
         assert again

@@ -32,7 +32,10 @@ PLACES: dict[str, dict[str, Place]] = {
             ("streamomd.runs.sweep.group_run.load_group", range(2)),
             ("streamomd.runs.session.resume_checkpoint", range(4)),
         ),
-        "round": (("streamomd.runs.sweep.batched.LearnerGroup.learn", range(90, 190)),),
+        "round": (  # a group alone calls it 76 times before it waits
+            ("streamomd.runs.sweep.batched.LearnerGroup.learn", range(120, 150)),
+            ("streamomd.runs.sweep.batched.LearnerGroup.learn", range(2, 180)),
+        ),
         "commit": ((COMMITS, range(4, 50)),),
         "halving": ((f"{HERE}streamomd.runs.sweep.grouped_sweep.join_groups", range(2)),),
     },
