@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import bits, job, plain, shards
+from running import with_column, write
+from sweeping import bits, job, plain, shards, table
 
 import streamomd
 from streamomd.checkpoint import Writer, list_commits, open_store
 from streamomd.core.errors import (
+    BadRowError,
     ConcurrentWriterError,
     CorruptionError,
     NoCommitError,
+    OutputExistsError,
     UsageError,
 )
 from streamomd.distributed import memory_checks, remote_learner, worker_monitor
@@ -396,6 +399,22 @@ def test_lost_commits_of_a_group_are_an_error(tmp_path: Path) -> None:
         commit.unlink()
     with plain(), pytest.raises((CorruptionError, NoCommitError)):
         streamomd.resume_sweep(str(url), quiet=True)
+
+
+@pytest.mark.parametrize("bad, replaced", [(3, True), (38, False)])
+def test_a_failed_sweep_is_replaced_only_if_no_group_saved_rows(
+    bad: int, replaced: bool, tmp_path: Path
+) -> None:
+    """A bad row ends all groups; --restart is needed once rows are saved, as after ``train``."""
+    url, rows = tmp_path / "run", table(50)
+    values = rows["a"].to_pylist()
+    values[bad] = float("nan")
+    write(tmp_path / "rows" / "0.parquet", with_column(rows, "a", values), row_group_size=16)
+    for attempt in range(2):
+        error = OutputExistsError if attempt and not replaced else BadRowError
+        with workers(2), pytest.raises(error) as caught:
+            streamomd.sweep(told(tmp_path, url), grid=GRID, quiet=True)
+    assert "saved no rows" not in str(caught.value)
 
 
 def test_credentials_are_in_no_manifest(tmp_path: Path) -> None:
