@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +21,7 @@ from streamomd.engine.compile import (
     rebase_signature,
     standardise_signature,
 )
+from streamomd.engine.divided import DividedState, group_layout, is_divisible
 from streamomd.engine.loops import block_predict, block_row, dense, rebase, recent_rows, target_rows
 from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.loops.row import Shape
@@ -33,6 +34,9 @@ from streamomd.rules.common.standardized import LEAD, smoothing
 from streamomd.rules.contract import Block, Coordinates, RecentRows, fields
 
 Floats = NDArray[np.float64]
+LEAST_WORK = 1 << 16
+"""Values of a batch, counted for each class, from which threads learn it: waking one takes as long
+as TODO of them."""
 
 
 @dataclass
@@ -53,6 +57,7 @@ class Engine:
     compile_seconds: float = field(default=0.0, init=False)
     _loops: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
     _dense: bool = field(default=False, init=False, repr=False)
+    _groups: dict[int, Engine] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         numbers = [
@@ -112,6 +117,11 @@ class Engine:
         """Make own slots from mean weights, (coordinates, learners), wherever a slot has moved."""
         loop = self._loop("rejoin")
         loop(*self._numbers(state), state.layout.starts, mean.reshape(-1))
+
+    @property
+    def divisible(self) -> bool:
+        """Whether threads may learn groups of its classes: see ``engine.divided``."""
+        return is_divisible(self.layout, self.loss, self.classes)
 
     def warm(self, state: State, empty: Batch, *, learning: bool) -> None:
         """Compile, or load from the disk cache, the loops for batches like this empty one.
@@ -210,6 +220,7 @@ class Engine:
         """
         if self.layout.block:
             return self._standardized_weights(state, low, high, first)
+        state = state.joined()
         found = self.relative_weights(state, low, high)
         if self.layout.standardize and low <= self.layout.numeric:
             front = Front(
@@ -291,12 +302,62 @@ class Engine:
     def _walk(
         self, operation: str, state: State, sums: Floats, batch: Batch, hyper: Floats | None = None
     ) -> tuple[Floats, Any]:
+        if isinstance(state, DividedState):
+            return self._walk_groups(operation, state, sums, batch)
         margins = np.empty((len(batch), self.layout.learners))
         rows = batch.arrays
         loop = self._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
         stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
         moved = (sums, self._hyper if hyper is None else hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
+
+    def _walk_groups(
+        self, operation: str, state: DividedState, sums: Floats, batch: Batch
+    ) -> tuple[Floats, Any]:
+        """Each group of classes in a thread; then what a row adds to the sums, row by row."""
+        margins = np.empty((len(batch), self.layout.learners))
+        firsts, each = state.firsts, np.empty((2, margins.size))
+        walks = []
+        for first, group in zip(firsts.tolist(), state.groups, strict=False):
+            own = slice(first * len(batch), (first + group.layout.learners) * len(batch))
+            walks.append(self._group_walk(operation, state, group, batch, first, each[:, own]))
+        worth = batch.values.size * self.layout.learners >= LEAST_WORK
+        state.threads.run(walks, worth=worth)
+        if operation != "look":
+            self._loop("add")(sums, firsts, *each, batch.y, batch.weight, margins)
+        return margins, state.clock + len(batch)
+
+    def _group_walk(
+        self,
+        operation: str,
+        state: DividedState,
+        group: State,
+        batch: Batch,
+        first: int,
+        each: Floats,
+    ) -> Callable[[], object]:
+        """A call that writes a group's margins and losses to ``each``. first: its first class.
+
+        The loop is compiled here, by the caller's thread.
+        """
+        engine = self._group_engine(group.layout.learners)
+        if operation in ("learn", "dense"):
+            by_columns = engine._dense and isinstance(batch, DenseBatch)
+            columns = by_columns and dense.filled(batch.values)
+            operation = "dense" if columns else "learn"
+        rows, before = batch.arrays, engine.compile_seconds
+        loop = engine._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
+        self.compile_seconds += engine.compile_seconds - before
+        margins, losses = each[0].reshape(len(batch), group.layout.learners), each[1]
+        stored = (group.cells, group.totals.reshape(-1), *group.extra.values())
+        moved = (losses, engine._hyper, float(state.clock))
+        return partial(loop, *stored, *moved, *rows, batch.y - first, batch.weight, margins)
+
+    def _group_engine(self, classes: int) -> Engine:
+        """The loops of a group; groups of one size share them."""
+        if classes not in self._groups:
+            self._groups[classes] = replace(self, layout=group_layout(self.layout, classes))
+        return self._groups[classes]
 
     def _learn_block(self, state: State, sums: Floats, batch: Batch, *, part: bool) -> Floats:
         """Learn up to the next change of reference, change it, and go on."""
@@ -350,7 +411,8 @@ class Engine:
 
     def _change_references(self, state: State) -> None:
         h = self.layout.rule.hyper_of(self.params)
-        change_reference(state, h)
+        with state.front(1 + self.layout.centred) as front:
+            change_reference(front, h)
         if not self.layout.scale_target:
             return
         target = state.extra["target"]

@@ -26,6 +26,7 @@ from streamomd.engine.loops import (  # fmt: skip
     block,
     block_predict,
     cache_prefetch,
+    class_sums,
     dense,
     full_pass,
     matrix,
@@ -278,6 +279,12 @@ def _count(rule: Rule, cell: str, value: str) -> Any:
     return (written, types.boolean, written, numbers, *rows)
 
 
+def _add(rule: Rule, cell: str, value: str) -> Any:
+    numbers, written = _array("float64"), _array("float64", written=True)
+    rows = [numbers, numbers, _array("float64", 2, written=True)]
+    return (written, _array("int64"), numbers, numbers, *rows)
+
+
 class Operation(NamedTuple):
     """How the loop of an operation is made.
 
@@ -305,6 +312,7 @@ OPERATIONS = {
     "predict": Operation("make_predict", _rows),
     "spread": Operation(block_predict.make_spread, _rows),
     "count": Operation(target_rows.make_count, _count),
+    "add": Operation(class_sums.make_add, _add),
     "renew": Operation(full_pass.make_renew, _renew),
     "align": Operation(merge_pass.make_align, _align),
     "rejoin": Operation(merge_pass.make_rejoin, _rejoin),
