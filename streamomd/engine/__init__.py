@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from streamomd.rules.common.standardized import LEAD, smoothing
 from streamomd.rules.contract import Block, Coordinates, RecentRows, fields
 
 Floats = NDArray[np.float64]
+Call = Callable[[], Any]
 LEAST_WORK = 1 << 16
 """Values of a batch, counted for each class, from which threads learn it: waking one takes as long
 as TODO of them."""
@@ -145,8 +147,7 @@ class Engine:
         if self.layout.referred:
             return self._learn_referred(state, sums, batch)
         walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
-        by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
-        margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
+        margins, clock = walk("learn", state, sums, batch)
         state.clock = int(clock)
         return margins
 
@@ -302,56 +303,46 @@ class Engine:
     def _walk(
         self, operation: str, state: State, sums: Floats, batch: Batch, hyper: Floats | None = None
     ) -> tuple[Floats, Any]:
-        if isinstance(state, DividedState):
-            return self._walk_groups(operation, state, sums, batch)
-        margins = np.empty((len(batch), self.layout.learners))
-        rows = batch.arrays
-        loop = self._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
-        stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
-        moved = (sums, self._hyper if hyper is None else hyper, float(state.clock))
-        return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
+        rows, is_dense = batch.arrays, isinstance(batch, DenseBatch)
 
-    def _walk_groups(
-        self, operation: str, state: DividedState, sums: Floats, batch: Batch
+        def prepare(engine: Engine, some: State, first: int, sums: Floats, margins: Floats) -> Call:
+            by_columns = operation == "learn" and engine._by_columns(batch)
+            kind = "dense" if by_columns else operation
+            loop = engine._loop(kind, is_dense, rows[2].dtype.name)
+            stored = (some.cells, some.totals.reshape(-1), *engine._matrices(some))
+            moved = (sums, engine._hyper if hyper is None else hyper, float(state.clock))
+            y = batch.y - first if first else batch.y
+            return partial(loop, *stored, *moved, *rows, y, batch.weight, margins)
+
+        return self._run(state, sums, batch, prepare)
+
+    def _by_columns(self, batch: Batch) -> bool:
+        return self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
+
+    def _run(
+        self, state: State, sums: Floats, batch: Batch, prepare: Callable[..., Call]
     ) -> tuple[Floats, Any]:
-        """Each group of classes in a thread; then what a row adds to the sums, row by row."""
-        margins = np.empty((len(batch), self.layout.learners))
-        firsts, each = state.firsts, np.empty((2, margins.size))
-        walks = []
-        for first, group in zip(firsts.tolist(), state.groups, strict=False):
-            own = slice(first * len(batch), (first + group.layout.learners) * len(batch))
-            walks.append(self._group_walk(operation, state, group, batch, first, each[:, own]))
-        worth = batch.values.size * self.layout.learners >= LEAST_WORK
-        state.threads.run(walks, worth=worth)
-        if operation != "look":
-            self._loop("add")(sums, firsts, *each, batch.y, batch.weight, margins)
-        return margins, state.clock + len(batch)
+        """Margins and clock after a loop over rows; groups of classes in a thread each.
 
-    def _group_walk(
-        self,
-        operation: str,
-        state: DividedState,
-        group: State,
-        batch: Batch,
-        first: int,
-        each: Floats,
-    ) -> Callable[[], object]:
-        """A call that writes a group's margins and losses to ``each``. first: its first class.
-
-        The loop is compiled here, by the caller's thread.
+        prepare(engine, state, first, sums, margins) gives a call of a loop; first is the first
+        class. The loop of a group writes losses to sums: see ``row.is_group``.
         """
-        engine = self._group_engine(group.layout.learners)
-        if operation in ("learn", "dense"):
-            by_columns = engine._dense and isinstance(batch, DenseBatch)
-            columns = by_columns and dense.filled(batch.values)
-            operation = "dense" if columns else "learn"
-        rows, before = batch.arrays, engine.compile_seconds
-        loop = engine._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
-        self.compile_seconds += engine.compile_seconds - before
-        margins, losses = each[0].reshape(len(batch), group.layout.learners), each[1]
-        stored = (group.cells, group.totals.reshape(-1), *group.extra.values())
-        moved = (losses, engine._hyper, float(state.clock))
-        return partial(loop, *stored, *moved, *rows, batch.y - first, batch.weight, margins)
+        margins = np.empty((len(batch), self.layout.learners))
+        if not isinstance(state, DividedState):
+            return margins, prepare(self, state, 0, sums, margins)()
+        firsts, each = state.firsts, np.zeros((2, margins.size))
+        calls, low = [], 0
+        for first, group in zip(firsts.tolist(), state.groups, strict=False):
+            engine = self._group_engine(group.layout.learners)
+            shape = len(batch), group.layout.learners
+            found, losses = each[:, low : low + math.prod(shape)]
+            before, low = engine.compile_seconds, low + math.prod(shape)
+            calls.append(prepare(engine, group, first, losses, found.reshape(shape)))
+            self.compile_seconds += engine.compile_seconds - before
+        worth = batch.values.size * self.layout.learners >= LEAST_WORK
+        clocks = state.threads.run(calls, worth=worth)
+        self._loop("add")(sums, firsts, *each, batch.y, batch.weight, margins)
+        return margins, clocks[0]
 
     def _group_engine(self, classes: int) -> Engine:
         """The loops of a group; groups of one size share them."""
@@ -383,9 +374,7 @@ class Engine:
         while True:
             high = rows.write(low, learns=True, observed=observed)
             some = rows.batch.rows(low, high)
-            by_columns = self._dense and isinstance(some, DenseBatch) and dense.filled(some.values)
-            learn = "dense" if by_columns else "learn"
-            found, clock = self._walk_referred(learn, state, sums, some)
+            found, clock = self._walk_referred("learn", state, sums, some)
             margins.append(found)
             state.clock = int(clock)
             if high == len(batch):
@@ -481,14 +470,23 @@ class Engine:
             )
         rows = recent_rows.extended(before, batch, int(self.bias))
         depth = int(getattr(h, storage.depth)) if storage.depth else len(rows.y)
-        margins = np.empty((len(batch), self.layout.learners))
-        loop = self._loop(operation)
-        clock = loop(
-            state.cells, state.totals.reshape(-1), rows.alpha, sums, self._hyper,
-            float(state.clock), len(before.y), depth, *rows[:5], margins,
-        )  # fmt: skip
+
+        def prepare(engine: Engine, some: State, first: int, sums: Floats, margins: Floats) -> Call:
+            own = rows.alpha[:, first : first + some.layout.learners]
+            alpha, loop = np.ascontiguousarray(own), engine._loop(operation)
+            moved = (alpha, sums, engine._hyper, float(state.clock), len(before.y), depth)
+            stored = (*rows[:3], rows.y - first, rows.importance)
+
+            def walk() -> Any:
+                clock = loop(some.cells, some.totals.reshape(-1), *moved, *stored, margins)
+                own[...] = alpha
+                return clock
+
+            return walk
+
+        found = self._run(state, sums, batch, prepare)
         state.extra = recent_rows.last(rows, depth - 1 if storage.depth else depth)._asdict()
-        return margins, clock
+        return found
 
     def _loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
         key = operation, dense, value

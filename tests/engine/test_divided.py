@@ -26,8 +26,8 @@ oracles.families()
 ROWS, COLUMNS, CLASSES = 18, 5, 4
 THREADS = (2, 3, 9)
 """Groups of 2 and 2; 2, 1 and 1; and one for each class."""
-ONE_THREAD = {"adagrad_standardized", "auto", "dual_ascent", "laplace", "online_svm"}
-"""Rules whose classes share a block, or recent rows."""
+ONE_THREAD = {"adagrad_standardized", "auto", "laplace"}
+"""Rules whose classes share a block."""
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_threads_change_no_bit_with_other_parameters(rule: str) -> None:
 
 
 def test_which_rules_learn_on_one_thread() -> None:
-    """Those with a block or with recent rows; and any with a loss that couples the classes."""
+    """Those with a block; and any with a loss that couples the classes."""
     one_thread = set()
     for name, rule in all_rules().items():
         loss = rule.losses.default
