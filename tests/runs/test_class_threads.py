@@ -191,3 +191,19 @@ def test_a_model_diverges_as_on_one_thread(shards: Path, tmp_path: Path) -> None
     ]
     assert "diverged" in texts[0]
     assert set(texts) == {texts[0]}
+
+
+def test_a_sweep_of_few_learners_divides_their_classes(shards: Path, tmp_path: Path) -> None:
+    """Two learners of five classes in six threads, three for each; halving leaves one for all."""
+    words = ["sweep", shards, *JOB, "--nulls", "zero", "--grid", "eta=0.1,1", "--halve", "100"]
+    words += [*OFTEN, "--checkpoint"]
+    found = {}
+    for count in (1, 2, 6):
+        url = tmp_path / f"sweep {count}"
+        found[count] = run(*words, url, *threads(count), "--json").result["learners"]
+    states = {
+        count: [(one["state_sha256"], one["loss"], one["rows"]) for one in learners]
+        for count, learners in found.items()
+    }
+    assert states[2] == states[1]
+    assert states[6] == states[1]
