@@ -51,7 +51,7 @@ def write(folder: Path, rows: int) -> None:
 
 @cache
 def rows_of(rows: int, classes: int) -> Any:
-    """The same rows, with labels of so many classes."""
+    """The same rows, with labels of this number of classes."""
     return common.batch(np.random.default_rng(0), rows, SIZE, classes)
 
 
@@ -87,7 +87,7 @@ def job(folder: Path, label: str, threads: int) -> dict[str, Any]:
 
 
 def train(folder: Path, rows: int, count: int, threads: int) -> list[str]:
-    """The whole call, of so many classes."""
+    """The whole call, of ``count`` classes."""
     import streamomd
 
     found = streamomd.train(job(folder, f"y{count}", threads), quiet=True)
@@ -95,7 +95,7 @@ def train(folder: Path, rows: int, count: int, threads: int) -> list[str]:
 
 
 def sweep(folder: Path, rows: int, count: int, threads: int) -> list[str]:
-    """The whole call, of so many learners."""
+    """The whole call, of ``count`` learners."""
     import streamomd
     from streamomd.runs.sweep.grid import values_of
 
@@ -168,7 +168,7 @@ def measure(kind: str, processes: Processes, times: int) -> dict[str, Any]:
 
 
 def repeat(walk: Any, times: int) -> None:
-    """Learn a batch so many times."""
+    """Learn a batch ``times`` times."""
     for _ in range(times):
         walk()
 

@@ -147,7 +147,8 @@ class Engine:
         if self.layout.referred:
             return self._learn_referred(state, sums, batch)
         walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
-        margins, clock = walk("learn", state, sums, batch)
+        by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
+        margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
         state.clock = int(clock)
         return margins
 
@@ -303,33 +304,42 @@ class Engine:
     def _walk(
         self, operation: str, state: State, sums: Floats, batch: Batch, hyper: Floats | None = None
     ) -> tuple[Floats, Any]:
-        rows, is_dense = batch.arrays, isinstance(batch, DenseBatch)
+        if isinstance(state, DividedState):
+            return self._walk_groups(operation, state, sums, batch)
+        margins = np.empty((len(batch), self.layout.learners))
+        rows = batch.arrays
+        loop = self._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
+        stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
+        moved = (sums, self._hyper if hyper is None else hyper, float(state.clock))
+        return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
 
-        def prepare(engine: Engine, some: State, first: int, sums: Floats, margins: Floats) -> Call:
-            by_columns = operation == "learn" and engine._by_columns(batch)
-            kind = "dense" if by_columns else operation
-            loop = engine._loop(kind, is_dense, rows[2].dtype.name)
-            stored = (some.cells, some.totals.reshape(-1), *engine._matrices(some))
-            moved = (sums, engine._hyper if hyper is None else hyper, float(state.clock))
-            y = batch.y - first if first else batch.y
-            return partial(loop, *stored, *moved, *rows, y, batch.weight, margins)
-
-        return self._run(state, sums, batch, prepare)
-
-    def _by_columns(self, batch: Batch) -> bool:
-        return self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
-
-    def _run(
-        self, state: State, sums: Floats, batch: Batch, prepare: Callable[..., Call]
+    def _walk_groups(
+        self, operation: str, state: DividedState, sums: Floats, batch: Batch
     ) -> tuple[Floats, Any]:
-        """Margins and clock after a loop over rows; groups of classes in a thread each.
+        rows, is_dense = batch.arrays, isinstance(batch, DenseBatch)
+        learns = operation in ("learn", "dense")
+        by_columns = learns and is_dense and dense.filled(batch.values)
 
-        prepare(engine, state, first, sums, margins) gives a call of a loop; first is the first
-        class. The loop of a group writes losses to sums: see ``row.is_group``.
+        def prepare(
+            engine: Engine, group: State, first: int, losses: Floats, margins: Floats
+        ) -> Call:
+            learn = "dense" if by_columns and engine._dense else "learn"
+            loop = engine._loop(learn if learns else operation, is_dense, rows[2].dtype.name)
+            stored = (group.cells, group.totals.reshape(-1), *engine._matrices(group))
+            moved = (losses, engine._hyper, float(state.clock))
+            return partial(loop, *stored, *moved, *rows, batch.y - first, batch.weight, margins)
+
+        return self._in_groups(state, sums, batch, prepare)
+
+    def _in_groups(
+        self, state: DividedState, sums: Floats, batch: Batch, prepare: Callable[..., Call]
+    ) -> tuple[Floats, Any]:
+        """Margins and clock after a loop for each group of classes, in a thread each.
+
+        prepare(engine, group, first, losses, margins) gives a call of a loop, which is compiled in
+        the caller's thread. first: the group's first class. losses: see ``row.is_group``.
         """
         margins = np.empty((len(batch), self.layout.learners))
-        if not isinstance(state, DividedState):
-            return margins, prepare(self, state, 0, sums, margins)()
         firsts, each = state.firsts, np.zeros((2, margins.size))
         calls, low = [], 0
         for first, group in zip(firsts.tolist(), state.groups, strict=False):
@@ -374,7 +384,9 @@ class Engine:
         while True:
             high = rows.write(low, learns=True, observed=observed)
             some = rows.batch.rows(low, high)
-            found, clock = self._walk_referred("learn", state, sums, some)
+            by_columns = self._dense and isinstance(some, DenseBatch) and dense.filled(some.values)
+            learn = "dense" if by_columns else "learn"
+            found, clock = self._walk_referred(learn, state, sums, some)
             margins.append(found)
             state.clock = int(clock)
             if high == len(batch):
@@ -484,9 +496,13 @@ class Engine:
 
             return walk
 
-        found = self._run(state, sums, batch, prepare)
+        if isinstance(state, DividedState):
+            margins, clock = self._in_groups(state, sums, batch, prepare)
+        else:
+            margins = np.empty((len(batch), self.layout.learners))
+            clock = prepare(self, state, 0, sums, margins)()
         state.extra = recent_rows.last(rows, depth - 1 if storage.depth else depth)._asdict()
-        return found
+        return margins, clock
 
     def _loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
         key = operation, dense, value
