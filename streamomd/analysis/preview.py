@@ -33,6 +33,7 @@ from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import offsets
 from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
+from streamomd.training.class_threads import thread_count
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of
 
 THREAD_BYTES = 4 * UNIT_BYTES  # of a thread that decodes a unit
@@ -265,7 +266,7 @@ def _time(
 ) -> dict[str, Any]:
     """Seconds per row, and of the whole job in one process in exact mode.
 
-    One core learns; all cores read and decode concurrently.
+    One core learns, or a thread for each group of classes; all cores read and decode concurrently.
     """
     batches, encoding = encoded
     rows = max(1, sum(batch.passed for batch in batches))
@@ -286,7 +287,9 @@ def _time(
     learn = _timed(lambda batch: engine.learn(state, sums, batch), batches) / rows
     walks = [learn] * spec.train.epochs + ([seeing] if looks else [])
     read = shards.rows - shards.unread_rows
-    seconds = read * sum(max(walk, (walk + decode) / cores) for walk in walks)
+    threads = thread_count(spec.train) if engine.divisible else 1
+    alone = min(threads, engine.layout.learners, cores)
+    seconds = read * sum(max(walk / alone, (walk + decode) / cores) for walk in walks)
     fields = {"learn_per_row": learn, "seconds": seconds, "compile_seconds": engine.compile_seconds}
     return {**found, **fields}
 

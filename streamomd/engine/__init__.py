@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from streamomd.rules.common.standardized import LEAD, smoothing
 from streamomd.rules.contract import Block, Coordinates, RecentRows, fields
 
 Floats = NDArray[np.float64]
+Call = Callable[[], Any]
 LEAST_WORK = 1 << 16
 """Values of a batch, counted for each class, from which threads learn it: waking one takes as long
 as TODO of them."""
@@ -314,44 +316,43 @@ class Engine:
     def _walk_groups(
         self, operation: str, state: DividedState, sums: Floats, batch: Batch
     ) -> tuple[Floats, Any]:
-        """Each group of classes in a thread; then what a row adds to the sums, row by row."""
-        margins = np.empty((len(batch), self.layout.learners))
-        firsts, each = state.firsts, np.empty((2, margins.size))
-        walks = []
-        for first, group in zip(firsts.tolist(), state.groups, strict=False):
-            own = slice(first * len(batch), (first + group.layout.learners) * len(batch))
-            walks.append(self._group_walk(operation, state, group, batch, first, each[:, own]))
-        worth = batch.values.size * self.layout.learners >= LEAST_WORK
-        state.threads.run(walks, worth=worth)
-        if operation != "look":
-            self._loop("add")(sums, firsts, *each, batch.y, batch.weight, margins)
-        return margins, state.clock + len(batch)
+        rows, is_dense = batch.arrays, isinstance(batch, DenseBatch)
+        learns = operation in ("learn", "dense")
+        by_columns = learns and is_dense and dense.filled(batch.values)
 
-    def _group_walk(
-        self,
-        operation: str,
-        state: DividedState,
-        group: State,
-        batch: Batch,
-        first: int,
-        each: Floats,
-    ) -> Callable[[], object]:
-        """A call that writes a group's margins and losses to ``each``. first: its first class.
+        def prepare(
+            engine: Engine, group: State, first: int, losses: Floats, margins: Floats
+        ) -> Call:
+            learn = "dense" if by_columns and engine._dense else "learn"
+            loop = engine._loop(learn if learns else operation, is_dense, rows[2].dtype.name)
+            stored = (group.cells, group.totals.reshape(-1), *engine._matrices(group))
+            moved = (losses, engine._hyper, float(state.clock))
+            return partial(loop, *stored, *moved, *rows, batch.y - first, batch.weight, margins)
 
-        The loop is compiled here, by the caller's thread.
+        return self._in_groups(state, sums, batch, prepare)
+
+    def _in_groups(
+        self, state: DividedState, sums: Floats, batch: Batch, prepare: Callable[..., Call]
+    ) -> tuple[Floats, Any]:
+        """Margins and clock after a loop for each group of classes, in a thread each.
+
+        prepare(engine, group, first, losses, margins) gives a call of a loop, which is compiled in
+        the caller's thread. first: the group's first class. losses: see ``row.is_group``.
         """
-        engine = self._group_engine(group.layout.learners)
-        if operation in ("learn", "dense"):
-            by_columns = engine._dense and isinstance(batch, DenseBatch)
-            columns = by_columns and dense.filled(batch.values)
-            operation = "dense" if columns else "learn"
-        rows, before = batch.arrays, engine.compile_seconds
-        loop = engine._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
-        self.compile_seconds += engine.compile_seconds - before
-        margins, losses = each[0].reshape(len(batch), group.layout.learners), each[1]
-        stored = (group.cells, group.totals.reshape(-1), *group.extra.values())
-        moved = (losses, engine._hyper, float(state.clock))
-        return partial(loop, *stored, *moved, *rows, batch.y - first, batch.weight, margins)
+        margins = np.empty((len(batch), self.layout.learners))
+        firsts, each = state.firsts, np.zeros((2, margins.size))
+        calls, low = [], 0
+        for first, group in zip(firsts.tolist(), state.groups, strict=False):
+            engine = self._group_engine(group.layout.learners)
+            shape = len(batch), group.layout.learners
+            found, losses = each[:, low : low + math.prod(shape)]
+            before, low = engine.compile_seconds, low + math.prod(shape)
+            calls.append(prepare(engine, group, first, losses, found.reshape(shape)))
+            self.compile_seconds += engine.compile_seconds - before
+        worth = batch.values.size * self.layout.learners >= LEAST_WORK
+        clocks = state.threads.run(calls, worth=worth)
+        self._loop("add")(sums, firsts, *each, batch.y, batch.weight, margins)
+        return margins, clocks[0]
 
     def _group_engine(self, classes: int) -> Engine:
         """The loops of a group; groups of one size share them."""
@@ -481,12 +482,25 @@ class Engine:
             )
         rows = recent_rows.extended(before, batch, int(self.bias))
         depth = int(getattr(h, storage.depth)) if storage.depth else len(rows.y)
-        margins = np.empty((len(batch), self.layout.learners))
-        loop = self._loop(operation)
-        clock = loop(
-            state.cells, state.totals.reshape(-1), rows.alpha, sums, self._hyper,
-            float(state.clock), len(before.y), depth, *rows[:5], margins,
-        )  # fmt: skip
+
+        def prepare(engine: Engine, some: State, first: int, sums: Floats, margins: Floats) -> Call:
+            own = rows.alpha[:, first : first + some.layout.learners]
+            alpha, loop = np.ascontiguousarray(own), engine._loop(operation)
+            moved = (alpha, sums, engine._hyper, float(state.clock), len(before.y), depth)
+            stored = (*rows[:3], rows.y - first, rows.importance)
+
+            def walk() -> Any:
+                clock = loop(some.cells, some.totals.reshape(-1), *moved, *stored, margins)
+                own[...] = alpha
+                return clock
+
+            return walk
+
+        if isinstance(state, DividedState):
+            margins, clock = self._in_groups(state, sums, batch, prepare)
+        else:
+            margins = np.empty((len(batch), self.layout.learners))
+            clock = prepare(self, state, 0, sums, margins)()
         state.extra = recent_rows.last(rows, depth - 1 if storage.depth else depth)._asdict()
         return margins, clock
 
