@@ -74,7 +74,7 @@ def _closed_at_end(factory: ClusterFactory, made: Any) -> Iterator[None]:
         except Exception as error:  # of any library
             text = scrub(f"{type(error).__name__}: {error}")
             what = type(made).__name__
-            note(f"{factory}: its {what} was not closed: {text}", "cluster_left", "warning")
+            note(f"{factory}: its {what} was not closed: {text}", "cluster_open", "warning")
 
 
 def refuse_ending(client: Client) -> None:
