@@ -21,6 +21,7 @@ from distributed.core import Status
 
 from streamomd.config.settings import seconds
 from streamomd.core.errors import StoppedError
+from streamomd.distributed.handshake import accepts_connections
 from streamomd.distributed.scheduler import left_as_expected, workers_of
 from streamomd.distributed.worker_monitor import LEAVING, is_leaving
 from streamomd.training.metrics import Metrics
@@ -131,11 +132,11 @@ def _wait_for_commit(client: Client, topic: str) -> None:
     """Wait while an earlier task of the topic commits, on a worker that was asked to close."""
     deadline = time.monotonic() + seconds("mind")
     while (address := _last_learner(client, topic)) and time.monotonic() < deadline:
-        workers = workers_of(client)
-        known = workers.get(address)
-        if not (is_leaving(known) if known else left_as_expected(client, address)):
+        known = workers_of(client).get(address)
+        was_asked = is_leaving(known) if known else left_as_expected(client, address)
+        if not (was_asked and accepts_connections(address)):
             return  # it died, or its task is started again there
-        time.sleep(POLL_SECONDS)
+        time.sleep(4 * POLL_SECONDS)
 
 
 def _last_learner(client: Client, topic: str) -> str | None:
@@ -155,6 +156,6 @@ def _has_moved(client: Client, worker: Worker) -> bool:
         if worker.address not in workers_of(client):  # also if there is no answer
             return True
         if worker.status.name not in LEAVING:
-            return worker.status != Status.running
+            return bool(worker.status != Status.running)
         time.sleep(POLL_SECONDS)
-    return worker.status != Status.closing_gracefully
+    return bool(worker.status != Status.closing_gracefully)
