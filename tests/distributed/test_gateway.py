@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,13 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def running(address: str) -> list[Any]:
+    """Clusters of a gateway."""
+    with dask_gateway.Gateway(address) as there:
+        found: list[Any] = there.list_clusters()
+    return found
+
+
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway whose clusters are processes of this machine."""
@@ -47,19 +55,18 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         c.ClusterConfig.worker_cores = 1
     """)
     )
-    words = [python, "-m", "dask_gateway_server.app", "--config", str(folder / "config.py")]
+    begin = "from dask_gateway_server.app import main; main()"
+    words = [python, "-c", begin, "--config", str(folder / "config.py")]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log)
     try:
         address, deadline = f"http://127.0.0.1:{public}", time.monotonic() + 60
         while True:
-            try:
-                dask_gateway.Gateway(address).list_clusters()
+            with suppress(OSError), socket.create_connection(("127.0.0.1", public), 1.0):
                 break
-            except Exception:
-                assert process.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < deadline, (folder / "log").read_text()
-                time.sleep(0.2)
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(0.2)
         ADDRESS[:] = [address]
         yield address
     finally:
@@ -69,7 +76,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def make() -> Any:
     """A factory, as in docs/cluster.md."""
-    cluster = dask_gateway.Gateway(ADDRESS[0]).new_cluster()
+    cluster = dask_gateway.GatewayCluster(ADDRESS[0])
     cluster.scale(2)
     return cluster
 
@@ -79,7 +86,7 @@ def test_bits_on_a_gateway(gateway: str, data: Path, alone: Any, tmp_path: Path)
     factory = ClusterFactory("test_gateway:make")
     exact = streamomd.train(job(data, cluster=REMOTE), client=factory, **QUIET)
     assert exact.state_sha256 == alone.state_sha256
-    assert not dask_gateway.Gateway(gateway).list_clusters()
+    assert not running(gateway)
     there = streamomd.train(spread(data, tmp_path / "a"), client=factory, quiet=True)
     here = streamomd.train(spread(data, tmp_path / "b"), quiet=True)
     assert there.state_sha256 == here.state_sha256

@@ -189,3 +189,40 @@ def test_both_owners_retire(
     assert there.state_sha256 == bits("sharded")
     sized(workers, 0)
     sized(workers, 2)
+
+
+def too_much(folder: str) -> None:
+    """On a worker: the 20th call that learns, of all workers, takes more memory than it may."""
+    learn_rows = exact.learn_rows
+
+    def greedy(*given: Any) -> Any:
+        marks = Path(folder)
+        (marks / f"{time.monotonic_ns()}").touch()
+        if len([*marks.iterdir()]) == 20:
+            taken = bytearray(1 << 30)
+            time.sleep(60)
+            del taken
+        return learn_rows(*given)
+
+    exact.learn_rows = greedy
+
+
+@pytest.mark.slow
+def test_a_nanny_restarts_a_worker_above_its_memory(
+    data: Path, alone: Any, tmp_path: Path, events: list[Event]
+) -> None:
+    """Without a notice: it costs the rows since the last commit, and no bit."""
+    table = job(data, cluster={"learner": "worker", "decode": "local"},
+                checkpoint={"url": str(tmp_path / "run"), "every_rows": 2_000})  # fmt: skip
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    size: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "1100MiB"}
+    with (
+        LocalCluster(**size, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        client.run(too_much, str(marks))
+        there = streamomd.train(table, client=client, quiet=True)
+    assert there.state_sha256 == alone.state_sha256
+    assert len(rows_again(events)) == 1
+    assert len([event for event in events if event.name == "worker_lost"]) == 1
