@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -62,7 +63,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         address, deadline = f"http://127.0.0.1:{public}", time.monotonic() + 60
         while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", public), 1.0):
+            with suppress(OSError), urllib.request.urlopen(f"{address}/api/health", timeout=1):
                 break
             assert process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < deadline, (folder / "log").read_text()
