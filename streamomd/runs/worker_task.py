@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
+from streamomd.checkpoint import Loaded
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.config.recorded import settings
 from streamomd.config.spec import Spec
@@ -23,6 +24,7 @@ from streamomd.runs.session import Session
 from streamomd.runs.update import UpdateRun
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
+from streamomd.training.open_checkpoint import open_ledger
 from streamomd.training.progress import Watcher, note, note_return, quiet_notes, watching
 from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import StopRequest
@@ -56,10 +58,11 @@ class SentSettings:
         data = model.spec.data.model_copy(update={"shards": self.shards})
         model.spec = model.spec.model_copy(update={"data": data})
 
-    def apply(self, model: Model, stop: StopRequest) -> Session:
+    def apply(self, model: Model, loaded: Loaded, stop: StopRequest) -> Session:
         """Give a model that was read from its checkpoint this job; the session on its shards."""
         self.change(model)
-        return Session.of(model.spec, running=model, stop=stop)
+        opened = open_ledger(model, loaded)
+        return Session.of(model.spec, running=model, opened=opened, stop=stop)
 
 
 def learns_on_worker(model: Model, connection: Any) -> bool:
@@ -101,7 +104,7 @@ def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
         report_restart(model, before)
         if model.finished:
             return model
-        session = sent.apply(model, stop)
+        session = sent.apply(model, loaded, stop)
         alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
         if was_reassigned(client):  # and must not be fenced by one that comes late
             return None

@@ -31,6 +31,7 @@ from streamomd.runs.sweep.sweep_checkpoint import (
 )
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model
+from streamomd.training.open_checkpoint import open_ledger
 from streamomd.training.progress import note, quiet_notes
 from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import stop_on_signals
@@ -203,7 +204,8 @@ def resume_sweep(
         no_cache = "data.cache" not in (sets or {})
         for line in found.lead.recorded.hints(found.url, cluster=False, cache=no_cache):
             note(line)
-        session = Session.recorded(found.lead, stop=stop)
+        ledger = open_ledger(found.lead, commits[found.lead])[1]
+        session = Session.recorded(found.lead, facts=ledger.shards, stop=stop)
         sequence = found.sequence  # resuming makes another commit
         given = (found, loaded, commits, session)
         manager = resume_sweep_checkpoint(*given, accept_new=accept_new_shards)
