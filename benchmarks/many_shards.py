@@ -89,10 +89,10 @@ def measure(data: str) -> dict[str, float]:
     written = 0
     put = store.put
 
-    def counted(name: str, block: bytes) -> None:
+    def counted(name: str, block: bytes, *more: Any) -> Any:
         nonlocal written
         written += len(block) if name.startswith("segments/") else 0
-        put(name, block)
+        return put(name, block, *more)
 
     store.put = counted
     with timed(seconds, "write"):
