@@ -276,7 +276,10 @@ async def _page(found: AsyncIterator[Mapping[str, Any]]) -> list[Mapping[str, An
             if len(page) == PAGE:
                 break
     except Exception as error:
-        raise translate_boto_error(error) from None
+        found = translate_boto_error(error)
+        if found is error:
+            raise
+        raise found from error
     return page
 
 
