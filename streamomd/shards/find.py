@@ -7,6 +7,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from posixpath import dirname
@@ -18,6 +19,7 @@ from streamomd.core.counted import counted
 from streamomd.core.errors import (
     DataError,
     InputNotFoundError,
+    StreamomdError,
     UsageError,
     refuse_rows_in_memory,
 )
@@ -33,6 +35,7 @@ from streamomd.shards.order import path_key
 from streamomd.shards.paths import PathPattern, look_up
 from streamomd.shards.recorded_shard import recorded_shard
 from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.stored_object import RECENT_BYTES
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableFinder, TableOptions
 from streamomd.shards.text_cache import as_shards, is_converted
 
@@ -172,17 +175,21 @@ def _list_shards(
     finder, notes = TableFinder(fs), list[str]()
     found: dict[str, int] = {}
     listed: list[tuple[bytes, Listed]] = []
+    known = versions.keys() | since.keys()
     sources = [PathPattern(location(text), fs, may_be_empty) for text in texts]
     for given in sources:
         _refuse_credentials(given)
     if not is_local(fs):
-        look_up(sources)
+        tables_of = [
+            one for text, one in zip(texts, sources, strict=True)
+            if not (tables.as_files or is_delta(text) or one.url(one.path).rstrip("/") in known)
+        ]  # fmt: skip
+        _look_up(sources, finder, tables_of)
     for text, given in zip(texts, sources, strict=True):
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
         pinned, begin = versions.get(root), since.get(root)
-        known = pinned is not None or begin is not None
         try:
-            is_table = _is_table(text, given, finder, tables, known=known)
+            is_table = _is_table(text, given, finder, tables, known=root in known)
             files = [] if is_table else given.files()
         except InputNotFoundError:
             if not may_be_gone(root):
@@ -203,6 +210,21 @@ def _list_shards(
     if order != "given":
         listed.sort(key=lambda one: (one[0], one[1].version))
     return Listing(fs, [file for _, file in listed], found, tuple(notes))
+
+
+def _look_up(
+    sources: Sequence[PathPattern], finder: TableFinder, perhaps: Sequence[PathPattern]
+) -> None:
+    """Ask a store for the sources, and for the tables that some of them may be in, at the same
+    time. Errors are raised where the answers are used."""
+
+    def tables() -> None:
+        with suppress(StreamomdError):
+            finder.look_up([one.directory for one in perhaps], sources[0].url)
+
+    with ThreadPoolExecutor(1, "streamomd-tables", **same_receivers()) as pool:
+        pool.submit(tables)
+        look_up(sources)
 
 
 def _is_table(
@@ -248,7 +270,10 @@ def open_listed(
     with phase(f"listing {counted(len(listed), 'file')}"), no_garbage_collection():
         found = [_as_listed(file, known.get(file.url)) for file in listed]
         others = [file for file, shard in zip(listed, found, strict=True) if shard is None]
-        opened = iter(_read_all(fs, others, partial(_read, statistics=statistics, known=known)))
+        # What then stays in memory for the reader takes one request an object, instead of three.
+        whole = sum(file.size if file.size >= 0 else RECENT_BYTES + 1 for file in others)
+        read = partial(_read, statistics=statistics, known=known, whole=whole <= RECENT_BYTES)
+        opened = iter(_read_all(fs, others, read))
         return shard_set(fs, [next(opened) if shard is None else shard for shard in found])
 
 
@@ -387,6 +412,8 @@ def _read(
     file: Listed,
     statistics: Collection[str] = (),
     known: Mapping[str, Facts] = NONE_KNOWN,
+    *,
+    whole: bool = False,
 ) -> Shard:
     try:
         listed = _entry(file)
@@ -396,7 +423,7 @@ def _read(
             recorded = recorded_shard(file, listed, known[file.url])
             if recorded is not None:
                 return recorded
-        shard = read_shard(fs, file.path, file.url, statistics, listed)
+        shard = read_shard(fs, file.path, file.url, statistics, listed, whole=whole)
         return replace(shard, name=file.name, partitions=file.partitions)
     except InputNotFoundError:
         if not file.table:

@@ -97,6 +97,12 @@ class PathPattern:
         return f"{protocol(self.text)}://"
 
     @property
+    def directory(self) -> str:
+        """The directory that its files are in or below, as far as its name says."""
+        path = fixed_directory(self.path) if glob.has_magic(self.path) else self.path.rstrip("/")
+        return posixpath.dirname(path) if is_shard_name(path) else path
+
+    @property
     def is_directory(self) -> bool:
         """Whether a directory has exactly this name."""
         if not self._is_local:
@@ -239,7 +245,9 @@ def look_up(sources: Sequence[PathPattern]) -> None:
             found = stat_entry(source.fs, source.path, source.text)
             source.__dict__["_entry"] = found
 
-    if len(sources) > 1:
+    if len(sources) == 1:
+        entry(sources[0])
+    else:
         with ThreadPoolExecutor(CONNECTIONS, "streamomd-names", **same_receivers()) as pool:
             for first in range(0, len(sources), PAGE):
                 list(pool.map(entry, sources[first : first + PAGE]))

@@ -17,7 +17,7 @@ from streamomd.shards.schema_facts import SchemaFacts, schema_facts
 from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import Shard
 from streamomd.shards.shard_file import open_file
-from streamomd.shards.stored_object import ObjectFile
+from streamomd.shards.stored_object import WHOLE_BYTES, ObjectFile
 
 if TYPE_CHECKING:
     import fsspec
@@ -63,17 +63,21 @@ def read_shard(
     url: str,
     statistics: Collection[str] = (),
     listed: Entry | None = None,
+    *,
+    whole: bool = False,
 ) -> Shard:
     """The metadata of a file, read before its rows; every error names the file.
 
     statistics: columns of which the footer's bounds are read. listed: the file of a store, as it
-    was just listed.
+    was just listed. whole: a small object is requested as a whole, as its rows will be read.
     """
     if listed is None or listed.etag is None or listed.size < 0 or is_local(fs):
         listed = stat_entry(fs, path, url)
     entry = require_rows_file(listed, url)
     file = open_file(fs, path, url, entry)
     try:
+        if whole and isinstance(file, ObjectFile) and entry.size <= WHOLE_BYTES:
+            file.stored.load_tail(entry.size)
         form, footer, head = read_ends(file, entry.size, url)
         facts, groups = describe_footer(form, footer, read_at(file, url), url)
     except ChangedWhileReadError as error:
