@@ -33,7 +33,7 @@ from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.listed import Listed
 from streamomd.shards.order import path_key
 from streamomd.shards.paths import PathPattern, look_up
-from streamomd.shards.recorded import recorded_shard
+from streamomd.shards.recorded_shard import recorded_shard
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.stored_object import RECENT_BYTES
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableFinder, TableOptions
