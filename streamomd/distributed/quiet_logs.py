@@ -49,7 +49,7 @@ def suppress_client_logs(thread: int, running: Callable[[], bool]) -> Iterator[N
             logger.removeFilter(rule)
 
 
-class QuietTaskErrors(WorkerPlugin):  # type: ignore[misc]
+class QuietTaskErrors(WorkerPlugin):
     """A worker with this plugin logs no traceback of a task that raised one of our errors, which
     the driver raises. For a cluster of this process, whose workers log to its stderr."""
 
