@@ -28,9 +28,7 @@ POLL_SECONDS = 0.1
 JOIN_SECONDS = 15.0  # for all to connect, once the leader's endpoint is known
 STALL_SECONDS = 600.0  # for an owner that is alive and sends nothing
 LINGER_SECONDS = 1.0  # for the last messages to be sent
-SPIN_SECONDS = (
-    300e-6  # spinning receives a third sooner than sleeping, on cores that enter power saving
-)
+SPIN_SECONDS = float(os.environ.get("OMD_SPIN", "0"))
 LEADER, DRIVER = 0, -1
 HELLO = struct.Struct("<4s16sI")
 OPENED = zmq.EVENT_CONNECTED | zmq.EVENT_ACCEPTED
@@ -121,7 +119,6 @@ class ZmqStar:
         self._closed: set[int] = set()
         self._gone: set[int] = set()
         self._lost = False
-        self._is_soon = True  # whether the last message came soon enough to spin for the next
         self.endpoint, self._keys, self._opening = "", keys, ExitStack()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER if owner else zmq.ROUTER)
@@ -141,6 +138,7 @@ class ZmqStar:
             zmq.RCVHWM: 0,
             zmq.LINGER: int(LINGER_SECONDS * 1000),
             zmq.SNDTIMEO: int(STALL_SECONDS * 1000),
+            zmq.RCVTIMEO: int(POLL_SECONDS * 1000),
             zmq.HEARTBEAT_IVL: int(HEARTBEAT_SECONDS * 1000),
             zmq.HEARTBEAT_TIMEOUT: int(HEARTBEAT_TIMEOUT_SECONDS * 1000),
         }.items():
@@ -179,20 +177,20 @@ class ZmqStar:
 
     def receive(self, peer: int) -> bytes:
         """The next message of a peer, in order."""
-        inbox, started = self._inbox[peer], time.monotonic()
-        spin_end = started + (SPIN_SECONDS if self._is_soon else 0.0)
-        while not inbox and (self._read() or time.monotonic() < spin_end):
-            os.sched_yield()
+        inbox = self._inbox[peer]
+        if not inbox and SPIN_SECONDS:
+            spin_end = time.monotonic() + SPIN_SECONDS
+            while not inbox and (self._read(zmq.NOBLOCK) or time.monotonic() < spin_end):
+                os.sched_yield()
         if not inbox:
             self._wait_for(peer)
-        self._is_soon = time.monotonic() - started < SPIN_SECONDS
         return inbox.popleft()
 
     def _wait_for(self, peer: int) -> None:
         """Read messages until the peer has sent one, or one of the peers is lost."""
         deadline, gone = time.monotonic() + self._timeout, False
         while not self._inbox[peer]:
-            if self._read() or self._socket.poll(int(POLL_SECONDS * 1000)):
+            if self._read():
                 continue
             if gone:  # it was in vain to read again, for messages sent before the peer left
                 self._raise_lost()
@@ -212,12 +210,12 @@ class ZmqStar:
         reason = f"its connection closed, or no heartbeat in {HEARTBEAT_TIMEOUT_SECONDS:g} s"
         raise PeerLostError(min(self._gone), reason)
 
-    def _read(self) -> bool:
-        """Take a message that has arrived; False if there is none."""
+    def _read(self, flags: int = 0) -> bool:
+        """Take a message; False if none arrives for a while."""
         try:
             # The descriptor is needed of the first messages only, and costs time.
             frames: list[Any] = self._socket.recv_multipart(
-                zmq.NOBLOCK, copy=len(self._sources) == len(self._inbox)
+                flags, copy=len(self._sources) == len(self._inbox)
             )
         except zmq.Again:
             return False

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import REASONS, Batch, DenseBatch, SparseBatch
-from streamomd.engine import Engine
+from streamomd.engine import Engine, Sensed
 from streamomd.engine.state import State
 
 Floats = NDArray[np.float64]
@@ -80,13 +80,18 @@ class Share:
         shift = int(self.bias)  # of the columns: coordinate 0 is no column
         return cut_columns(batch, max(0, self.low - shift), max(0, self.high - shift))
 
-    def sense(self, batch: Batch) -> Floats:
-        """What each partition adds to the rows of a micro-batch, (partitions, rows, n)."""
+    def sense(self, batch: Batch) -> Sensed:
+        """Observe a micro-batch; what each partition adds to its rows."""
         return self.engine.sense(self.state, self.edges, batch)
 
-    def follow(self, batch: Batch, sums: Floats, found: Floats) -> Floats:
-        """Learn the micro-batch just sensed; ``found`` is that of all partitions. Its margins."""
-        return self.engine.follow(self.state, sums, batch, found)
+    def decide(self, batch: Batch, sums: Floats, numbers: Floats) -> tuple[Floats, Floats]:
+        """The steps of the micro-batch just sensed, and its margins. numbers: of all partitions,
+        or their sum."""
+        return self.engine.decide(self.state, sums, batch, numbers)
+
+    def apply(self, batch: Batch, moves: Floats) -> None:
+        """Take the steps of the micro-batch just sensed."""
+        self.engine.apply(self.state, batch, moves)
 
     def fill(self, low: int, high: int, arrays: dict[str, NDArray[Any]]) -> None:
         """Take what is this share's of a part in a checkpoint; every share takes the first."""
@@ -149,7 +154,8 @@ def micro_batches(
             waiting.append(batch.rows(low, high))
             missing -= high - low
             left_out = batch.skipped.before(high)
-            bad += batch.skipped.counts(passed, left_out)
+            if left_out > passed:
+                bad += batch.skipped.counts(passed, left_out)
             low, passed, after = high, left_out, (place, row + high + left_out)
             if not missing:
                 yield joined(waiting), *after, bad

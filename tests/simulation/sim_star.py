@@ -127,7 +127,7 @@ class Net:
 
 def stranger(owner: int) -> list[bytes]:
     """What an owner of another gang of two says: who it is, and its numbers of some rounds."""
-    rounds = [HEAD.pack(count, 0) + bytes(8) for count in (1, 2, 3)]
+    rounds = [HEAD.pack(count, 0) + bytes(8) + b"\x80" for count in (1, 2, 3)]
     return [allreduce_zmq.HELLO.pack(b"omd1", bytes(16), owner), *rounds]
 
 
