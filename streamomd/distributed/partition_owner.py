@@ -224,17 +224,17 @@ class PartitionOwner:
     def _exchange(self, batch: Batch, sensed: Sensed) -> tuple[Floats, Floats]:
         """The steps, and the margins if this is the leader; whether all commit or stop then."""
         share, sums, exchange = self._share, self._metrics.current, self._sums
-        moved = share.state.totals, sums
+        totals = share.state.totals
         if not self._is_leader:
             exchange.send(sensed)
             engine = share.engine
             steps = np.empty((len(batch), engine.layout.learners, engine.step_numbers))
-            self._flags = exchange.receive_steps(steps, moved)
+            self._flags = exchange.receive_steps(steps, totals, sums)
             return steps, steps[:0, :, 0]
         rows = self._metrics.total_rows + len(batch)
         self._flags = (COMMIT | STOP) if self._stop else int(self._schedule.is_due(rows))
         steps, margins = share.decide(batch, sums, exchange.add_all(sensed))
-        exchange.send_steps(steps, moved, self._flags)
+        exchange.send_steps(steps, totals, sums, self._flags)
         return steps, margins
 
     def _commit(self) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from counting_star import Counted, CountingStar, exchange_all, numbers, shares_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamomd.core.errors import ClusterError
-from streamomd.distributed.sum_exchange import HEAD, SumExchange
+from streamomd.distributed.sum_exchange import SumExchange
+from streamomd.engine.round_messages import HEAD
 
 SCRIPT = Path(__file__).parents[1] / "support" / "many_owners.py"
 
@@ -28,6 +29,7 @@ def in_order(found: np.ndarray) -> np.ndarray:
     return total
 
 
+@settings(deadline=None)  # of the first call, which compiles
 @given(
     parts=st.integers(2, 24),
     owners=st.integers(1, 24),
@@ -59,9 +61,9 @@ def test_messages_and_bytes_of_a_round(
     owners: int, parts: int, rows: int, touched: float, moves: float
 ) -> None:
     """The formulas of docs/modes.md: 2 (K - 1) messages, one each way for each owner but the
-    leader. Up: 8 n bytes for each cell (partition, row) with an entry, and one bit for each cell.
-    Down: 8 m bytes for each touched row that moves, one bit for each touched row, and the totals
-    and sums."""
+    leader, of words of 8 bytes. Up: a head, a bit for each cell (partition, row), n words for each
+    cell with an entry. Down: a head, a bit for each touched row, totals and sums, m words for each
+    touched row that moves."""
     sensed = numbers(parts, rows, 1, touched)
     found = exchange_all(owners, sensed, moves)
     counted, moving = found.counted, found.steps[:, 0, 0] != 0.0
@@ -71,10 +73,10 @@ def test_messages_and_bytes_of_a_round(
         assert counted.peers[owner] == {0}
         assert counted.messages[owner] == 1
         entries, cells = int(share.touched.sum()), share.touched.size
-        assert counted.bytes[owner] == HEAD.size + 8 * entries + math.ceil(cells / 8)
+        assert counted.bytes[owner] == 8 * (HEAD + entries + math.ceil(cells / 64))
         here = share.touched.any(axis=0)
-        moved, bits = int((here & moving).sum()), math.ceil(int(here.sum()) / 8)
-        down += HEAD.size + 8 * (1 + 3) + 8 * moved + bits
+        moved, bits = int((here & moving).sum()), math.ceil(int(here.sum()) / 64)
+        down += 8 * (HEAD + 1 + 3 + moved + bits)
     assert counted.messages[0] == owners - 1
     assert counted.bytes[0] == down
 
@@ -97,9 +99,9 @@ def test_a_leader_with_other_rows_is_named() -> None:
     leader, other = (SumExchange(CountingStar(owner, 2, counted), 2) for owner in (0, 1))
     other.send(numbers(1, 3))
     leader.add_all(numbers(1, 3))
-    leader.send_steps(np.ones((3, 1, 4)), [np.zeros(7)], 0)
+    leader.send_steps(np.ones((3, 1, 4)), np.zeros((1, 1)), np.zeros(3), 0)
     with pytest.raises(ClusterError, match="owner 0 is not in round 1"):
-        other.receive_steps(np.empty((3, 1, 2)), [np.empty(7)])
+        other.receive_steps(np.empty((3, 1, 2)), np.empty((1, 1)), np.empty(3))
 
 
 @pytest.mark.parametrize("owners", [8, 400])

@@ -94,16 +94,16 @@ def exchange_all(owners: int, sensed: Sensed, moves: float = 1.0) -> Round:
     """A round. sensed: of all partitions. moves: the share of rows that move."""
     counted, parts, flags = Counted(), len(sensed.touched), 1
     made = [SumExchange(CountingStar(owner, owners, counted), parts) for owner in range(owners)]
-    shares, moved = shares_of(sensed, owners), [np.arange(1.0, 2.0), np.arange(3.0)]
+    shares, totals, sums = shares_of(sensed, owners), np.ones((1, 1)), np.arange(3.0)
     for exchange, share in zip(made[1:], shares[1:], strict=True):
         exchange.send(share)
     total = made[0].add_all(shares[0])[0]
     steps = steps_of(total, moves)
-    made[0].send_steps(steps, moved, flags)
+    made[0].send_steps(steps, totals, sums, flags)
     received = []
     for exchange in made[1:]:
-        found, there = np.full_like(steps, np.nan), [np.empty(1), np.empty(3)]
-        assert exchange.receive_steps(found, there) == flags
-        assert [one.tolist() for one in there] == [one.tolist() for one in moved]
+        found, there = np.full_like(steps, np.nan), [np.empty((1, 1)), np.empty(3)]
+        assert exchange.receive_steps(found, *there) == flags
+        assert [one.tolist() for one in there] == [totals.tolist(), sums.tolist()]
         received.append(found)
     return Round(total, steps, received, counted)

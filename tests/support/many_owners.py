@@ -45,10 +45,10 @@ def learn(star: ZmqStar, leader: str) -> Learned:
         if star.owner:
             steps = np.empty((ROWS, 1, 2))
             exchange.send(own)
-            exchange.receive_steps(steps, [np.empty(4)])
+            exchange.receive_steps(steps, np.empty((1, 1)), np.empty(3))
         else:
             steps = steps_of(exchange.add_all(own)[0])
-            exchange.send_steps(steps, [np.zeros(4)], 0)
+            exchange.send_steps(steps, np.zeros((1, 1)), np.zeros(3), 0)
     return Learned(steps.tobytes().hex(), len(sent), sum(sent))
 
 
