@@ -9,7 +9,6 @@ ends, so that its own connections close and all of them end.
 from __future__ import annotations
 
 import functools
-import os
 import struct
 import time
 from collections import deque
@@ -28,7 +27,6 @@ POLL_SECONDS = 0.1
 JOIN_SECONDS = 15.0  # for all to connect, once the leader's endpoint is known
 STALL_SECONDS = 600.0  # for an owner that is alive and sends nothing
 LINGER_SECONDS = 1.0  # for the last messages to be sent
-SPIN_SECONDS = float(os.environ.get("OMD_SPIN", "0"))
 LEADER, DRIVER = 0, -1
 HELLO = struct.Struct("<4s16sI")
 OPENED = zmq.EVENT_CONNECTED | zmq.EVENT_ACCEPTED
@@ -169,7 +167,8 @@ class ZmqStar:
             if self.owner:
                 self._socket.send(data)
             else:
-                self._socket.send_multipart((_name(peer), data))
+                self._socket.send(_name(peer), zmq.SNDMORE)
+                self._socket.send(data)
         except zmq.ZMQError as error:
             self._lost = True
             reason = "its connection closed" if error.errno == zmq.EHOSTUNREACH else str(error)
@@ -178,10 +177,6 @@ class ZmqStar:
     def receive(self, peer: int) -> bytes:
         """The next message of a peer, in order."""
         inbox = self._inbox[peer]
-        if not inbox and SPIN_SECONDS:
-            spin_end = time.monotonic() + SPIN_SECONDS
-            while not inbox and (self._read(zmq.NOBLOCK) or time.monotonic() < spin_end):
-                os.sched_yield()
         if not inbox:
             self._wait_for(peer)
         return inbox.popleft()
@@ -210,23 +205,27 @@ class ZmqStar:
         reason = f"its connection closed, or no heartbeat in {HEARTBEAT_TIMEOUT_SECONDS:g} s"
         raise PeerLostError(min(self._gone), reason)
 
-    def _read(self, flags: int = 0) -> bool:
-        """Take a message; False if none arrives for a while."""
+    def _read(self) -> bool:
+        """Take a message; False if none arrives for ``POLL_SECONDS``.
+
+        To poll for 0.3 ms before sleeping received sooner on idle cores, and took a fifth of the
+        CPU time of all owners.
+        """
         try:
             # The descriptor is needed of the first messages only, and costs time.
-            frames: list[Any] = self._socket.recv_multipart(
-                flags, copy=len(self._sources) == len(self._inbox)
-            )
+            copy = len(self._sources) == len(self._inbox)
+            name = b"" if self.owner else self._socket.recv()
+            data: Any = self._socket.recv(copy=copy)
         except zmq.Again:
             return False
         self._received += 1
         if self._received % POLL_MESSAGES == 0:
             self._read_monitor()
-        peer = LEADER if self.owner else _number(bytes(frames[0]))
+        peer = LEADER if self.owner else _number(name)
         if peer in self._inbox:
-            if not isinstance(frames[-1], bytes) and peer not in self._sources.values():
-                self._identify_connection(peer, frames[-1].get(zmq.SRCFD))
-            self._inbox[peer].append(bytes(frames[-1]))
+            if not copy and peer not in self._sources.values():
+                self._identify_connection(peer, data.get(zmq.SRCFD))
+            self._inbox[peer].append(data if copy else bytes(data))
         return True
 
     def _identify_connection(self, peer: int, source: int) -> None:

@@ -35,7 +35,7 @@ class CompactRows:
     def restored(self) -> DenseBatch:
         """The batch. Of -0.0 it has 0.0: loops pass over both."""
         matrix = np.zeros((len(self.rows), self.columns), dtype=self.values.dtype)
-        matrix.reshape(-1)[self.places] = self.values
+        _kernel(_spread, self.values.dtype.name)(self.places, self.values, matrix.reshape(-1))
         return replace(self.rows, values=matrix)
 
 
@@ -49,7 +49,7 @@ def compacted(batch: DenseBatch, first: int, last: int) -> CompactRows | None:
     room = most + width + 1
     places, found = np.empty(room, np.int32), np.empty(room, values.dtype)
     given = values.reshape(-1), len(batch), values.shape[1], first, last
-    count = _kernel(values.dtype.name)(*given, most, places, found)
+    count = _kernel(_compact, values.dtype.name)(*given, most, places, found)
     if count > most:
         return None
     none = np.empty((len(batch), 0), values.dtype)
@@ -73,7 +73,14 @@ def _compact(
     return at
 
 
+def _spread(places: Any, values: Any, matrix: Any) -> None:
+    for at in range(len(places)):
+        matrix[places[at]] = values[at]
+
+
 @functools.cache
-def _kernel(dtype: str) -> Any:
+def _kernel(function: Any, dtype: str) -> Any:
+    if function is _spread:
+        return compiled(_spread, read("int32"), read(dtype), written(dtype))
     given = read(dtype), int64, int64, int64, int64, int64
     return compiled(_compact, *given, written("int32"), written(dtype))

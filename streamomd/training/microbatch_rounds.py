@@ -84,12 +84,15 @@ class Rounds:
             data = self.spec.data
             order = places(data.order, data.seed, len(self.shards), epoch)
             with closing(self._pieces()) as pieces:
-                most = self.spec.data.max_bad_rows
+                most, skipped = self.spec.data.max_bad_rows, int(self.metrics.bad[epoch].sum())
+                # Of a run that is resumed with a smaller limit.
+                self.metrics.count_skipped(np.zeros_like(self.metrics.bad[epoch]), most)
                 for batch, place, row, bad in micro_batches(pieces, self.spec.train.batch_rows):
-                    self.metrics.count_skipped(bad, most)
+                    if bad is not None:
+                        self.metrics.count_skipped(bad, most)
+                        skipped += int(bad.sum())
                     self._learn(batch, self._rows_to(order, place, row))
-                    passed = self.metrics.rows[epoch] + self.metrics.bad[epoch].sum()
-                    ended = passed == rows
+                    ended = self.metrics.rows[epoch] + skipped == rows
                     self.cursor = Cursor(epoch + 1) if ended else Cursor(epoch, place, row)
                     self.done += 1
                     yield

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import REASONS, Batch, DenseBatch, SparseBatch
+from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.engine import Engine, Sensed
 from streamomd.engine.state import State
 
@@ -139,14 +139,15 @@ def column_ranges(size: int, parts: int, owners: int, *, bias: bool) -> list[tup
 
 def micro_batches(
     pieces: Iterable[tuple[Batch, int, int]], rows: int
-) -> Iterator[tuple[Batch, int, int, Counts]]:
+) -> Iterator[tuple[Batch, int, int, Counts | None]]:
     """Consecutive batches of ``rows`` rows each, the last one of what is left, or of none.
 
     pieces: (batch, place, row of its first row in that shard). With each: the place and row after
-    its last, and the bad rows that were passed since the one before, by reason.
+    its last, and the bad rows that were passed since the one before, by reason; None for none.
     """
     waiting: list[Batch] = []
-    missing, after, bad = rows, (0, 0), _no_bad()
+    missing, after = rows, (0, 0)
+    bad: Counts | None = None
     for batch, place, row in pieces:
         low = passed = 0
         while True:
@@ -155,19 +156,15 @@ def micro_batches(
             missing -= high - low
             left_out = batch.skipped.before(high)
             if left_out > passed:
-                bad += batch.skipped.counts(passed, left_out)
+                bad = batch.skipped.counts(passed, left_out) + (0 if bad is None else bad)
             low, passed, after = high, left_out, (place, row + high + left_out)
             if not missing:
                 yield joined(waiting), *after, bad
-                waiting, missing, bad = [], rows, _no_bad()
+                waiting, missing, bad = [], rows, None
             if low == len(batch):
                 break
     if waiting:
         yield joined(waiting), *after, bad
-
-
-def _no_bad() -> Counts:
-    return np.zeros(len(REASONS), np.int64)
 
 
 def joined(batches: list[Batch]) -> Batch:
