@@ -81,7 +81,7 @@ def preview(
     spec = session.spec.of_classes(len(plan.classes))
     data = spec.data
     started = time.perf_counter()
-    unit = _read(jobs_of(shards, places(data.order, data.seed, len(shards), 0)), plan, spec)
+    unit = read_unit(jobs_of(shards, places(data.order, data.seed, len(shards), 0)), plan, spec)
     reading = time.perf_counter() - started
     rows = sum(read.batch.num_rows for read in unit)
     read = shards.rows - shards.unread_rows
@@ -157,7 +157,7 @@ def expected(half: int, whole: int, times: float) -> int:
     return round(float(whole * times**growth))
 
 
-def _read(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
+def read_unit(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
     """The first rows, about a unit of them; fewer of shards of a few rows, each of which costs as
     much to open as hundreds of rows."""
     found: Unit = []
