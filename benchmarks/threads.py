@@ -36,6 +36,7 @@ SIZE, WHOLE, HALF = 1 << 18, 16, 8
 SPARSE = {"indices": "i", "values": "v", "size": SIZE}
 KINDS = ("engine", "train", "sweep")
 LINE = 0.92
+SMALL = 1 << 12  # coordinates: a batch of few rows is in the cache
 
 
 def write(folder: Path, rows: int) -> None:
@@ -50,9 +51,9 @@ def write(folder: Path, rows: int) -> None:
 
 
 @cache
-def rows_of(rows: int, classes: int) -> Any:
-    """The same rows, with labels of so many classes."""
-    return common.batch(np.random.default_rng(0), rows, SIZE, classes)
+def rows_of(rows: int, classes: int, size: int = SIZE) -> Any:
+    """The same rows, with labels of ``classes`` classes."""
+    return common.batch(np.random.default_rng(0), rows, size, classes)
 
 
 @cache
@@ -61,7 +62,7 @@ def walk_of(rows: int, classes: int, threads: int, size: int = SIZE) -> Any:
     from streamomd.core.threads import Threads
     from streamomd.engine.divided import DividedState
 
-    walk = common.Walk("nag", size, "float64", rows_of(rows, classes), classes=classes)
+    walk = common.Walk("nag", size, "float64", rows_of(rows, classes, size), classes=classes)
     if threads > 1:
         walk.state = DividedState.of(walk.state, Threads(threads))
     return walk
@@ -87,7 +88,7 @@ def job(folder: Path, label: str, threads: int) -> dict[str, Any]:
 
 
 def train(folder: Path, rows: int, count: int, threads: int) -> list[str]:
-    """The whole call, of so many classes."""
+    """The whole call, of ``count`` classes."""
     import streamomd
 
     found = streamomd.train(job(folder, f"y{count}", threads), quiet=True)
@@ -95,7 +96,7 @@ def train(folder: Path, rows: int, count: int, threads: int) -> list[str]:
 
 
 def sweep(folder: Path, rows: int, count: int, threads: int) -> list[str]:
-    """The whole call, of so many learners."""
+    """The whole call, of ``count`` learners."""
     import streamomd
     from streamomd.runs.sweep.grid import values_of
 
@@ -168,23 +169,26 @@ def measure(kind: str, processes: Processes, times: int) -> dict[str, Any]:
 
 
 def repeat(walk: Any, times: int) -> None:
-    """Learn a batch so many times."""
+    """Learn a batch ``times`` times."""
     for _ in range(times):
         walk()
 
 
 def small(times: int) -> None:
     """µs of a batch by its values times its classes, one thread and two."""
+    import streamomd.engine
+
+    streamomd.engine.LEAST_WORK = 0
     lines = []
     for rows, classes in ((1, 3), (4, 4), (8, 8), (16, 8), (32, 8), (32, 16), (64, 16), (256, 16)):
-        walks = {f"{n}": walk_of(rows, classes, n, 1 << 12) for n in (1, 2)}
+        walks = {f"{n}": walk_of(rows, classes, n, SMALL) for n in (1, 2)}
         for walk in walks.values():
             walk()
         few = max(5, 2_000 // rows)
         jobs = {n: partial(repeat, walk, few) for n, walk in walks.items()}
         seconds = common.in_turn(jobs, times)
         one, two = (1e6 * statistics.median(seconds[n]) / few for n in ("1", "2"))
-        work = rows_of(rows, classes).values.size * classes
+        work = rows_of(rows, classes, SMALL).values.size * classes
         lines.append([f"{rows} rows, {classes} classes", work, one, two, one / two])
     common.table(["a batch", "values × classes", "one µs", "two µs", "one ÷ two"], lines)
 

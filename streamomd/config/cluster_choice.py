@@ -60,11 +60,9 @@ def is_scheduler_file(scheduler: str) -> bool:
 def configured_cluster() -> ClusterChoice:
     """The cluster that Dask's configuration names. Raises UsageError if it names two."""
     # Dask is slow to import, and needed only here.
-    import dask
+    from streamomd.config.settings import configured, scheduler_address
 
-    from streamomd.config.settings import configured
-
-    factory, address = configured("cluster"), dask.config.get(ADDRESS_KEY, None)
+    factory, address = configured("cluster"), scheduler_address()
     for name, value in (("streamomd.cluster", factory), (ADDRESS_KEY, address)):
         if not isinstance(value, str | None):
             raise UsageError(f"{name} = {value!r} in Dask's configuration: expected a text")

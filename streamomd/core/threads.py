@@ -50,6 +50,10 @@ class Threads:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 

@@ -74,13 +74,15 @@ def _closed_at_end(factory: ClusterFactory, made: Any) -> Iterator[None]:
         except Exception as error:  # of any library
             text = scrub(f"{type(error).__name__}: {error}")
             what = type(made).__name__
-            note(f"{factory}: its {what} was not closed: {text}", "cluster_left", "warning")
+            note(f"{factory}: its {what} was not closed: {text}", "cluster_open", "warning")
 
 
 def refuse_ending(client: Client) -> None:
     """Raises UsageError for a cluster that a factory made and that ends with this process."""
     factory, cluster = _made.get(client), client.cluster
-    if factory and (isinstance(cluster, SpecCluster) or getattr(cluster, "shutdown_on_close", 0)):
+    if factory and (
+        isinstance(cluster, SpecCluster) or getattr(cluster, "shutdown_on_close", False)
+    ):
         raise UsageError(
             f"{factory}: the {type(cluster).__name__} that it made ends with this process, and a "
             "submitted job with it: return a client of a cluster that stays (for example one made "

@@ -26,7 +26,6 @@ from streamomd.engine.loops import (  # fmt: skip
     block,
     block_predict,
     cache_prefetch,
-    class_sums,
     dense,
     full_pass,
     matrix,
@@ -36,6 +35,7 @@ from streamomd.engine.loops import (  # fmt: skip
     recent_rows,
     root_matrix,
     sparse,
+    step,
     target_rows,
 )
 from streamomd.engine.loops.row import Shape
@@ -209,7 +209,8 @@ def _sense(rule: Rule, cell: str, value: str) -> Any:
     numbers = _array("float64")
     state = [_array(cell, written=True), numbers, numbers, types.float64]
     rows = [numbers, _array("int64"), _array("uint32"), _array(value)]
-    return (*state, _array("int64"), *rows, _array("float64", written=True))
+    written = [_array(dtype, written=True) for dtype in ("float64", "uint8")]
+    return (*state, _array("int64"), *rows, *written)
 
 
 def _decide(rule: Rule, cell: str, value: str) -> Any:
@@ -312,7 +313,7 @@ OPERATIONS = {
     "predict": Operation("make_predict", _rows),
     "spread": Operation(block_predict.make_spread, _rows),
     "count": Operation(target_rows.make_count, _count),
-    "add": Operation(class_sums.make_add, _add),
+    "add": Operation(step.make_add, _add),
     "renew": Operation(full_pass.make_renew, _renew),
     "align": Operation(merge_pass.make_align, _align),
     "rejoin": Operation(merge_pass.make_rejoin, _rejoin),

@@ -21,9 +21,9 @@ from streamomd.engine.side_by_side import extract_cells, join_cells
 from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss
 
-STORAGES = ("coordinates", "matrix", "root")
+STORAGES = ("coordinates", "matrix", "root", "recent")
 """Kinds of ``Rule.storage`` whose classes share nothing that depends on their gradients. A block
-has one reference, schedule and mixture for all classes; recent rows are stored once for all."""
+has one schedule and one mixture, which depend on the loss of all classes."""
 
 
 def is_divisible(layout: Layout, loss: Loss, classes: int) -> bool:
@@ -114,8 +114,7 @@ class DividedState(State):
         """Copy a state that is divided in the same way into this one's memory."""
         assert isinstance(other, DividedState)
         self.totals[...], self.means[...], self.clock = other.totals, other.means, other.clock
-        for name, array in other.extra.items():
-            self.extra[name][...] = array
+        self._take_extra(other)
         for ours, theirs in zip(self.groups, other.groups, strict=True):
             ours.cells[...] = theirs.cells
 

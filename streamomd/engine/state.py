@@ -241,6 +241,9 @@ class State:
         self.totals[...] = other.totals
         self.means[...] = other.means
         self.clock = other.clock
+        self._take_extra(other)
+
+    def _take_extra(self, other: State) -> None:
         for name, array in other.extra.items():
             if self.extra[name].shape == array.shape:
                 self.extra[name][...] = array

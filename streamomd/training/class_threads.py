@@ -20,13 +20,29 @@ def thread_count(train: Train) -> int:
     return train.threads or usable_cores()
 
 
+def class_threads(model: Model, rows: float, threads: int) -> int:
+    """Of these threads, those that learn groups of the model's classes; 1: all in the caller's.
+
+    rows: about how many will be learned.
+    """
+    engine, train = model.engine, model.spec.train
+    if train.mode != "exact" or not engine.divisible:
+        return 1
+    classes = engine.layout.learners
+    few = not train.threads and rows * classes < LEAST_ROWS
+    # Groups are made before the state that they replace is freed.
+    if few or 2 * model.state.nbytes > available_memory():
+        return 1
+    return min(threads, classes)
+
+
 @contextmanager
 def classes_divided(model: Model, rows: float) -> Iterator[None]:
     """While inside, each thread learns a group of the model's classes, where that is faster.
 
     rows: about how many will be learned. The bits of state and metrics do not depend on threads.
     """
-    count = _threads_for(model, rows)
+    count = class_threads(model, rows, thread_count(model.spec.train))
     if count < 2:
         yield
         return
@@ -36,16 +52,3 @@ def classes_divided(model: Model, rows: float) -> Iterator[None]:
             yield
         finally:
             model.state = model.state.joined()
-
-
-def _threads_for(model: Model, rows: float) -> int:
-    """1: the caller's thread learns all classes."""
-    engine, train = model.engine, model.spec.train
-    if train.mode != "exact" or not engine.divisible:
-        return 1
-    classes = engine.layout.learners
-    few = not train.threads and rows * classes < LEAST_ROWS
-    # Groups are made before the state that they replace is freed.
-    if few or 2 * model.state.nbytes > available_memory():
-        return 1
-    return min(thread_count(train), classes)

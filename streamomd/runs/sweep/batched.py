@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch
 from streamomd.core.finite import LEAST, RATIO, batch_problem
+from streamomd.core.threads import Threads
 from streamomd.engine import Engine
+from streamomd.engine.divided import DividedState
 from streamomd.engine.side_by_side import extract_learner, join_states
 from streamomd.engine.state import State
 from streamomd.rules.contract import Rule
+from streamomd.training.class_threads import class_threads
 from streamomd.training.model import Model
 
 WIDEST = 8
@@ -90,8 +93,18 @@ class LearnerGroup:
             yield model
             model.state = self.state
 
+    def divide(self, rows: int, threads: int) -> None:
+        """Let threads learn the classes of a single model, where that is faster."""
+        model = self.models[0]
+        count = class_threads(model, rows, threads) if len(self.models) == 1 else 1
+        if count > 1:
+            self.state = model.state = DividedState.of(self.state, Threads(count))
+
     def split(self) -> None:
         """Give every model its own state again."""
+        if isinstance(self.state, DividedState):
+            self.state.threads.close()
+            self.models[0].state = self.state = self.state.joined()
         for k, model in enumerate(self.models if len(self.models) > 1 else ()):
             model.state = extract_learner(self.state, k)
 

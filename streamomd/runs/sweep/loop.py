@@ -94,9 +94,11 @@ class SweepLoop:
         for group in self.groups:
             group.split()
         models = [learner.model for learner in self.sweep.active]
-        self.groups = group_learners(models, thread_count(self.sweep.lead.spec.train))
+        threads = thread_count(self.sweep.lead.spec.train)
+        self.groups = group_learners(models, threads)
         empty = no_rows(self.sweep.lead.plan, self.session.shards)
         for group in self.groups:
+            group.divide(self.session.shards.rows, threads // len(self.groups))
             before = group.engine.compile_seconds
             with phase("compiling"):
                 group.engine.warm(group.state, empty, learning=True)
