@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 from running import with_column, write
-from sweeping import bits, job, plain, shards, table
+from sweeping import alone, bits, job, plain, shards, table
 
 import streamomd
 from streamomd.checkpoint import Writer, list_commits, open_store
+from streamomd.cli.sweep_command import format_sweep
 from streamomd.core.errors import (
     BadRowError,
     ConcurrentWriterError,
@@ -383,6 +384,25 @@ def test_learners_that_diverge_are_dropped_in_their_group(tmp_path: Path) -> Non
     assert [one.names for one in cluster.tasks] == [("000", "001"), ("002", "003")]
     assert [bool(one.diverged) for one in found.learners] == [False, False, True, True]
     assert figures(found) == figures(whole)
+
+
+def test_hold_out_rows_are_those_of_a_learner_trained_alone(tmp_path: Path) -> None:
+    """Held-out metrics too, with AUC and calibration; in one process and in groups."""
+    base = told(tmp_path, tmp_path / "run")
+    base["data"]["holdout"] = 4
+    here = {**base, "checkpoint": {"url": "none"}}
+    with workers(2):
+        there = streamomd.sweep(base, grid=GRID, halve=8, quiet=True)
+    with plain():
+        models = streamomd.sweep(here, grid=GRID, halve=8, quiet=True)
+        lone = alone(here, models.best_learner.chosen)
+    assert figures(there) == figures(models)
+    assert bits(models.best) == bits(lone)
+    found, expected = models.result()["best"]["holdout"], lone.result()["holdout"]
+    assert found == expected
+    assert found["rows"]
+    assert found["calibration"]
+    assert "held-out loss" in format_sweep(there.result(), [])
 
 
 def test_a_cluster_needs_a_checkpoint(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from streamomd.checkpoint.commit_list import FORMAT_NAME
 from streamomd.checkpoint.commit_writer import newest_replaceable
 from streamomd.checkpoint.manifest import COMMITS, GROUPS
 from streamomd.checkpoint.retention import delete_all
+from streamomd.checkpoint.segments import Facts
 from streamomd.checkpoint.transfers import in_flight
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
@@ -88,6 +89,12 @@ class SweepCheckpoint:
     def next_row(self) -> float:
         """The number of rows after which a commit is due."""
         return self._schedule.next_row
+
+    @property
+    def shards(self) -> Sequence[Facts]:
+        """Facts of every shard of the sweep's ledger, which its learners have alike."""
+        managers = [*self._managers.values()]
+        return managers[0].shards if managers else ()
 
     def is_due(self, rows: int) -> bool:
         """Whether a commit is due after this number of rows."""
