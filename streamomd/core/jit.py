@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -78,18 +79,38 @@ def _compile(function: Any, signature: Any) -> Any:
     return compile_cached(copy, signature)
 
 
-def compile_cached(function: Any, signature: Any) -> Any:
+def compile_cached(function: Any, signature: Any, *, vectors: bool = False) -> Any:
     """A function compiled for these argument types only: loaded from disk, or compiled and cached.
 
-    Where nothing can be written it is compiled for this process only.
+    Where nothing can be written it is compiled for this process only. vectors: see ``_VECTORS``.
     """
     try:
-        return compile_one(function, signature, cached=True)
+        with _short_vectors() if vectors else nullcontext():
+            return compile_one(function, signature, cached=True)
     except (RuntimeError, OSError) as error:
         log.warning(
             "compiled loops cannot be cached on disk; each process compiles them: %s", error
         )
         return compile_one(function, signature, cached=False)
+
+
+_VECTORS = {"-vectorizer-min-trip-count": (4, 16), "-unroll-full-max-count": (2, 2**32 - 1)}
+"""Options of LLVM, by which loops of 4, 8 or 12 turns become vector instructions as longer ones do,
+and their defaults. By default LLVM writes out short loops turn by turn."""
+
+
+@contextmanager
+def _short_vectors() -> Iterator[None]:
+    """Compile with these options while inside. They change speed, and no result."""
+    from llvmlite.binding import set_option
+
+    for name, (value, _) in _VECTORS.items():
+        set_option("streamomd", f"{name}={value}")
+    try:
+        yield
+    finally:
+        for name, (_, default) in _VECTORS.items():
+            set_option("streamomd", f"{name}={default}")
 
 
 def compile_one(function: Any, signature: Any, *, cached: bool) -> Any:

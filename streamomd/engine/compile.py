@@ -43,6 +43,7 @@ from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
 
 FOREIGN = ("numpy", "numba", "math")
+LANES = 4  # float64 of a vector, on most processors
 LOOPS: dict[str, Any] = {
     "coordinates": sparse,
     "matrix": matrix,
@@ -88,7 +89,11 @@ def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, sig
     for function in _reached(loop):
         _name_apart(function, loop.__name__)
         _register(function, function is rule.step or "inlined" in function.__dict__)
-    return jit.compile_cached(loop, signature)
+    # 8 learners of NAG or SNAG take half the time, of NG the same; of ADAGRAD and OGD, which align
+    # nothing, up to a quarter more, and 7 of NAG a tenth more.
+    whole = make.__module__ == sparse.__name__ and shape.learners % LANES == 0
+    vectors = whole and rule.align is not None
+    return jit.compile_cached(loop, signature, vectors=vectors)
 
 
 def stamp(rule: Rule, loss: Loss, loop: FunctionType) -> str:
