@@ -34,6 +34,7 @@ from streamomd.config.field_types import (
     Nulls,
     OneIn,
     Partitions,
+    Scheduler,
     Seconds,
     Types,
     as_texts,
@@ -390,9 +391,9 @@ class Checkpoint(_Table):
 class Cluster(_Table):
     """[cluster]: a Dask cluster. decode "auto": where the first rows were decoded faster."""
 
-    scheduler: str = key(
-        "", "Address of a Dask scheduler whose workers decode or learn.", flag="scheduler",
-        metavar="ADDRESS",
+    scheduler: Scheduler = key(
+        None, "Address of a Dask scheduler whose workers decode or learn, or its file (.json).",
+        flag="scheduler", metavar="ADDRESS",
     )  # fmt: skip
     window: Mebibytes = key(
         256, "Decoded rows waiting on workers, in MiB or as 256MiB.", flag=None, ge=1,

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
+from streamomd.core.batch import Batch, DenseBatch, LoopArrays, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
 from streamomd.engine import missing_values, scaled_target
 from streamomd.engine.compile import (
@@ -39,6 +39,22 @@ Call = Callable[[], Any]
 LEAST_WORK = 1 << 16
 """Values of a batch, counted for each class, from which threads learn it: waking one takes as long
 as TODO of them."""
+
+
+class Sensed(NamedTuple):
+    """What each partition adds to the rows of a micro-batch.
+
+    numbers: (partitions, rows, n). touched: uint8 (partitions, rows), 1 where a row has an entry in
+    the partition; all other numbers are 0.0.
+    """
+
+    numbers: Floats
+    touched: NDArray[np.uint8]
+
+
+def _value_name(rows: LoopArrays) -> str:
+    """The dtype of a batch's values; ``dtype.name`` takes microseconds, which rounds notice."""
+    return "float64" if rows[2].itemsize == 8 else "float32"
 
 
 @dataclass
@@ -186,34 +202,52 @@ class Engine:
         """The least magnitude from which the rule learns."""
         return self.layout.rule.row.range.of(self.layout.dtype).least
 
-    def sense(self, state: State, edges: NDArray[np.int64], batch: Batch) -> Floats:
-        """Observe a micro-batch; what each partition adds to its rows, (partitions, rows, n).
+    def sense(self, state: State, edges: NDArray[np.int64], batch: Batch) -> Sensed:
+        """Observe a micro-batch; what each partition adds to its rows.
 
         edges: the coordinates between the partitions, from 0 to the state's last and one.
         """
-        n = numbers_of(self.layout.rule, self.layout.learners)
-        found = np.zeros((len(edges) - 1, len(batch), n))
+        cells = len(edges) - 1, len(batch)
+        numbers = np.zeros((*cells, self._row_numbers))
+        touched = np.zeros(cells, dtype=np.uint8)
         rows = batch.arrays
-        loop = self._loop("sense", isinstance(batch, DenseBatch), rows[2].dtype.name)
+        loop = self._loop("sense", isinstance(batch, DenseBatch), _value_name(rows))
         given = (state.cells, state.totals.reshape(-1), self._hyper, float(state.clock))
-        loop(*given, edges, batch.weight, *rows, found.reshape(-1))
-        return found
+        loop(*given, edges, batch.weight, *rows, numbers.reshape(-1), touched.reshape(-1))
+        return Sensed(numbers, touched)
 
-    def follow(self, state: State, sums: Floats, batch: Batch, found: Floats) -> Floats:
-        """Learn the micro-batch just sensed, from the numbers of all partitions.
+    def decide(
+        self, state: State, sums: Floats, batch: Batch, numbers: Floats
+    ) -> tuple[Floats, Floats]:
+        """The steps of the micro-batch just sensed, (rows, learners, n), and its margins.
 
-        As ``learn`` otherwise. found: (partitions, rows, n).
+        Moves the totals of ``state`` and adds to ``sums`` as ``learn``. numbers: of all partitions,
+        or their sum, (1 or partitions, rows, n).
         """
-        dense, rows = isinstance(batch, DenseBatch), batch.arrays
-        moves = np.empty(len(batch) * self.layout.learners * move_numbers(self.layout.rule))
-        margins = np.empty((len(batch), self.layout.learners))
+        learners = self.layout.learners
+        moves = np.empty((len(batch), learners, self.step_numbers))
+        margins = np.empty((len(batch), learners))
         given = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
-        decide = self._loop("decide", dense, rows[2].dtype.name)
-        decide(*given, found.reshape(-1), batch.y, batch.weight, moves, margins)
-        apply = self._loop("apply", dense, rows[2].dtype.name)
-        apply(state.cells, self._hyper, float(state.clock), len(batch), *rows, moves)
+        loop = self._loop("decide")
+        loop(*given, numbers.reshape(-1), batch.y, batch.weight, moves.reshape(-1), margins)
+        return moves, margins
+
+    def apply(self, state: State, batch: Batch, moves: Floats) -> None:
+        """Take the steps of the micro-batch just sensed."""
+        rows = batch.arrays
+        loop = self._loop("apply", isinstance(batch, DenseBatch), _value_name(rows))
+        given = (state.cells, self._hyper, float(state.clock), len(batch))
+        loop(*given, *rows, moves.reshape(-1))
         state.clock += len(batch)
-        return margins
+
+    @cached_property
+    def step_numbers(self) -> int:
+        """Numbers of a learner's step in ``decide``: 1 if it moves, else 0, then its move."""
+        return move_numbers(self.layout.rule)
+
+    @cached_property
+    def _row_numbers(self) -> int:
+        return numbers_of(self.layout.rule, self.layout.learners)
 
     def weights(self, state: State, low: int, high: int, first: int = 0) -> Floats:
         """w of coordinates low … high − 1, (high − low, learners), as the next row would use it.

@@ -214,7 +214,8 @@ def _sense(rule: Rule, cell: str, value: str) -> Any:
     numbers = _array("float64")
     state = [_array(cell, written=True), numbers, numbers, types.float64]
     rows = [numbers, _array("int64"), _array("uint32"), _array(value)]
-    return (*state, _array("int64"), *rows, _array("float64", written=True))
+    written = [_array(dtype, written=True) for dtype in ("float64", "uint8")]
+    return (*state, _array("int64"), *rows, *written)
 
 
 def _decide(rule: Rule, cell: str, value: str) -> Any:
