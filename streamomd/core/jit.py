@@ -11,7 +11,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -121,38 +121,18 @@ def _files(function: FunctionType) -> set[str]:
     return {one.__code__.co_filename for one in found}
 
 
-def compile_cached(function: Any, signature: Any, *, vectors: bool = False) -> Any:
+def compile_cached(function: Any, signature: Any) -> Any:
     """A function compiled for these argument types only: loaded from disk, or compiled and cached.
 
-    Where nothing can be written it is compiled for this process only. vectors: see ``_VECTORS``.
+    Where nothing can be written it is compiled for this process only.
     """
     try:
-        with _short_vectors() if vectors else nullcontext():
-            return compile_one(function, signature, cached=True)
+        return compile_one(function, signature, cached=True)
     except (RuntimeError, OSError) as error:
         log.warning(
             "compiled loops cannot be cached on disk; each process compiles them: %s", error
         )
         return compile_one(function, signature, cached=False)
-
-
-_VECTORS = {"-vectorizer-min-trip-count": (4, 16), "-unroll-full-max-count": (2, 2**32 - 1)}
-"""Options of LLVM, by which loops of 4, 8 or 12 turns become vector instructions as longer ones do,
-and their defaults. By default LLVM writes out short loops turn by turn."""
-
-
-@contextmanager
-def _short_vectors() -> Iterator[None]:
-    """Compile with these options while inside. They change speed, and no result."""
-    from llvmlite.binding import set_option
-
-    for name, (value, _) in _VECTORS.items():
-        set_option("streamomd", f"{name}={value}")
-    try:
-        yield
-    finally:
-        for name, (_, default) in _VECTORS.items():
-            set_option("streamomd", f"{name}={default}")
 
 
 def compile_one(function: Any, signature: Any, *, cached: bool) -> Any:
