@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cluster_faults
 import pytest
 from cluster_faults import retire, struck
 from clustered import ROWS, job, long, sized
@@ -124,11 +126,13 @@ def test_sigterm_of_a_dask_worker(
     at, quiet = tmp_path / "scheduler.json", {"stderr": subprocess.DEVNULL}
     started = [subprocess.Popen(scheduler_words(at), **quiet)]
     words = [*DASK, "worker", "--scheduler-file", str(at), "--nthreads", "1", "--no-dashboard"]
+    path = [str(Path(__file__).parent), str(Path(cluster_faults.__file__).parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     try:
         address = address_in(at)
         for name in "ab":
             folder = ["--local-directory", str(tmp_path / name)]
-            started.append(subprocess.Popen([*words, *folder], **quiet))
+            started.append(subprocess.Popen([*words, *folder], env=environment, **quiet))
         url = tmp_path / "run"
         if mode == "sharded":
             table = sharded_job(data, url, every_rows=NEVER)

@@ -95,7 +95,10 @@ def test_without_ranges() -> None:
     for count in (40, 20_000):
         with served(parquet(count), ranges=False) as url:
             assert len(column(url)) == count
-    with served(parquet(1_000_000), ranges=False) as url, pytest.raises(StorageError, match="range"):
+    with (
+        served(parquet(1_000_000), ranges=False) as url,
+        pytest.raises(StorageError, match="range"),
+    ):
         column(url)
 
 
