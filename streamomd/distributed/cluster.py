@@ -20,7 +20,11 @@ from streamomd.core.errors import ClusterError, UsageError
 from streamomd.core.urls import shown
 from streamomd.distributed.handshake import open_client
 from streamomd.distributed.made_cluster import open_made
-from streamomd.distributed.quiet_logs import loop_thread_of, suppress_client_logs
+from streamomd.distributed.quiet_logs import (
+    QuietTaskErrors,
+    loop_thread_of,
+    suppress_client_logs,
+)
 from streamomd.distributed.scheduler import (
     address_of,
     refuse_lost,
@@ -100,6 +104,7 @@ def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[
             ) as local,
             Client(local, set_as_default=False) as opened,
         ):
+            opened.register_plugin(QuietTaskErrors())
             yield opened
 
 
@@ -139,8 +144,8 @@ def send_task(
     """Submit a task to usable workers, for ``wait_for_result``; waits until there is one.
 
     inputs: futures whose results follow ``given``. only: these workers only. any_worker: any worker
-    once all of those are gone, for a task that outlives this client. Raises ClusterError if no
-    worker is usable or the scheduler is lost.
+    once all of those are gone, for a task that others wait for or that outlives this client. Raises
+    ClusterError if no worker is usable or the scheduler is lost.
     """
     addresses = list(only) or monitor_of(client).wait_for_usable(client, waiting)
     try:

@@ -74,9 +74,9 @@ def test_no_secret_where_everything_is_logged(
 def test_what_travels_to_workers_shows_no_secret() -> None:
     """The descriptions that tasks are given show no storage options where they are shown."""
     from streamomd.config.spec import Data
-    from streamomd.distributed.averaged_worker import RoundStart
     from streamomd.distributed.decode import DecodeRequest
     from streamomd.distributed.diagnose import DiagnosisRequest
+    from streamomd.distributed.round_state import RoundStart
     from streamomd.runs.worker_task import SentSettings
 
     options = {"secret": CANARY}

@@ -28,7 +28,11 @@ PLACES: dict[str, dict[str, Place]] = {
         "commit": ((COMMITS, range(2, 12)),),
     },
     "averaged": {
-        "rendezvous": (("streamomd.distributed.averaged_worker._load_commit", range(4)),),
+        "rendezvous": (("streamomd.distributed.round_state._load_commit", range(1)),),
+        "start": (
+            ("streamomd.distributed.round_state.start_state", range(1, 4)),
+            ("streamomd.distributed.round_state.copy_state", range(4)),
+        ),
         "round": (("streamomd.distributed.averaged_worker.rows_of_group", range(20)),),
         "merge": (("streamomd.distributed.averaged_worker.merge", range(12)),),
         "commit": ((HERE + COMMITS, range(3)),),
