@@ -31,7 +31,7 @@ MAGIC = b"OMDSEG1\n"
 HASH_BYTES = 16
 GROUPS = 3
 """Row counts of a shard that are compared and shown in messages."""
-MOST_RUNS = 16
+MOST_RUNS = 8
 """Numbers that are saved of the row groups after those; see ``run_lengths``. Of a shard with more,
 only the number of row groups is saved, and its footer is read when the run is resumed."""
 MOST_GROUPS = 1 << 20

@@ -26,6 +26,7 @@ from streamomd.core.run_events import emit, is_json
 from streamomd.core.startup import (
     freeze_objects,
     no_garbage_collection,
+    start_numba,
     start_pyarrow_without_pandas,
 )
 from streamomd.core.terminal import width_of, wrap
@@ -456,6 +457,7 @@ def import_runs() -> Any:
     """The module that trains and loads, imported without pandas and garbage collection."""
     with phase("starting"), no_garbage_collection():
         start_pyarrow_without_pandas()
+        start_numba()
         from streamomd.runs import train as runs
 
         freeze_objects()

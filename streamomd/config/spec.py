@@ -351,6 +351,10 @@ class Train(_Table):
         ge=0,
         le=65_536,
     )
+    threads: int = key(
+        0, "Threads that learn classes or the learners of a sweep; 0: as many as usable cores.",
+        flag=None, ge=0, le=1024,
+    )  # fmt: skip
     detail: bool = key(
         True, "Whether to compute AUC, calibration, and metrics per class.", flag=None
     )

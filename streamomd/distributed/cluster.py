@@ -202,19 +202,35 @@ def wait_until_done(client: Client, future: Future[Any], waiting: Waiting) -> No
     Raises TaskLostError if all workers it was sent to are gone, ClusterError if the scheduler is
     lost or there was no worker for minutes.
     """
+    wait_for_any(client, [future], waiting)
+    if not future.done():
+        raise TaskLostError("its workers are gone")
+
+
+def wait_for_any(
+    client: Client, futures: Sequence[Future[Any]], waiting: Waiting
+) -> list[Future[Any]]:
+    """Wait until futures succeeded, failed or lost all workers they were sent to; which.
+
+    As ``wait_until_done`` otherwise.
+    """
     done = threading.Event()
-    future.add_done_callback(lambda _: done.set())
-    while not future.done():
+    for future in futures:
+        future.add_done_callback(lambda _: done.set())
+    while not (found := [one for one in futures if one.done() or _has_no_worker(client, one)]):
         done.wait(POLL_SECONDS)
         done.clear()
         refuse_lost(client)
         waiting()
         check_workers(client)
-        addresses = _allowed_workers.get(future)
-        # Dask would wait forever: a restarted worker has another address.
-        workers = monitor_of(client).workers
-        if addresses and workers and addresses.isdisjoint(workers) and not future.done():
-            raise TaskLostError("its workers are gone")
+    return found
+
+
+def _has_no_worker(client: Client, future: Future[Any]) -> bool:
+    """Whether none of the workers that a future was sent to is left. Dask would wait forever: a
+    restarted worker has another address."""
+    addresses, workers = _allowed_workers.get(future), monitor_of(client).workers
+    return bool(addresses and workers and addresses.isdisjoint(workers))
 
 
 def _fetch_result(

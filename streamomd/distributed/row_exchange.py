@@ -19,19 +19,21 @@ from distributed import Worker
 from distributed.core import ConnectionPool, Status
 from distributed.protocol.serialize import to_serialize
 
-from streamomd.core.batch import Batch
+from streamomd.core.batch import DenseBatch
 from streamomd.distributed.allreduce_zmq import LEADER, POLL_SECONDS, STALL_SECONDS, PeerLostError
+from streamomd.distributed.compact_rows import CompactRows, compacted
 from streamomd.distributed.slice_outbox import Key, ReadingEnded, Slice, SliceOutbox
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.group_jobs import Job
 from streamomd.shards.reader import Piece, Read, Reader
 from streamomd.shards.shard import Shard, ShardSet
+from streamomd.training.partitions import cut_columns
 
 OPERATION, SHARDS_OPERATION = "omd_rows", "omd_shards"
 DECODERS = 16
 """The most owners that decode: they are faster than the rounds, and each connects to all others."""
-Cut = Callable[[Batch], Batch]
-"""From a batch to the entries of one owner's coordinates."""
+Columns = tuple[int, int]
+"""Of an owner's coordinates: the first, and the last and one."""
 _EXCHANGES: dict[tuple[str, int], RowExchange] = {}
 
 
@@ -39,7 +41,7 @@ class RowExchange:
     """The decoded groups of one owner, and its way to those of the others.
 
     addresses: the workers of all owners. shards: of the leader, which gives them to the others, so
-    that a long list passes the scheduler once. cuts: of all owners. budget: bytes of slices that
+    that a long list passes the scheduler once. ranges: of all owners. budget: bytes of slices that
     wait for the others. check: called while rows are waited for; raises PeerLostError.
     """
 
@@ -50,11 +52,11 @@ class RowExchange:
         owner: int,
         addresses: Sequence[str],
         shards: tuple[Shard, ...],
-        cuts: Sequence[Cut],
+        ranges: Sequence[Columns],
         budget: int,
         check: Callable[[], None],
     ) -> None:
-        self.owner, self.cuts, self.check = owner, cuts, check
+        self.owner, self.ranges, self.check = owner, ranges, check
         self._worker, self._group, self._addresses = worker, group, addresses
         self.given_shards = shards
         self.loop: Any = worker.loop.asyncio_loop  # type: ignore[attr-defined]
@@ -185,11 +187,14 @@ class EpochRows:
         exchange = self.exchange
         try:
             for piece in pieces:
-                slices = [_cut(piece, cut) for cut in exchange.cuts]
-                own = slices[exchange.owner]
-                others = {at: one for at, one in enumerate(slices) if at != exchange.owner}
+                own = _cut(piece, exchange.ranges[exchange.owner])
+                others = {
+                    at: _compact(piece, columns)
+                    for at, columns in enumerate(exchange.ranges)
+                    if at != exchange.owner
+                }
                 exchange.outbox.put(key, others)
-                del piece, slices, others
+                del piece, others
                 yield own
             exchange.outbox.end(key)
         except ReadingEnded:
@@ -205,7 +210,7 @@ class EpochRows:
                 slices, ended, error = self._ask(key, decoder)
             except ReadingEnded:
                 return
-            yield from slices
+            yield from map(_restored, slices)
             if error is not None:
                 raise error
 
@@ -228,6 +233,21 @@ class EpochRows:
         self.exchange.check()
 
 
-def _cut(piece: Piece[Rows], cut: Cut) -> Slice:
-    batch = cut(piece.value.batch)
+def _cut(piece: Piece[Rows], columns: Columns) -> Slice:
+    return _with_batch(piece, cut_columns(piece.value.batch, *columns))
+
+
+def _compact(piece: Piece[Rows], columns: Columns) -> Slice:
+    """A slice to be sent."""
+    batch = piece.value.batch
+    compact = compacted(batch, *columns) if isinstance(batch, DenseBatch) else None
+    return _cut(piece, columns) if compact is None else _with_batch(piece, compact)
+
+
+def _restored(piece: Slice) -> Slice:
+    batch: Any = piece.value.batch
+    return _with_batch(piece, batch.restored()) if isinstance(batch, CompactRows) else piece
+
+
+def _with_batch(piece: Piece[Rows], batch: Any) -> Slice:
     return replace(piece, value=piece.value._replace(batch=batch), nbytes=batch.nbytes)

@@ -267,7 +267,6 @@ def _infos(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[Mapping[str, An
 
 async def _page(found: AsyncIterator[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The next objects of a listing of S3: as many as one request gives."""
-    from botocore.exceptions import ClientError
     from s3fs.errors import translate_boto_error
 
     page: list[Mapping[str, Any]] = []
@@ -276,8 +275,11 @@ async def _page(found: AsyncIterator[Mapping[str, Any]]) -> list[Mapping[str, An
             page.append(info)
             if len(page) == PAGE:
                 break
-    except ClientError as error:
-        raise translate_boto_error(error) from None
+    except Exception as error:
+        found = translate_boto_error(error)
+        if found is error:
+            raise
+        raise found from error
     return page
 
 

@@ -241,7 +241,9 @@ def look_up(sources: Sequence[PathPattern]) -> None:
 
     def entry(source: PathPattern) -> None:
         with suppress(StreamomdError):
-            source._entry  # noqa: B018 (it is cached)
+            # Not through the property, whose lock is that of all sources in Python 3.11.
+            found = stat_entry(source.fs, source.path, source.text)
+            source.__dict__["_entry"] = found
 
     if len(sources) == 1:
         entry(sources[0])

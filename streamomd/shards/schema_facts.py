@@ -40,13 +40,21 @@ class SchemaFacts:
 
 
 _RECENT: deque[tuple[pa.Schema, SchemaFacts]] = deque(maxlen=MOST_RECENT)
+_SEEN: deque[tuple[pa.Schema, SchemaFacts]] = deque(maxlen=4 * MOST_RECENT)
+"""Objects that were asked for: most are, again and again."""
 
 
 def schema_facts(schema: pa.Schema) -> SchemaFacts:
     """The facts of a schema; for equal ones, mostly the same object."""
-    for known, facts in tuple(_RECENT):
+    for known, facts in tuple(_SEEN):
         if known is schema:
             return facts
+    found = _equal(schema)
+    _SEEN.extendleft([(schema, found), (found.schema, found)])
+    return found
+
+
+def _equal(schema: pa.Schema) -> SchemaFacts:
     own = {key: value for key, value in (schema.metadata or {}).items() if key.startswith(OWN)}
     plain = schema.with_metadata(own or None)
     for known, facts in tuple(_RECENT):

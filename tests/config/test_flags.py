@@ -38,7 +38,7 @@ WITHOUT_A_FLAG = {
         "model.params",
     ),
     *("train.parts", "train.rounds_per_epoch", "train.merge", "train.exact_epochs"),
-    *("train.batch_rows", "train.prefetch", "train.detail"),
+    *("train.batch_rows", "train.prefetch", "train.threads", "train.detail"),
     *(
         "checkpoint.every_seconds",
         "checkpoint.every_rows",
