@@ -33,6 +33,7 @@ from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import offsets
 from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
+from streamomd.training.class_threads import thread_count
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of
 
 MOST_GROUPS = 64
@@ -80,7 +81,7 @@ def preview(
     spec = session.spec.of_classes(len(plan.classes))
     data = spec.data
     started = time.perf_counter()
-    unit = _read(jobs_of(shards, places(data.order, data.seed, len(shards), 0)), plan, spec)
+    unit = read_unit(jobs_of(shards, places(data.order, data.seed, len(shards), 0)), plan, spec)
     reading = time.perf_counter() - started
     rows = sum(read.batch.num_rows for read in unit)
     read = shards.rows - shards.unread_rows
@@ -156,7 +157,7 @@ def expected(half: int, whole: int, times: float) -> int:
     return round(float(whole * times**growth))
 
 
-def _read(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
+def read_unit(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
     """The first rows, about a unit of them; fewer of shards of a few rows, each of which costs as
     much to open as hundreds of rows."""
     found: Unit = []
@@ -268,7 +269,7 @@ def _time(
 ) -> dict[str, Any]:
     """Seconds per row, and of the whole job in one process in exact mode.
 
-    One core learns; all cores read and decode concurrently.
+    One core learns, or a thread for each group of classes; all cores read and decode concurrently.
     """
     batches, encoding = encoded
     rows = max(1, sum(batch.passed for batch in batches))
@@ -289,7 +290,9 @@ def _time(
     learn = _timed(lambda batch: engine.learn(state, sums, batch), batches) / rows
     walks = [learn] * spec.train.epochs + ([seeing] if looks else [])
     read = shards.rows - shards.unread_rows
-    seconds = read * sum(max(walk, (walk + decode) / cores) for walk in walks)
+    threads = thread_count(spec.train) if engine.divisible else 1
+    alone = min(threads, engine.layout.learners, cores)
+    seconds = read * sum(max(walk / alone, (walk + decode) / cores) for walk in walks)
     fields = {"learn_per_row": learn, "seconds": seconds, "compile_seconds": engine.compile_seconds}
     return {**found, **fields}
 

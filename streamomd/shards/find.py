@@ -27,7 +27,6 @@ from streamomd.core.phases import phase
 from streamomd.core.run_events import same_receivers
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import is_delta, location, protocol, shown, userinfo
-from streamomd.shards.delta.table import list_table
 from streamomd.shards.filesystem import CONNECTIONS, Entry, connect, is_local, stat_entry
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.listed import Listed
@@ -201,6 +200,8 @@ def _list_shards(
                 finder.refuse(given.text, (dirname(file.path) for file in files), given.url)
             listed += [(path_key(file.path), file) for file in files]
             continue
+        from streamomd.shards.delta.table import list_table  # late: few runs read tables
+
         table = list_table(
             fs, path, root, tables, pinned=pinned, since=begin, appends_only=appends_only
         )
