@@ -23,7 +23,9 @@ WHOLE_BYTES, RANGE_BYTES = 8 << 20, 16 << 20
 PART_BYTES = 64 << 20
 """The most bytes of an object of a commit."""
 NUMBER = 8.0
-"""Bytes of a sum that owners exchange."""
+"""Bytes of a number that owners exchange."""
+STEP_NUMBERS = 2.0
+"""Of a row's step, as NAG's."""
 
 Terms = Mapping[str, float]
 """Seconds of an epoch, by what takes them."""
@@ -120,11 +122,14 @@ def averaged_terms(epoch: Epoch, workers: int, place: Place, rounds: int) -> Ter
 
 
 def sharded_terms(epoch: Epoch, workers: int, place: Place, batch_rows: int, parts: int) -> Terms:
-    """Some workers decode, for all. In a round the leader receives a number per row and partition
-    of the others, then sends a sum per row to each of them."""
+    """Some workers decode, for all. In a round the leader receives a number per row of each
+    partition of the others that the row has an entry in, then sends the row's step to their owners.
+    """
     decoders = min(workers, DECODERS)
     slices = epoch.rows * epoch.row.nbytes * (workers - 1) / workers
-    numbers = parts * (workers - 1) / workers + (workers - 1)
+    entries = epoch.row.nbytes / NUMBER  # at most
+    numbers = min(parts, entries) * (workers - 1) / workers
+    numbers += min(workers - 1, entries) * STEP_NUMBERS
     sent = NUMBER * batch_rows * numbers / place.link
     exchanges = epoch.rows / batch_rows if workers > 1 else 0.0
     return {

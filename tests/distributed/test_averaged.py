@@ -158,9 +158,7 @@ def test_progress_and_nothing_left_on_the_scheduler(
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    "how, where, seed", cases("averaged", 2, quick=(("kill", "merge", 0),))
-)
+@pytest.mark.parametrize("how, where, seed", cases("averaged", 2, quick=(("kill", "merge", 0),)))
 def test_faults_change_no_bit(
     data: Path,
     client: Client,

@@ -131,9 +131,9 @@ MUTANTS = (
     Mutant(
         "no word of the leader",
         sum_exchange.SumExchange,
-        "receive_sum",
-        "return total.copy(), flags",
-        "return total.copy(), 0",
+        "receive_steps",
+        "return flags",
+        "return 0",
     ),
 )
 
