@@ -1,7 +1,7 @@
 """What do two workers of averaged mode gain over one, next to two bare processes?
 
 Texts as in cluster.py: 8 columns of strings, hashed; NAG. Averaged mode: --parts parts a round,
---rounds rounds, one epoch, on clusters of one and of two workers of one thread each, which are started
+--rounds rounds, one epoch, on clusters of one and of two workers of one thread each, which run
 before. Bare: processes without a cluster decode and learn the same parts, each from an empty state,
 in one process, or half of them in each of two; they merge and save nothing. All four run in turn;
 wall time and CPU seconds of all processes, medians of --times runs.
