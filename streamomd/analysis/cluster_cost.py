@@ -107,14 +107,17 @@ def exact_terms(epoch: Epoch, workers: int, place: Place) -> Terms:
 
 
 def averaged_terms(epoch: Epoch, workers: int, place: Place, rounds: int) -> Terms:
-    """Each worker learns its part of a round, and the states are merged in pairs."""
+    """Each worker learns its part of a round, and the states are merged in pairs. The driver
+    fetches the last one and commits it; the workers copy it from each other, in a binary tree."""
     state, cost = epoch.state, epoch.per_byte
     merge = cost.merge + max(cost.fetch, 1.0 / place.link)
+    write = cost.fetch + max(cost.commit, 1.0 / place.store)
     return {
         "learning": epoch.rows * (epoch.row.decode + epoch.row.learn) / workers,
-        "state reads": rounds * state * max(cost.load, workers / place.store),
+        "first state": state * max(cost.load, 1.0 / place.store),
+        "copies": rounds * int(math.log2(workers)) * state * max(cost.fetch, 2.0 / place.link),
         "merging": rounds * math.ceil(math.log2(workers)) * state * merge,
-        "commits": rounds * state * max(cost.commit, 1.0 / place.store),
+        "commits": rounds * state * write,
         "store": max(0.0, sum(epoch.sizes) / place.store),
     }
 
@@ -210,7 +213,7 @@ def _cost(
         max(terms, key=lambda name: terms[name]),
         memory_need(job, layout, 1, workers).nbytes,
         BASE_BYTES + _driver_states(spec, mode) * layout.nbytes,
-        epoch.requests + (rounds * used * parts if mode == "averaged" else 0),
+        epoch.requests + (parts if mode == "averaged" else 0),
         commits * (max(parts, used if mode == "sharded" else 1) + 1),
         None if price is None else (workers + 1) * seconds / 3600 * price,
     )

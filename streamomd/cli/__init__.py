@@ -13,6 +13,7 @@ from streamomd.cli import (
     sweep_command,
     tool_commands,
     update_command,
+    warm_command,
 )
 from streamomd.cli.options import main
 
@@ -30,4 +31,5 @@ __all__ = [
     "sweep_command",
     "tool_commands",
     "update_command",
+    "warm_command",
 ]

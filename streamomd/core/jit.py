@@ -1,7 +1,7 @@
 """Compilation by numba, cached on disk: of the engine's loops and of the features' kernels.
 
-A kernel gets a name with a hash of its file, as the loops do in ``engine.compile``, so that no two
-functions share an index file; a kernel calls nothing outside its file. One thread compiles, others
+A kernel gets a name with a hash of its file and of those of the functions it calls, as the loops do
+in ``engine.compile``, so that no two functions share an index file. One thread compiles, others
 wait.
 """
 
@@ -10,8 +10,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -23,6 +26,32 @@ from streamomd.core.startup import load_numba_arrays, no_garbage_collection, num
 log = logging.getLogger(__name__)
 _found: dict[Any, Any] = {}
 _lock = threading.Lock()
+_records: list[list[Compilation]] = []
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A function that this process compiled, or loaded from the disk cache.
+
+    saved: in ``folder``, of the disk cache, where later processes find it.
+    """
+
+    name: str
+    loaded: bool
+    saved: bool
+    folder: str
+
+
+@contextmanager
+def recording() -> Iterator[list[Compilation]]:
+    """Inside, ``LazyCompiled`` functions are compiled at their first call; a list of what was
+    compiled or loaded."""
+    found: list[Compilation] = []
+    _records.append(found)
+    try:
+        yield found
+    finally:
+        _records.remove(found)
 
 
 def compiled(function: Callable[..., Any], *signature: Any) -> Any:
@@ -49,7 +78,7 @@ class LazyCompiled:
     def __call__(self, items: int, *given: Any) -> Any:
         """Run it on these arguments, which hold ``items`` items."""
         self._left -= items
-        soon = self._left >= 0
+        soon = self._left >= 0 and not _records
         return (self._function if soon else compiled(self._function, *self._signature))(*given)
 
 
@@ -68,7 +97,7 @@ float64 = types.float64
 
 
 def _compile(function: Any, signature: Any) -> Any:
-    source = Path(function.__code__.co_filename).read_bytes()
+    source = b"".join(Path(name).read_bytes() for name in sorted(_files(function)))
     words = [str(part.dtype) for part in signature if isinstance(part, types.Array)]
     stamp = hashlib.sha256(source).hexdigest()[:10]
     name = "_".join([function.__name__, *dict.fromkeys(words), stamp])
@@ -76,6 +105,20 @@ def _compile(function: Any, signature: Any) -> Any:
     copy = type(function)(function.__code__, function.__globals__, name, function.__defaults__)
     copy.__qualname__, copy.__module__ = name, function.__module__
     return compile_cached(copy, signature)
+
+
+def _files(function: FunctionType) -> set[str]:
+    """The files of a kernel and of all functions of ours that it calls."""
+    package = __name__.partition(".")[0]
+    found, ahead = {function}, [function]
+    while ahead:
+        called = ahead.pop()
+        named = (called.__globals__.get(name) for name in called.__code__.co_names)
+        plain = {one for one in named if isinstance(one, FunctionType)}
+        ours = {one for one in plain if one.__module__.startswith(package)} - found
+        ahead += ours
+        found |= ours
+    return {one.__code__.co_filename for one in found}
 
 
 def compile_cached(function: Any, signature: Any) -> Any:
@@ -103,4 +146,8 @@ def compile_one(function: Any, signature: Any, *, cached: bool) -> Any:
     with no_garbage_collection():
         dispatcher.compile(signature)
     dispatcher.disable_compile()
+    loaded = sum(dispatcher.stats.cache_hits.values()) > 0
+    for found in _records:
+        folder = str(dispatcher.stats.cache_path)
+        found.append(Compilation(function.__name__, loaded, cached, folder))
     return dispatcher

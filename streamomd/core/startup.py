@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
 VARIABLE = "STREAMOMD_FAST_START"
@@ -100,6 +100,21 @@ def start_pyarrow_without_pandas() -> None:
 
         with hide_module("pandas"):
             pa.scalar(0)
+
+
+def start_numba() -> None:
+    """Import numba without packages that it only looks at: a version, a file, colours.
+
+    Each is imported when something needs it.
+    """
+    if not is_fast() or "numba" in sys.modules:
+        return
+    unused = ["scipy", "colorama"]
+    unused += [] if os.path.exists(".numba_config.yaml") else ["yaml"]
+    with ExitStack() as stack:
+        for name in unused:
+            stack.enter_context(hide_module(name))
+        import numba  # noqa: F401
 
 
 def arrow_function() -> Callable[[str, list[Any]], Any]:

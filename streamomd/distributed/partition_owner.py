@@ -46,6 +46,7 @@ from streamomd.distributed.allreduce_zmq import (
 )
 from streamomd.distributed.control_channel import ControlChannel
 from streamomd.distributed.curve_keys import CurveKeys, require_curve
+from streamomd.distributed.retirement import holding_close
 from streamomd.distributed.row_exchange import RowExchange
 from streamomd.distributed.sum_exchange import SumExchange
 from streamomd.distributed.worker_probe import VERSION
@@ -96,7 +97,11 @@ def run_owner(setup: OwnerSetup) -> str:
             f"a worker has streamomd {VERSION}, the driver {setup.version}: install the same on all"
         )
     worker = get_worker()
-    with quiet_notes(True), worker_client(separate_thread=True) as client:
+    with (
+        quiet_notes(True),
+        worker_client(separate_thread=True) as client,
+        holding_close(worker),  # until the driver has had the group commit
+    ):
         identity = (bytes.fromhex(setup.group), setup.owner, setup.owners)
         star: Star
         if setup.keys:

@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from distributed import Worker
+from distributed.core import ConnectionPool, Status
 from distributed.protocol.serialize import to_serialize
 
 from streamomd.core.batch import DenseBatch
@@ -59,6 +60,12 @@ class RowExchange:
         self._worker, self._group, self._addresses = worker, group, addresses
         self.given_shards = shards
         self.loop: Any = worker.loop.asyncio_loop  # type: ignore[attr-defined]
+        # Dask closes a worker's own connections to one that retires, which still has rows.
+        self._pool = ConnectionPool(
+            serializers=worker.rpc.serializers,
+            deserializers=worker.rpc.deserializers,
+            connection_args=worker.rpc.connection_args,
+        )
         peers = [peer for peer in range(len(addresses)) if peer != owner]
         self.outbox = SliceOutbox(peers, budget, self.loop)
         self.decoders = min(len(addresses), DECODERS)
@@ -74,7 +81,12 @@ class RowExchange:
         return found
 
     async def _ask_shards(self) -> Any:
-        return await self._worker.rpc(self._addresses[LEADER]).omd_shards(group=self._group)
+        return await (await self._peer(LEADER)).omd_shards(group=self._group)
+
+    async def _peer(self, owner: int) -> Any:
+        if self._pool.status == Status.init:
+            await self._pool.start()
+        return self._pool(self._addresses[owner])
 
     def wait(self, asked: Coroutine[Any, Any, Any], peer: int, check: Callable[[], None]) -> Any:
         """A peer's reply, for another thread than the event loop's. check: called while it waits.
@@ -107,7 +119,7 @@ class RowExchange:
 
     async def ask(self, decoder: int, key: Key) -> Any:
         """A reply of another owner's ``_serve_slices``."""
-        other = self._worker.rpc(self._addresses[decoder])
+        other = await self._peer(decoder)
         return await other.omd_rows(
             group=self._group, decoder=decoder, receiver=self.owner, key=[*key]
         )
@@ -116,6 +128,7 @@ class RowExchange:
         """The others receive no more slices."""
         _EXCHANGES.pop((self._group, self.owner), None)
         self.outbox.close()
+        asyncio.run_coroutine_threadsafe(self._pool.close(), self.loop)
 
 
 async def _serve_slices(group: str, decoder: int, receiver: int, key: list[int]) -> Any:

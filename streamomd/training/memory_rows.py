@@ -14,8 +14,6 @@ from streamomd.core.errors import DataError, UsageError
 from streamomd.features import Names, Plan
 from streamomd.features.labels import labels_in_memory
 from streamomd.shards.memory.encoded_frames import batch_of_memory, row_dicts
-from streamomd.training.prepare_scorer import description_of
-from streamomd.training.scoring.row_encoder import RowEncoder, arrays_of, mappings_of
 
 ROWS = "rows"
 
@@ -29,6 +27,10 @@ def batch_of_rows(plan: Plan, rows: Any, names: Names | None = None) -> Batch:
     """
     if not is_mappings(rows):
         return batch_of_memory(plan, rows, ROWS, names)
+    # Late, here and below: a run on shards needs none of the modules that score rows one by one.
+    from streamomd.training.prepare_scorer import description_of
+    from streamomd.training.scoring.row_encoder import RowEncoder, arrays_of, mappings_of
+
     given = mappings_of(rows)
     noted: dict[str, dict[int, set[bytes | None]]] = {}
 
@@ -65,6 +67,8 @@ def is_shards(given: Any) -> bool:
 
 def dicts_of_rows(plan: Plan, rows: Any) -> Sequence[Mapping[str, Any]]:
     """Rows of any kind as mappings."""
+    from streamomd.training.scoring.row_encoder import mappings_of
+
     return mappings_of(rows) if is_mappings(rows) else row_dicts(plan, rows, ROWS)
 
 

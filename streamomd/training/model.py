@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +37,15 @@ from streamomd.training.metrics import Metrics
 from streamomd.training.model_document import hash_of
 from streamomd.training.model_figures import fill_values_of, result_of, summary_of
 from streamomd.training.predict import evaluate, mean_of, predict, probabilities
-from streamomd.training.prepare_scorer import scorer_of
 from streamomd.training.row_stream import cache_of
-from streamomd.training.scoring.explanation import Explanation
 from streamomd.training.scoring.probabilities import chosen, each_class
-from streamomd.training.scoring.scorer import Scorer, no_probabilities
 from streamomd.training.top_weights import heaviest, weight_blocks
 from streamomd.training.training_step import learn_foreign_rows, learn_more
 from streamomd.training.update_record import UpdateRecord
+
+if TYPE_CHECKING:
+    from streamomd.training.scoring.explanation import Explanation
+    from streamomd.training.scoring.scorer import Scorer
 
 
 @dataclass(eq=False)
@@ -180,6 +181,8 @@ class Model:
         probabilities.
         """
         if not (self.engine.loss.probabilistic and self.plan.classes):
+            from streamomd.training.scoring.scorer import no_probabilities
+
             raise no_probabilities(self.engine.loss.name, self.plan.classes)
         return each_class(probabilities(self.engine, self.state, self._margins(rows)))
 
@@ -198,6 +201,8 @@ class Model:
 
         Raises DivergedError for a model that is not finite.
         """
+        from streamomd.training.prepare_scorer import scorer_of  # late: see memory_rows
+
         self.refuse_non_finite()
         return scorer_of(self.plan, self.engine, self.state)
 

@@ -28,6 +28,7 @@ COMMANDS = [
     ("inspect",),
     ("convert",),
     ("plan",),
+    ("warm",),
     ("report",),
     ("watch",),
     ("checkpoint",),

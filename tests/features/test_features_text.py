@@ -22,10 +22,12 @@ from streamomd.core.batch import DenseBatch
 from streamomd.core.errors import BadRowError
 from streamomd.features import Names, encode, make_plan, name_of
 from streamomd.features import text as text_module
-from streamomd.features import tokenize as words_module
+from streamomd.features import text_rows as rows_module
 from streamomd.features.hashed import coordinate
+from streamomd.features.kernels import split_words
+from streamomd.features.kernels import text_rows as kernel
 from streamomd.features.plan import COUNTED
-from streamomd.features.tokenize import words
+from streamomd.features.tokenize import look_up, lower_cases
 
 NAN = float("nan")
 TEXTS = st.text("aAbB1_ -'.\n^\\=éÉ\u0301İßΣσςिक語½😀\x00\u2028", max_size=12)
@@ -164,14 +166,32 @@ def test_cut_anywhere_it_is_the_same(rows, cut):
         assert np.concatenate(parts).tobytes() == getattr(whole, name).tobytes()
 
 
+def words(text):
+    """A text's words as the functions that numba compiles split it, in plain Python."""
+    given, size = np.frombuffer(text.encode(), np.uint8), 3 * len(text.encode())
+    eights, edges = np.full(size // 16 + 9, -1), np.full(size + 9, -1)
+    letters, unknown = eights.view(np.uint8), np.ones(1, np.uint32)
+    eights[: split_words.FRONT // 8] = 0
+    ascii_edges = split_words.split_ascii(given, letters, eights, edges)
+    found = [] if ascii_edges < 0 else between(letters, edges[:ascii_edges])
+    assert text.isascii() == (ascii_edges >= 0)
+    while unknown[0]:
+        look_up(unknown.tolist(), lower_cases())
+        count = split_words.split_any(given, lower_cases(), letters, edges, unknown)
+    assert ascii_edges < 0 or between(letters, edges[:count]) == found
+    return between(letters, edges[:count])
+
+
+def between(letters, edges):
+    pairs = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+    return [letters[begin:end].tobytes().decode() for begin, end in pairs]
+
+
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.text(max_size=8) | TEXTS, max_size=6))
-def test_words(texts):
-    """Of any texts, in any script: as one character after the other gives them."""
-    begins, found = words(pa.array(texts, pa.large_string()))
-    made = [word.decode() for word in found.to_pylist()]
-    expected = [words_of(text) for text in texts]
-    assert [made[a:b] for a, b in pairwise(begins.tolist())] == expected
+@given(st.text(max_size=40) | TEXTS)
+def test_words(text):
+    """Of any text, in any script: as one character after the other gives them."""
+    assert words(text) == words_of(text)
 
 
 WORDS = [
@@ -188,9 +208,7 @@ WORDS = [
 @pytest.mark.parametrize("text, expected", WORDS)
 def test_words_by_example(text, expected):
     """What a word is, in some scripts; line ends and zeros stand between words."""
-    assert words_of(text) == expected
-    _, found = words(pa.array([text], pa.large_string()))
-    assert [word.decode() for word in found.to_pylist()] == expected
+    assert words_of(text) == words(text) == expected
 
 
 def one_text(column, **job):
@@ -212,9 +230,11 @@ def test_counts_and_names():
 def test_a_text_that_comes_again_is_split_once(monkeypatch):
     """In a dictionary, or where the first texts are few distinct ones; else row by row."""
     looked = []
-    inner = text_module.words
+    inner = text_module.text_rows
     monkeypatch.setattr(
-        text_module, "words", lambda texts: looked.append(len(texts)) or inner(texts)
+        text_module,
+        "text_rows",
+        lambda texts, *more: looked.append(len(texts)) or inner(texts, *more),
     )
     plain = pa.array([None, "a b", "c", *["a b", "c"] * 500])
     coded = pa.concat_arrays([plain.slice(0, 1), plain]).dictionary_encode().slice(1)
@@ -262,9 +282,10 @@ def test_every_character_there_is():
     numbers = np.r_[0:0xD800, 0xE000:0x110000].astype("<u4")
     told = numbers.tobytes().decode("utf-32-le")
     text = "".join(f"A{character}B " for character in told)
-    _, found = words(pa.array([text, told[::-1]], pa.large_string()))
-    expected = words_of(text) + words_of(told[::-1])
-    assert found.to_pylist() == [word.encode() for word in expected]
+    plan, batch = one_text(pa.array([text, told[::-1]]))
+    for row, one in zip(dicts(encoded(plan, batch)), (text, told[::-1]), strict=True):
+        at = [1 + coordinate(b"t=" + word.encode(), 0, 30) for word in words_of(one)]
+        assert row == Counter(at)
 
 
 LONG = st.lists(st.sampled_from(["a", "B_1", "ab-c", "  ", "é", "K", "ȺȾ", "w" * 99]), max_size=300)
@@ -275,17 +296,21 @@ LONG = st.lists(st.sampled_from(["a", "B_1", "ab-c", "  ", "é", "K", "ȺȾ", "w
     texts=st.lists(LONG.map(" ".join), min_size=1, max_size=4),
     bits=st.sampled_from([1, 8, 9, 10, 18, 19, 27, 28, 30]),
     bias=st.booleans(),
-    size=st.sampled_from([1, 1000, 1 << 17]),
+    room=st.sampled_from([1, 1 << 12]),
 )
-def test_long_texts_are_counted_as_a_counter_does(texts, bits, bias, size):
+def test_long_texts_are_counted_as_a_counter_does(texts, bits, bias, room):
     """However many words a text has, however many of its coordinates' bits are looked at, and
-    wherever texts are cut into blocks.
+    wherever names are noted. Each word has its name.
     """
     plan, batch = one_text(pa.array(texts, pa.string()), bits=bits)
-    plan = dataclasses.replace(plan, bias=bias)
+    plan, names = dataclasses.replace(plan, bias=bias), Names()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_module, "_BLOCK", size)
-        made = encoded(plan, batch)
+        for limit in ("_UNNAMED", "_LETTERS", "_UNKNOWN"):
+            patch.setattr(rows_module, limit, room)
+        made = encoded(plan, batch, names=names)
+    named = {name for known in names.seen().values() for name in known}
+    assert named - {"+"} <= {f"t={word}" for text in texts for word in words_of(text)}
+    assert bits < 18 or named == {f"t={word}" for text in texts for word in words_of(text)}
     rows = [slice(a, b) for a, b in pairwise(made.indptr.tolist())]
     for text, row in zip(texts, rows, strict=True):
         at = [coordinate(b"t=" + word.encode(), 0, bits) for word in words_of(text)]
@@ -293,32 +318,23 @@ def test_long_texts_are_counted_as_a_counter_does(texts, bits, bias, size):
         assert [*told] == sorted(Counter(at).items())
 
 
-def test_plain_python_splits_and_counts_as_the_compiled():
+@pytest.mark.parametrize("most", [1, 3])
+def test_plain_python_writes_rows_as_compiled_code_does(most, monkeypatch):
     """The functions that are compiled have the same bits where they are not."""
-    from streamomd.features.kernels import split_words
-
-    texts = pa.array(["Ab, ΣȺ😀语 İx_1", "", "a a b " * 99], pa.large_string())
-    offsets, data = texts.buffers()[1:]
-    data, offsets = np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64)[:4]
-    words(texts)  # whoever asks first fills in the table
-    lower = words_module._lower()
+    texts = [
+        "Ab, ΣȺ😀语 İx_1",
+        "",
+        "a a b " * 99,
+        "Some words of a plain TEXT; antidisestablishment",
+    ]
+    plan, batch = one_text(pa.array(texts), text=[("t", most, "count")], bits=18)
     made = []
-    for split, count in (
-        (split_words.split, split_words.count),
-        (split_words.splitter(), split_words.counter()),
-    ):
-        letters, asked = np.zeros(2 * len(data), np.uint8), np.zeros(4, np.uint32)
-        starts, begins = np.zeros(len(data), np.int64), np.zeros(4, np.int64)
-        n = split(data, offsets, lower, letters, starts, begins, asked)
-        places = (starts[:n] % 7 * 1000).astype(np.int32)
-        room = (
-            np.zeros(n, np.int32),
-            np.zeros(n, np.int32),
-            np.zeros(split_words.COUNTERS, np.int64),
-        )
-        rows = np.zeros(4, np.int64), np.zeros(n, np.int32), np.zeros(n)
-        count(begins, places, 0, 8191, 1, *room, *rows)
-        made.append([array.tobytes() for array in (letters, starts, begins, asked, *rows)])
+    for _ in range(2):
+        names = Names()
+        rows = encoded(plan, batch, names=names)
+        arrays = [getattr(rows, name).tobytes() for name in ("indptr", "indices", "values")]
+        made.append((arrays, names.seen()))
+        monkeypatch.setattr(kernel, "row_writer", lambda: kernel.write_rows)
     assert made[0] == made[1]
 
 
@@ -390,4 +406,4 @@ def test_dense_rows_stay_dense():
 def test_a_job_may_say_whatever_a_word_can_be_worth():
     """What a job may say, what is told of it and what is made of it are the same list."""
     said = get_args(TextOfJob.model_fields["counts"].annotation)
-    assert set(said) == set(COUNTED) == set(text_module._VALUES) == set(WORTH)
+    assert set(said) == set(COUNTED) == set(WORTH)

@@ -1,39 +1,65 @@
-"""Texts split into words, and the places of words counted: a pass over bytes each, on arrays alone.
+"""One text split into words: its letters, lower-cased, and where each word begins and ends.
 
-Plain Python that numba compiles, as all of ``features/kernels``.
+Plain Python that numba compiles, as all of ``features/kernels``. A text in ASCII is split eight
+bytes at a time, any other one character by character; both write the same.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
+import numpy as np
 from numba.extending import register_jitable
-
-from streamomd.core.jit import compiled, int64, read, written
 
 BETWEEN = 1
 """What ``lower`` has for a character that stands between words; 0 where it was not computed yet."""
+FRONT, BACK = 8, 24
+"""Zero bytes before the letters of a text and after them, so that loads of 8 bytes may overlap."""
+PLACE = (1 << 47) - 1
+"""Indices under this mask are known to be non-negative, so that numba tests nothing."""
 
-_BITS, _FEW = 9, 40
-COUNTERS = 1 << _BITS
-"""``sizes`` of ``count``: few enough that a row of some hundred places costs more."""
+_WORD = [chr(byte).isalnum() or chr(byte) == "_" for byte in range(128)]
+_ASCII = np.array([ord(chr(b).lower()) * _WORD[b] for b in range(128)] + [128] * 128, np.uint8)
+_EDGES = [[at for at in range(8) if byte >> at & 1] for byte in range(256)]
+_JUMPS = np.array([edges + [0] * (8 - len(edges)) for edges in _EDGES], np.uint8).reshape(-1)
+_COUNTS = np.array([len(edges) for edges in _EDGES], np.uint8)
+_ONES = 0x0101010101010101
 
 
-@functools.cache
-def splitter() -> Any:
-    """``split``, compiled, or loaded from the disk cache."""
-    given = [read("uint8"), read("int64"), read("uint32")]
-    made = [written("uint8"), written("int64"), written("int64"), written("uint32")]
-    return compiled(split, *given, *made)
+@register_jitable(no_cfunc_wrapper=True)
+def split_ascii(text: Any, letters: Any, eights: Any, edges: Any) -> int:
+    """Write a text's letters with zeros between words, and where words begin and end, in turn.
 
-
-@functools.cache
-def counter() -> Any:
-    """``count``, compiled, or loaded from the disk cache."""
-    room = [written("int32"), written("int32"), written("int64")]
-    made = [written("int64"), written("int32"), written("float64")]
-    return compiled(count, read("int64"), read("int32"), int64, int64, int64, *room, *made)
+    Returns how many edges there are, −1 if the text is not ASCII. letters: from FRONT on a byte for
+    each one of the text, then BACK zeros. eights: the same memory, eight bytes a number. edges:
+    room for 8 more than there are.
+    """
+    beyond = 0
+    for k in range(len(text)):
+        low = _ASCII[text[k]]
+        letters[FRONT + k] = low
+        beyond |= low
+    if beyond & 0x80:
+        return -1
+    last = FRONT + len(text)
+    for k in range(BACK):
+        letters[last + k] = 0
+    found, was = 0, 0
+    for eight in range(FRONT >> 3, (last >> 3) + 1):
+        # All letters, digits and "_" have 0x10 or 0x20; their bits are moved next to each other.
+        # Without a product: numba lets LLVM assume that none overflows.
+        word = int(eights[eight])
+        bits = ((word >> 4) | (word >> 5)) & _ONES
+        bits |= bits >> 7
+        bits |= bits >> 14
+        inside = (bits | (bits >> 28)) & 0xFF
+        changed = inside ^ (((inside << 1) | was) & 0xFF)
+        was = inside >> 7
+        # Always eight, without a branch: how many there are cannot be predicted.
+        for k in range(8):
+            edges[(found & PLACE) + k] = 8 * eight + int(_JUMPS[8 * changed + k])
+        found += int(_COUNTS[changed])
+    return found
 
 
 @register_jitable(no_cfunc_wrapper=True)
@@ -70,96 +96,39 @@ def write(number: int, letters: Any, at: int) -> int:
     return at + 2
 
 
-def split(
-    data: Any, offsets: Any, lower: Any, letters: Any, starts: Any, begins: Any, unknown: Any
-) -> int:
-    """Write all words, lower-cased and without anything between; how many there are.
+@register_jitable(no_cfunc_wrapper=True)
+def split_any(text: Any, lower: Any, letters: Any, edges: Any, unknown: Any) -> int:
+    """As ``split_ascii``, for any text in valid UTF-8; between words there is one byte.
 
-    data, offsets: texts in Arrow's layout, valid UTF-8. lower: by character, its lower case,
-    BETWEEN or 0; never 0 in ASCII. letters: room for half as much again as the texts have bytes
-    ("Ⱥ" has 2, "ⱥ" 3). starts: where each word begins in letters, and the last one's end. begins:
-    each text's first word, and their number. unknown: characters of which lower says 0, as far as
-    there is room, then 0: if there is any, the words are not to be used.
+    lower: by character, its lower case, BETWEEN or 0; never 0 in ASCII. letters: room for half as
+    much again as the text has bytes ("Ⱥ" has 2, "ⱥ" 3). unknown: characters of which lower says 0,
+    as far as there is room, then 0: if there is any, the words are not to be used.
     """
-    at, word, some = 0, 0, 0
-    for text in range(len(offsets) - 1):
-        begins[text] = word
-        was, here, end = 0, offsets[text], offsets[text + 1]
-        while here < end:
-            number = int(data[here])
-            if number < 0x80:
-                # Without a branch: ends of words cannot be predicted.
-                low = int(lower[number])
-                inside = 1 if low > BETWEEN else 0
-                starts[word] = at
-                letters[at] = low
-                at += inside
-                word += inside & (1 - was)
-                here += 1
-            else:
-                number, size = character(data, here)
-                low = int(lower[number])
-                inside = 1 if low > BETWEEN else 0
-                if inside:
-                    starts[word] = at
-                    at = write(low, letters, at)
-                    word += 1 - was
-                elif low == 0 and some < len(unknown):
-                    unknown[some] = number
-                    some += 1
-                here += size
-            was = inside
-    begins[len(offsets) - 1] = word
-    starts[word] = at
+    at, found, was, some, here = FRONT, 0, 0, 0, 0
+    while here < len(text):
+        number, size = int(text[here]), 1
+        if number >= 0x80:
+            number, size = character(text, here)
+        low = int(lower[number])
+        inside = 1 if low > BETWEEN else 0
+        edges[found] = at
+        found += inside ^ was
+        if number < 0x80:
+            # Without a branch: ends of words cannot be predicted.
+            letters[at] = low
+            at += inside | was
+        elif inside:
+            at = write(low, letters, at)
+        else:
+            at += was
+            if low == 0 and some < len(unknown):
+                unknown[some] = number
+                some += 1
+        was = inside
+        here += size
+    edges[found] = at
+    for k in range(BACK):
+        letters[at + k] = 0
     if some < len(unknown):
         unknown[some] = 0
-    return word
-
-
-def count(
-    begins: Any, places: Any, first: int, most: int, shift: int, some: Any, others: Any, sizes: Any,
-    new_begins: Any, indices: Any, values: Any,
-) -> None:  # fmt: skip
-    """Write rows of how often each of a row's places occurs, ascending, each moved by ``shift``.
-
-    first … first + most: all places. some, others: room for as many places as a row has.
-    sizes: (COUNTERS,). indices, values: room for as many as there are places.
-    """
-    new_begins[0] = end = 0
-    for row in range(len(begins) - 1):
-        n = begins[row + 1] - begins[row]
-        for k in range(n):
-            some[k] = places[begins[row] + k] - first
-        if n <= _FEW:
-            for k in range(1, n):
-                place, at = some[k], k
-                while at > 0 and some[at - 1] > place:
-                    some[at] = some[at - 1]
-                    at -= 1
-                some[at] = place
-        else:  # in order of their lowest bits, then of the next, …
-            low = 0
-            while most >> low:
-                sizes[:] = 0
-                for k in range(n):
-                    sizes[(some[k] >> low) & (len(sizes) - 1)] += 1
-                total = 0
-                for digit in range(len(sizes)):
-                    size = sizes[digit]
-                    sizes[digit] = total
-                    total += size
-                for k in range(n):
-                    digit = (some[k] >> low) & (len(sizes) - 1)
-                    others[sizes[digit]] = some[k]
-                    sizes[digit] += 1
-                some, others = others, some
-                low += _BITS
-        at, last, start = end - 1, -1, 0
-        for k in range(n):
-            other = some[k] != last
-            at += 1 if other else 0
-            start = k if other else start
-            last = some[k]
-            indices[at], values[at] = first + last + shift, k - start + 1
-        end = at + 1
-        new_begins[row + 1] = end
+    return found + was

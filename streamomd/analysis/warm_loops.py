@@ -1,0 +1,92 @@
+"""Compile all loops that a job needs, into the disk cache, before it runs; nothing is saved."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamomd.analysis.preview import read_unit
+from streamomd.config.spec import Spec
+from streamomd.core.batch import Batch, DenseBatch
+from streamomd.core.counted import counted
+from streamomd.core.errors import UsageError
+from streamomd.core.jit import recording
+from streamomd.core.phases import phase
+from streamomd.engine.merge import merge
+from streamomd.engine.state import State
+from streamomd.runs.session import Session
+from streamomd.shards.encoded_rows import encode_rows
+from streamomd.shards.group_jobs import jobs_of
+from streamomd.shards.order import places
+from streamomd.training.model import Model
+from streamomd.training.partitions import Share
+
+SMALL = 1 << 12
+"""Coordinates of a state that is merged: loops do not depend on how many there are."""
+
+
+def warm(
+    job: str | Sequence[str] | Mapping[str, Any] | Spec | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    sets: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> dict[str, Any]:
+    """Compile what ``train`` and ``predict`` of a job would compile; what is cached is loaded.
+
+    Arguments as in ``streamomd.train``. Reads footers and a unit of rows, which a temporary state
+    learns: loops depend on rule, loss, classes, dtypes and kinds of columns. Raises what ``train``
+    raises for a job, its shards, and those rows, and UsageError where loops cannot be saved.
+    """
+    started = time.perf_counter()
+    session = Session.open(job, {**flags, "storage_options": storage_options}, sets)
+    with recording() as found:
+        model, shards, data = session.new_model(), session.shards, session.spec.data
+        unit = read_unit(
+            jobs_of(shards, places(data.order, data.seed, len(shards), 0)), model.plan, session.spec
+        )
+        with phase("compiling"):
+            rows = (encode_rows(model.plan, rows, names=model.names) for rows in unit)
+            _learn(model, [one.value.batch for one in rows])
+    unsaved = sum(not one.saved for one in found)
+    if unsaved:
+        raise UsageError(
+            f"{counted(unsaved, 'compiled loop')} cannot be saved on disk: set NUMBA_CACHE_DIR to "
+            "a directory that can be written"
+        )
+    return {
+        "loops": len(found),
+        "compiled": sum(not one.loaded for one in found),
+        "seconds": time.perf_counter() - started,
+        "folder": os.path.commonpath([one.folder for one in found]) if found else "",
+    }
+
+
+def _learn(model: Model, batches: list[Batch]) -> None:
+    """Call every loop that a run of the model's mode calls, and those of predictions."""
+    engine, state, spec = model.engine, model.state, model.spec
+    sums = np.zeros(3)
+    if spec.train.mode == "sharded":
+        share = Share.whole(engine, state, spec.train.parts)
+        for batch in batches[:1]:
+            some = share.cut(batch.rows(0, min(len(batch), spec.train.batch_rows)))
+            share.follow(some, sums, share.sense(some))
+    else:
+        for batch in batches:
+            if spec.rule.looks(spec.model.params):
+                engine.look(state, batch)
+            engine.learn(state, sums, batch)
+        row = batches[0].rows(0, 1)
+        if isinstance(row, DenseBatch):  # the loop for rows mostly of zeros, and the other
+            for fill in (np.zeros_like, np.ones_like):
+                engine.learn(state, sums, replace(row, values=fill(row.values)))
+    if spec.train.mode == "averaged":
+        small = replace(engine.layout, size=min(engine.layout.size, SMALL))
+        start = State.start(small)
+        merge(replace(engine, layout=small), (start, start.copy()), start, (1, 1))
+    engine.warm(state, batches[0].rows(0, 0), learning=False)

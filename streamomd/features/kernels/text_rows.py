@@ -1,0 +1,249 @@
+"""Rows of texts in one pass: a text is split, its words are hashed and counted, before the next.
+
+Plain Python that numba compiles, as all of ``features/kernels``. What a text needs stays in the
+processor's first cache. Words are hashed without a branch that depends on their length, unless
+they are long: a branch that cannot be predicted costs more than hashing.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba.extending import register_jitable
+
+from streamomd.core.jit import compiled, int64, read, written
+from streamomd.features.kernels.murmur3 import ended, mixed, scrambled
+from streamomd.features.kernels.name_index import EACH, LOW, slot
+from streamomd.features.kernels.split_words import PLACE, split_any, split_ascii
+
+_LOW = 0xFFFFFFFF
+_BITS, _FEW = 9, 40
+COUNTERS = 1 << _BITS
+"""``sizes`` of ``ordered``: few enough that a row of some hundred places costs more."""
+
+
+@functools.cache
+def row_writer() -> Any:
+    """``write_rows``, compiled, or loaded from the disk cache."""
+    texts = [int64, read("uint8"), read("int64"), read("uint32")]
+    hashed = [int64] * 4
+    placed = [int64] * 5
+    room = [written(name) for name in ("uint8", "uint32", "int64", "int64", "uint32", "uint32")]
+    room += [written(name) for name in ("int32", "int32", "int32")]
+    names = [read("int32"), read("uint8"), read("uint32"), read("uint8"), written("uint32")]
+    unnamed = [written(name) for name in ("uint32", "int64", "uint8", "int64")]
+    rows = [written("int64"), written("int32"), written("float64")]
+    return compiled(write_rows, *texts, *hashed, *placed, *room, *names, *unnamed, *rows)
+
+
+@register_jitable(no_cfunc_wrapper=True, forceinline=True)
+def four(fours: Any, at: int) -> int:
+    """Four bytes from a place on, which need not be a multiple of 4."""
+    place = (at >> 2) & PLACE
+    return ((int(fours[place]) | (int(fours[place + 1]) << 32)) >> ((at & 3) << 3)) & _LOW
+
+
+@register_jitable(no_cfunc_wrapper=True)
+def hash_words(
+    words: int, edges: Any, fours: Any, h: int, rest: int, bits: int, length: int, hashes: Any
+) -> int:
+    """Write the hash of a prefix, as ``prefix_state`` gives it, and each word; how many there are.
+
+    A word is read from so many bytes before it as the prefix has in its rest, which replaces them.
+    """
+    behind = _LOW & ~((1 << bits) - 1)
+    for k in range(words):
+        begin = int(edges[2 * k])
+        size = int(edges[2 * k + 1]) - begin
+        total = size + (bits >> 3)
+        at = begin - (bits >> 3)
+        whole = total >> 2
+        # Numbers below 0 shifted by 63 are −1, else 0: a choice without a branch.
+        zeroth = (four(fours, at) & behind) | rest
+        found = h ^ ((h ^ mixed(h, zeroth)) & (-whole >> 63))
+        found ^= (found ^ mixed(found, four(fours, at + 4))) & ((1 - whole) >> 63)
+        for more in range(2, whole):
+            found = mixed(found, four(fours, at + 4 * more))
+        last = zeroth ^ ((zeroth ^ four(fours, at + 4 * whole)) & (-whole >> 63))
+        found ^= scrambled(last & ((1 << ((total & 3) << 3)) - 1))
+        hashes[k] = ended(found, length + size)
+    return words
+
+
+@register_jitable(no_cfunc_wrapper=True)
+def hash_runs(
+    words: int, most: int, edges: Any, letters: Any, h: int, rest: int, bits: int, length: int,
+    hashes: Any,
+) -> int:  # fmt: skip
+    """As ``hash_words``, of all words, then of all pairs "one two", … of all runs of ``most``."""
+    for first in range(words):
+        found, left, filled, size, k = h, rest, bits, length, first
+        for run in range(1, min(most, words - first) + 1):
+            word = first + run - 1
+            begin, end = edges[2 * word], edges[2 * word + 1]
+            for at in range(begin - (1 if run > 1 else 0), end):
+                left |= (int(letters[at]) if at >= begin else 0x20) << filled
+                filled += 8
+                if filled == 32:
+                    found, left, filled = mixed(found, left), 0, 0
+                size += 1
+            hashes[k] = ended(found ^ scrambled(left), size)
+            k += words - run + 1
+    return runs_of(words, most)
+
+
+@register_jitable(no_cfunc_wrapper=True)
+def runs_of(words: int, most: int) -> int:
+    """How many runs of 1 … ``most`` words there are among ``words``."""
+    total = 0
+    for run in range(1, min(most, words) + 1):
+        total += words - run + 1
+    return total
+
+
+@register_jitable(no_cfunc_wrapper=True)
+def note_unnamed(
+    count: int, words: int, edges: Any, letters: Any, hashes: Any, first: int, mask: int,
+    chosen: Any, keys: Any, counts: Any, known: Any, closed: Any, recent: Any, unnamed: Any,
+    ends: Any, names: Any, sizes: Any,
+) -> None:  # fmt: skip
+    """Write the runs of words that have no name yet: their hashes, and their letters.
+
+    keys … recent: of ``name_index``, whose ``recent`` then takes them for settled: the caller notes
+    them. sizes: how many are written; ends: where each one's letters end, after a first 0.
+    """
+    some = 0
+    for k in range(count):
+        h = int(hashes[k])
+        chosen[some] = k
+        some += 1 if recent[h >> LOW] != h else 0
+    for i in range(some):
+        k = int(chosen[i])
+        h = int(hashes[k])
+        if recent[h >> LOW] == h:  # earlier in this text
+            continue
+        recent[h >> LOW] = h
+        place = first + (h & mask)
+        bit = place & (8 * len(closed) - 1)
+        if (closed[bit >> 3] >> (bit & 7)) & 1:
+            continue
+        at = slot(keys, place)
+        settled = counts[at] > EACH
+        for name in range(EACH * at, EACH * at + EACH):
+            settled |= h != 0 and known[name] == h
+        if settled:
+            continue
+        run, word = 1, k
+        while word > words - run:
+            word -= words - run + 1
+            run += 1
+        end = ends[sizes[0]]
+        for part in range(word, word + run):
+            if part > word:
+                names[end] = 0x20
+                end += 1
+            for letter in range(edges[2 * part], edges[2 * part + 1]):
+                names[end] = letters[letter]
+                end += 1
+        unnamed[sizes[0]] = h
+        sizes[0] += 1
+        ends[sizes[0]] = end
+
+
+@register_jitable(no_cfunc_wrapper=True)
+def count_places(
+    count: int, hashes: Any, mask: int, shift: int, times: int, some: Any, others: Any, sizes: Any,
+    end: int, indices: Any, values: Any,
+) -> int:  # fmt: skip
+    """Write the hashes' bits under ``mask``, each moved by ``shift``, ascending and distinct, from
+    entry ``end`` on; where they end now.
+
+    times: 1 if values are how often each occurs, 0 if they are 1.
+    """
+    for k in range(count):
+        some[k] = hashes[k] & mask
+    if count <= _FEW:
+        for k in range(1, count):
+            place, at = some[k], k
+            while at > 0 and some[at - 1] > place:
+                some[at] = some[at - 1]
+                at -= 1
+            some[at] = place
+    else:  # in order of their lowest bits, then of the next, …
+        low = 0
+        while mask >> low:
+            sizes[:] = 0
+            for k in range(count):
+                sizes[(some[k] >> low) & (COUNTERS - 1)] += 1
+            total = 0
+            for digit in range(COUNTERS):
+                size = sizes[digit]
+                sizes[digit] = total
+                total += size
+            for k in range(count):
+                digit = (some[k] >> low) & (COUNTERS - 1)
+                others[sizes[digit]] = some[k]
+                sizes[digit] += 1
+            some, others = others, some
+            low += _BITS
+    at, last, start = end - 1, -1, 0
+    for k in range(count):
+        other = some[k] != last
+        at += 1 if other else 0
+        start = k if other else start
+        last = some[k]
+        indices[at], values[at] = last + shift, (k - start) * times + 1
+    return at + 1
+
+
+def write_rows(
+    row: int, data: Any, offsets: Any, lower: Any,
+    h: int, rest: int, bits: int, length: int,
+    first: int, mask: int, shift: int, most: int, times: int,
+    letters: Any, fours: Any, eights: Any, edges: Any, unknown: Any, hashes: Any,
+    some: Any, others: Any, sizes: Any,
+    keys: Any, counts: Any, known: Any, closed: Any, recent: Any,
+    unnamed: Any, ends: Any, names: Any, used: Any,
+    begins: Any, indices: Any, values: Any,
+) -> int:  # fmt: skip
+    """Write the canonical rows of texts from ``row`` on; the row that comes next.
+
+    That is not the last one where ``unknown`` has characters that the caller looks up, or
+    ``unnamed`` has little room left for hashes whose names the caller notes.
+
+    data, offsets: texts in Arrow's layout, valid UTF-8. lower: by character, for ``split_any``.
+    h … length: the hash of ``column=``, as ``prefix_state`` gives it. first … first + mask: all
+    coordinates, each moved by ``shift`` in a row. most: longest run of words. times: 1 if values
+    are counts, 0 if they are 1.
+    letters, fours, eights: the same memory. edges … others: room for one text. sizes: (COUNTERS,).
+    keys … recent: of ``name_index``; keys empty: no names are wanted. unnamed … used: of
+    ``note_unnamed``; half of unnamed, and of names, has room for one text.
+    begins, indices, values: the rows, of which those before ``row`` are written.
+    """
+    end = begins[row]
+    while row < len(offsets) - 1:
+        text = data[offsets[row] : offsets[row + 1]]
+        found = split_ascii(text, letters, eights, edges)
+        if found < 0:
+            found = split_any(text, lower, letters, edges, unknown)
+            if unknown[0]:
+                break
+        words = found >> 1
+        if most == 1:
+            count = hash_words(words, edges, fours, h, rest, bits, length, hashes)
+        else:
+            count = hash_runs(words, most, edges, letters, h, rest, bits, length, hashes)
+        if len(keys):
+            note_unnamed(
+                count, words, edges, letters, hashes, first, mask, others, keys, counts, known,
+                closed, recent, unnamed, ends, names, used,
+            )  # fmt: skip
+        end = count_places(
+            count, hashes, mask, first + shift, times, some, others, sizes, end, indices, values
+        )
+        row += 1
+        begins[row] = end
+        if 2 * used[0] > len(unnamed) or 2 * ends[used[0]] > len(names):
+            break
+    return row

@@ -1,0 +1,108 @@
+"""Rows of texts by compiled code, which returns to Python for what only Python knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamomd.features.arrow_buffers import buffers
+from streamomd.features.canonical import Csr
+from streamomd.features.hashed import category
+from streamomd.features.name_table import Watch
+from streamomd.features.names import Names
+from streamomd.features.plan import Plan, Text
+from streamomd.features.tokenize import look_up, lower_cases
+
+_UNKNOWN, _UNNAMED, _LETTERS = 4096, 4096, 1 << 16
+_UNWATCHED = Watch(*(np.empty(0, dtype) for dtype in ("i4", "u1", "u4", "u1", "u4")))
+
+
+def text_rows(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> Csr:
+    """Each text's words and runs of words: canonical rows. Values are 1, or counts if ``text`` has
+    them or their logarithms; float64.
+
+    texts: large_binary or large_string, valid UTF-8, without nulls.
+    """
+    # Late: numba is loaded only where values are hashed.
+    from streamomd.features.kernels.murmur3 import prefix_state
+    from streamomd.features.kernels.text_rows import row_writer
+
+    data, offsets = buffers(texts)
+    sizes, most = np.diff(offsets), text.ngrams
+    longest = int(sizes.max(initial=0))
+    entries = most * int(((sizes + 1) // 2).sum())
+    rows = _rows(len(texts), entries)
+    hashed = prefix_state(category(text.column, b""), plan.hash_seed)
+    shift, counts = -int(plan.bias), int(text.counts != "presence")
+    places = plan.hashed_offset, (1 << plan.bits) - 1, shift, most, counts
+    room, lower = _room(longest, most), lower_cases()
+    unknown, unnamed = room[4], _Unnamed(longest, most if names is not None else 0)
+    row = 0
+    while row < len(texts):
+        unknown[:] = 0
+        watch = _UNWATCHED if names is None else names.watch(plan.size)
+        given = (data, offsets, lower, *hashed, *places, *room, *watch, *unnamed.arrays, *rows)
+        row = row_writer()(row, *given)
+        if unknown[0]:
+            look_up(np.unique(unknown[unknown > 0]).tolist(), lower)
+        if names is not None:
+            unnamed.note(names, text.column, plan)
+    begins, indices, values = rows
+    return begins, indices[: begins[-1]], values[: begins[-1]]
+
+
+class _Unnamed:
+    """Hashes and letters of words that have no name yet, as ``kernels.text_rows`` writes them."""
+
+    def __init__(self, longest: int, most: int) -> None:
+        """longest: bytes of a text. most: longest run of words, 0 if no names are wanted."""
+        hashes = 2 * max(most * _words_in(longest), _UNNAMED * min(most, 1))
+        letters = 2 * max(most * most * _letters_in(longest), _LETTERS * min(most, 1))
+        self.hashes, self.ends = np.empty(hashes, np.uint32), np.zeros(hashes + 1, np.int64)
+        self.letters, self.used = np.empty(letters, np.uint8), np.zeros(1, np.int64)
+        self.arrays = self.hashes, self.ends, self.letters, self.used
+
+    def note(self, names: Names, column: str, plan: Plan) -> None:
+        """Note the names, and have room for others."""
+        count = int(self.used[0])
+        if not count:
+            return
+        made = [None, pa.py_buffer(self.ends[: count + 1]), pa.py_buffer(self.letters)]
+        texts = pa.Array.from_buffers(pa.large_binary(), count, made)
+        hashes = self.hashes[:count]
+        coordinates = plan.hashed_offset + (hashes & np.uint32((1 << plan.bits) - 1))
+        names.note(column, coordinates.astype(np.int32), texts, hashes)
+        self.used[0] = 0
+
+
+def _words_in(size: int) -> int:
+    """The most words that a text of ``size`` bytes has."""
+    return (size + 1) // 2
+
+
+def _letters_in(size: int) -> int:
+    """The most bytes that its words have in lower case, with one more after each."""
+    return size + size // 2 + 2
+
+
+def _room(longest: int, most: int) -> tuple[NDArray[Any], ...]:
+    """What ``write_rows`` needs to write one text: letters … sizes."""
+    from streamomd.features.kernels.split_words import BACK, FRONT
+    from streamomd.features.kernels.text_rows import COUNTERS
+
+    eights = np.empty((FRONT + _letters_in(longest) + BACK) // 8 + 1, np.int64)
+    eights[: FRONT // 8] = 0
+    letters, fours = eights.view(np.uint8), eights.view(np.uint32)
+    edges, unknown = np.empty(2 * _words_in(longest) + 9, np.int64), np.empty(_UNKNOWN, np.uint32)
+    runs = most * _words_in(longest)
+    counted = (np.empty(size, np.int32) for size in (runs, runs, COUNTERS))
+    return letters, fours, eights, edges, unknown, np.empty(runs, np.uint32), *counted
+
+
+def _rows(texts: int, entries: int) -> Csr:
+    """Room for the rows: of what is never written a process has no pages."""
+    begins = np.zeros(texts + 1, np.int64)
+    return begins, np.empty(entries, np.int32), np.empty(entries, np.float64)

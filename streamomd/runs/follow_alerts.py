@@ -1,0 +1,86 @@
+"""A run that follows its sources: the alert of a high lag, and a store that does not answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from streamomd.core.errors import StorageError
+from streamomd.core.urls import redact, scrub, shown
+from streamomd.runs.clock import Clock
+from streamomd.runs.landings import Landings
+from streamomd.training.metrics import Metrics
+from streamomd.training.progress import note
+
+PAUSE_SECONDS, MOST_SECONDS = 1.0, 300.0
+"""Before the first attempt to reach a store again, and at most; it doubles each time."""
+
+
+class LagAlert:
+    """Reports a lag above ``max_lag`` once, until it is below. text: the alert, or empty."""
+
+    text = ""
+
+    def look(self, landings: Landings, now_ns: int, most: float) -> None:
+        """Compare the lag with ``most`` seconds; 0: there is no limit."""
+        lag = landings.lag(now_ns)
+        if not most or (lag > most) == bool(self.text):
+            return
+        url, above = landings.oldest(), f"above update.max_lag = {most:g} s"
+        if lag > most:
+            self.text = f"lag {lag:,.0f} s is {above}: {shown(url)} is not learned"
+            note(self.text, "lag", "warning", lag=lag, max_lag=most, url=redact(url))
+        else:
+            self.text = ""
+            note(
+                f"lag {lag:,.0f} s is no longer {above}", "lag_over", "info", lag=lag, max_lag=most
+            )
+
+
+class LagWatcher:
+    """Looks at the lag every second while rows are learned."""
+
+    next_row = math.inf
+
+    def __init__(self, check: Callable[[], object], clock: Clock) -> None:
+        self._check, self._clock, self._checked = check, clock, clock.seconds()
+
+    def update(self, metrics: Metrics) -> None:
+        """See ``Watcher``."""
+        if self._clock.seconds() - self._checked > 1.0:
+            self._check()
+            self._checked = self._clock.seconds()
+
+    def finish(self, metrics: Metrics) -> None:
+        """See ``Watcher``."""
+
+    def close(self) -> None:
+        """See ``Watcher``."""
+
+
+class Outage:
+    """pause: seconds to wait before the next attempt; 0: the store answers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began = self.pause = 0.0
+
+    def begin(self, error: StorageError, sequence: int) -> None:
+        """Report the first failure; wait twice as long after each."""
+        if not self.pause:
+            self._began = self._clock.seconds()
+            note(
+                f"{error}; trying again until it answers (last good commit: {sequence})",
+                "outage",
+                "warning",
+                problem=scrub(str(error)),
+            )
+        self.pause = min(MOST_SECONDS, 2.0 * self.pause or PAUSE_SECONDS)
+
+    def end(self) -> None:
+        """The store answered."""
+        if self.pause:
+            seconds = self._clock.seconds() - self._began
+            text = f"the store answers again, after {seconds:.0f} s"
+            note(text, "outage_over", "info", seconds=seconds)
+        self.pause = 0.0
