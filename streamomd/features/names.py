@@ -43,6 +43,11 @@ class Names:
     def __len__(self) -> int:
         return len(self._seen) if self._ledger is None else self._ledger.coordinates
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no other coordinate gets a name: those that have one may get a second."""
+        return len(self) == _COORDINATES
+
     def watch(self, size: int) -> Watch:
         """The names settled so far, of ``size`` coordinates; callers note the others next."""
         with self._lock:

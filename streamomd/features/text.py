@@ -22,7 +22,7 @@ from streamomd.features.names import Names
 from streamomd.features.plan import Plan, Text
 from streamomd.features.text_rows import text_rows
 
-_LOOKED_AT = 256
+_LOOKED_AT = 64
 
 
 class Texts(NamedTuple):

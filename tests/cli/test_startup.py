@@ -45,7 +45,7 @@ learner = import_runs()
 assert gc.isenabled() and gc.get_freeze_count()
 job = {"data": {"shards": sys.argv[1], "label": "y"}, "checkpoint": {"url": "none"}}
 learner.train(job, quiet=True)
-unused = {"pandas", "rich.console", "pyarrow.compute", "fsspec", "asyncio", "scipy", "yaml"}
+unused = {"pandas", "rich.console", "pyarrow.compute", "fsspec", "asyncio", "scipy.special", "yaml"}
 unused |= {"streamomd.training.scoring.scorer", "streamomd.shards.delta.table"}
 assert not unused & {*sys.modules}
 """
