@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.features.arrow_buffers import buffers
 from streamomd.features.name_table import NameTable, Watch
 from streamomd.features.plan import Plan
@@ -137,7 +138,8 @@ def _by_coordinate(
 ) -> Iterator[tuple[int, list[str]]]:
     """The names of each coordinate, in their order."""
     order = np.argsort(coordinates, kind="stable")
-    texts = names.take(pa.array(order)).cast(pa.large_string()).to_pylist()
+    names = arrow_function()("take", [names, pa.array(order)])
+    texts = arrow_cast(names, pa.large_string()).to_pylist()
     places, begins = np.unique(coordinates[order], return_index=True)
     ends = [*begins[1:].tolist(), len(texts)]
     for place, begin, end in zip(places.tolist(), begins.tolist(), ends, strict=True):
@@ -157,7 +159,7 @@ def _utf8(values: pa.Array) -> pa.Array:
     if data[offsets[0] : offsets[-1]].tobytes().isascii():
         return values
     try:
-        return values.cast(pa.large_string())
+        return arrow_cast(values, pa.large_string())
     except pa.ArrowInvalid:
         texts = [value.decode(errors="backslashreplace") for value in values.to_pylist()]
         return pa.array(texts, pa.large_string())
