@@ -36,7 +36,7 @@ def serve(pipe: Any, latency: float, bandwidth: float, proof: str) -> None:
     with S3Server(proof=proof, latency=latency, bandwidth=bandwidth, trusting=True) as server:
         pipe.send(server.options)
         while pipe.recv():
-            pipe.send((server.most_in_flight, server.count()))
+            pipe.send((server.most_in_flight(), server.count()))
 
 
 @contextmanager

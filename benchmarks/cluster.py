@@ -8,19 +8,13 @@ started before.
 Data, written into a temporary folder: "numbers" are rows of about 75 non-zeros as in scan.py;
 "texts" are 8 columns of strings, hashed, which cost more to decode than to learn.
 
-Averaged mode, on the texts: the time of one worker ÷ that of two, of one thread each, for the same
-8 parts a round and one round.
-
-Targets: auto ÷ one process ≤ 1.10; one worker ÷ two ≥ 1.7. For information: everything decoded by
-the workers.
+Target: auto ÷ one process ≤ 1.10. For information: everything decoded by the workers.
 """
 
 from __future__ import annotations
 
 import statistics
 import tempfile
-import uuid
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -55,27 +49,6 @@ def texts(folder: Path, rows: int) -> dict[str, Any]:
         path = folder / f"part-{shard}.parquet"
         pq.write_table(pa.table(columns), path, row_group_size=50_000, compression="zstd")
     return {"shards": [str(folder)], "label": "y", "hashed": [f"c{n}" for n in range(TEXTS)]}
-
-
-def averaged(data: dict[str, Any], folder: Path, pairs: int) -> dict[str, list[float]]:
-    """Seconds of one epoch with one worker, and with two."""
-    job = {"data": data, "train": {"mode": "averaged", "parts": 8}}
-    with ExitStack() as stack:
-        clients = {}
-        for workers in (1, 2):
-            made = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
-            cluster = stack.enter_context(made)
-            clients[workers] = stack.enter_context(Client(cluster, set_as_default=False))
-
-        def train(workers: int) -> None:
-            kept = {"url": str(folder / f"run-{uuid.uuid4().hex}")}
-            streamomd.train({**job, "checkpoint": kept}, client=clients[workers], quiet=True)
-
-        for workers in clients:
-            train(workers)  # loads what is compiled
-        return common.in_turn(
-            {"one worker": lambda: train(1), "two workers": lambda: train(2)}, pairs
-        )
 
 
 def main() -> None:
@@ -114,17 +87,7 @@ def main() -> None:
                 label = f"{make.__name__}, {name}"
                 lines.append([label, statistics.median(seconds[name]), ratio, target])
                 figures[label] = {"seconds": seconds[name], "ratio": ratio}
-        folder = Path(temporary) / "texts"
-        data = {"shards": [str(folder)], "label": "y", "hashed": [f"c{n}" for n in range(TEXTS)]}
-        seconds = averaged(data, Path(temporary), args.pairs)
-        gain = common.ratio(seconds["one worker"], seconds["two workers"])
-        figures["averaged"] = {"seconds": seconds, "gain": gain}
     common.table(["2 workers × 1 thread", "seconds", "÷ one process", "target"], lines)
-    medians = [statistics.median(seconds[name]) for name in ("one worker", "two workers")]
-    common.table(
-        ["averaged mode, texts", "one worker s", "two s", "one ÷ two", "target"],
-        [["8 parts, one round", *medians, gain, "≥ 1.7"]],
-    )
     common.finish(figures, as_json=args.json)
 
 

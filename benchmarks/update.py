@@ -126,11 +126,11 @@ def commits(count: int) -> dict[str, float]:
     written = 0
     put, create = store.put, store.create
 
-    def counting(write: Callable[[str, bytes], None]) -> Callable[[str, bytes], None]:
-        def counted(name: str, data: bytes) -> None:
+    def counting(write: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(name: str, data: bytes, *more: Any) -> Any:
             nonlocal written
             written += len(data)
-            write(name, data)
+            return write(name, data, *more)
 
         return counted
 

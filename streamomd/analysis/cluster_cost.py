@@ -23,7 +23,9 @@ WHOLE_BYTES, RANGE_BYTES = 8 << 20, 16 << 20
 PART_BYTES = 64 << 20
 """The most bytes of an object of a commit."""
 NUMBER = 8.0
-"""Bytes of a sum that owners exchange."""
+"""Bytes of a number that owners exchange."""
+STEP_NUMBERS = 2.0
+"""Of a row's step, as NAG's."""
 
 Terms = Mapping[str, float]
 """Seconds of an epoch, by what takes them."""
@@ -104,24 +106,30 @@ def exact_terms(epoch: Epoch, workers: int, place: Place) -> Terms:
 
 
 def averaged_terms(epoch: Epoch, workers: int, place: Place, rounds: int) -> Terms:
-    """Each worker learns its part of a round, and the states are merged in pairs."""
+    """Each worker learns its part of a round, and the states are merged in pairs. The driver
+    fetches the last one and commits it; the workers copy it from each other, in a binary tree."""
     state, cost = epoch.state, epoch.per_byte
     merge = cost.merge + max(cost.fetch, 1.0 / place.link)
+    write = cost.fetch + max(cost.commit, 1.0 / place.store)
     return {
         "learning": epoch.rows * (epoch.row.decode + epoch.row.learn) / workers,
-        "state reads": rounds * state * max(cost.load, workers / place.store),
+        "first state": state * max(cost.load, 1.0 / place.store),
+        "copies": rounds * int(math.log2(workers)) * state * max(cost.fetch, 2.0 / place.link),
         "merging": rounds * math.ceil(math.log2(workers)) * state * merge,
-        "commits": rounds * state * max(cost.commit, 1.0 / place.store),
+        "commits": rounds * state * write,
         "store": max(0.0, sum(epoch.sizes) / place.store),
     }
 
 
 def sharded_terms(epoch: Epoch, workers: int, place: Place, batch_rows: int, parts: int) -> Terms:
-    """Some workers decode, for all. In a round the leader receives a number per row and partition
-    of the others, then sends a sum per row to each of them."""
+    """Some workers decode, for all. In a round the leader receives a number per row of each
+    partition of the others that the row has an entry in, then sends the row's step to their owners.
+    """
     decoders = min(workers, DECODERS)
     slices = epoch.rows * epoch.row.nbytes * (workers - 1) / workers
-    numbers = parts * (workers - 1) / workers + (workers - 1)
+    entries = epoch.row.nbytes / NUMBER  # at most
+    numbers = min(parts, entries) * (workers - 1) / workers
+    numbers += min(workers - 1, entries) * STEP_NUMBERS
     sent = NUMBER * batch_rows * numbers / place.link
     exchanges = epoch.rows / batch_rows if workers > 1 else 0.0
     return {
@@ -204,7 +212,7 @@ def _cost(
         max(terms, key=lambda name: terms[name]),
         memory_need(job, layout, 1, workers).nbytes,
         BASE_BYTES + _driver_states(spec, mode) * layout.nbytes,
-        epoch.requests + (rounds * used * parts if mode == "averaged" else 0),
+        epoch.requests + (parts if mode == "averaged" else 0),
         commits * (max(parts, used if mode == "sharded" else 1) + 1),
         None if price is None else (workers + 1) * seconds / 3600 * price,
     )

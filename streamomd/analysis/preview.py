@@ -12,11 +12,11 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from streamomd.analysis.cluster_cost import Epoch, RowCost, costs
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.phases import phase
@@ -33,8 +33,11 @@ from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import offsets
 from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
+from streamomd.training.class_threads import thread_count
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of
 
+MOST_GROUPS = 64
+"""Row groups that are read."""
 THREAD_BYTES = 4 * UNIT_BYTES  # of a thread that decodes a unit
 Unit = list[ShardBatch]
 
@@ -155,10 +158,11 @@ def expected(half: int, whole: int, times: float) -> int:
 
 
 def read_unit(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
-    """The first rows, about a unit of them."""
+    """The first rows, about a unit of them; fewer of shards of a few rows, each of which costs as
+    much to open as hundreds of rows."""
     found: Unit = []
     nbytes = 0
-    for job in jobs:
+    for job in islice(jobs, MOST_GROUPS):
         group = job.group
         with open_group(
             group,
@@ -265,7 +269,7 @@ def _time(
 ) -> dict[str, Any]:
     """Seconds per row, and of the whole job in one process in exact mode.
 
-    One core learns; all cores read and decode concurrently.
+    One core learns, or a thread for each group of classes; all cores read and decode concurrently.
     """
     batches, encoding = encoded
     rows = max(1, sum(batch.passed for batch in batches))
@@ -286,7 +290,9 @@ def _time(
     learn = _timed(lambda batch: engine.learn(state, sums, batch), batches) / rows
     walks = [learn] * spec.train.epochs + ([seeing] if looks else [])
     read = shards.rows - shards.unread_rows
-    seconds = read * sum(max(walk, (walk + decode) / cores) for walk in walks)
+    threads = thread_count(spec.train) if engine.divisible else 1
+    alone = min(threads, engine.layout.learners, cores)
+    seconds = read * sum(max(walk / alone, (walk + decode) / cores) for walk in walks)
     fields = {"learn_per_row": learn, "seconds": seconds, "compile_seconds": engine.compile_seconds}
     return {**found, **fields}
 
@@ -303,6 +309,8 @@ def _cluster(
     """What an epoch would cost on a cluster, by mode; None without workers."""
     if not workers:
         return None
+    from streamomd.analysis.cluster_cost import Epoch, RowCost, costs  # it imports Dask
+
     layout = engine_of(spec, plan).layout
     held = sum(batch.nbytes for batch in batches) / max(1, sum(map(len, batches)))
     decode = times["decode_per_row"]

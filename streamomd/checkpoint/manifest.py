@@ -19,7 +19,9 @@ SEGMENTS = "segments"
 HOLDOUT_BY = "holdout_by"
 """Key of a commit's document: "name" if hold-out rows depend on the shards' names; absent: on their
 positions. Earlier versions know positions alone, and would learn other rows on resume."""
-FEATURES = frozenset({SEGMENTS, HOLDOUT_BY})
+GROUPS = "groups"
+"""Key of a sweep's commit: its learners' commits are those that commits of groups name."""
+FEATURES = frozenset({SEGMENTS, HOLDOUT_BY, GROUPS})
 """Features a manifest may require that this version supports: keys of its document."""
 KINDS = ("dataset", "names", SEGMENTS)
 """Keys of a commit's document whose value is the SHA-256 of a shared document; for segments

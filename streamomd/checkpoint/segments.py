@@ -8,6 +8,9 @@
 
 The JSON has each schema once, URLs as shared prefix length and rest, times as differences. It has
 an optional key only if one of its shards has that fact. Unknown keys are ignored.
+
+Format, row groups, schema and footer hash of a shard are what a reader needs of its footer: a run
+that is resumed reads no footer of a file that did not change.
 """
 
 from __future__ import annotations
@@ -27,13 +30,22 @@ from streamomd.core.errors import CorruptionError
 MAGIC = b"OMDSEG1\n"
 HASH_BYTES = 16
 GROUPS = 3
-"""Row counts saved of a shard, for messages; the number of row groups is always saved."""
+"""Row counts of a shard that are compared and shown in messages."""
+MOST_RUNS = 8
+"""Numbers that are saved of the row groups after those; see ``run_lengths``. Of a shard with more,
+only the number of row groups is saved, and its footer is read when the run is resumed."""
+MOST_GROUPS = 1 << 20
+"""Of a shard whose row groups are taken from a ledger, which may be anyone's."""
 PLAIN = ("format", "size", "rows", "row_groups", "groups", "etag", "key")
 OPTIONAL = ("update", "sequence", "skipped", "name", "partitions")
 """Facts of a shard's place in the run, which no fingerprint has. update: number of the update that
 learned it (absent: 0, the first run). sequence: of the first commit that lists it. skipped: why no
 row of it was learned; such an entry is not part of a shard list. name: path relative to its source,
 where hold-out depends on it. partitions: column and text of each value, from a table's log."""
+LATER = "later_groups"
+"""Fact of a shard: the rows of its row groups after the first three, as ``run_lengths``."""
+TYPES = "types"
+"""Fact of a shard: its schema as a text of the reader's. Saved once, like ``schema``."""
 SHARD_JSON, DIGEST_JSON, MIN_JSON = 1 << 12, 64, 1 << 20
 """Limit of unpacked JSON bytes for each shard, for each digest, and the minimum limit."""
 _HEAD = struct.Struct("<QQQ")
@@ -92,33 +104,63 @@ def join_runs(digests: Sequence[Run]) -> tuple[Run, ...]:
 def shorten_facts(facts: Facts) -> Facts:
     """The facts of a shard's fingerprint that the ledger saves; idempotent.
 
-    The first half of the footer's hash, the number of row groups, and the rows of the first three.
+    The first half of the footer's hash, the number of row groups, the rows of the first three, and
+    those of the others if they are few numbers.
     """
     found = {key: value for key, value in facts.items() if value is not None}
     if "footer_sha256" in found:
         found["footer_sha256"] = found["footer_sha256"][: 2 * HASH_BYTES]
     if "groups" in found:
-        found.setdefault("row_groups", len(found["groups"]))
-        found["groups"] = list(found["groups"][:GROUPS])
+        groups = found["groups"]
+        found.setdefault("row_groups", len(groups))
+        later = run_lengths(groups[GROUPS:])
+        if 0 < len(later) <= MOST_RUNS:
+            found[LATER] = later
+        found["groups"] = list(groups[:GROUPS])
     if "partitions" in found:
         found["partitions"] = [list(pair) for pair in found["partitions"]]
     return found
 
 
+def run_lengths(rows: Sequence[int]) -> list[int]:
+    """Row counts, each followed by −n where n more are equal.
+
+    >>> run_lengths([700, 700, 700, 50])
+    [700, -2, 50]
+    """
+    found: list[int] = []
+    for count, equal in itertools.groupby(rows):
+        more = sum(1 for _ in equal) - 1
+        found += [count, -more] if more else [count]
+    return found
+
+
+def groups_of(facts: Facts) -> tuple[int, ...] | None:
+    """The rows of each row group of a shard, if the ledger has all of them and they add up."""
+    first, later = facts.get("groups", ()), facts.get(LATER, ())
+    count = len(first) + sum(1 if number >= 0 else -number for number in later)
+    if count != facts.get("row_groups") or count > MOST_GROUPS:
+        return None
+    groups = [*first]
+    for number in later:
+        groups += [number] if number >= 0 else groups[-1:] * -number
+    whole = len(groups) == count and min(groups, default=0) >= 0
+    return tuple(groups) if whole and sum(groups) == facts.get("rows") else None
+
+
 def encode(segment: Segment) -> bytes:
     """The bytes of a segment; equal segments give equal bytes."""
     facts = [*segment.shards, *(facts for _, facts in segment.changed)]
-    schemas: dict[bytes, int] = {}
+    at_schema, schemas = _distinct_schemas(facts)
+    types = [types for _, types in schemas]
     header = {
         "first": segment.first,
         "changed": [number for number, _ in segment.changed],
         **_columns(facts),
         **_optional_columns(facts),
-        "schema": [
-            schemas.setdefault(canonical(one["schema"]), len(schemas)) if "schema" in one else -1
-            for one in facts
-        ],
-        "schemas": [parse(schema) for schema in schemas],
+        "schema": at_schema,
+        "schemas": [schema for schema, _ in schemas],
+        **({TYPES: types} if any(types) else {}),
         "digests": [
             [shard - before, group, len(data) // HASH_BYTES]
             for before, (shard, group, data) in zip(
@@ -131,6 +173,25 @@ def encode(segment: Segment) -> bytes:
     digests = b"".join(run[2] for run in segment.digests)
     head = _HEAD.pack(len(facts), len(digests) // HASH_BYTES, len(text))
     return b"".join([MAGIC, head, text, *footers, digests])
+
+
+def _distinct_schemas(facts: Sequence[Facts]) -> tuple[list[int], list[tuple[Any, Any]]]:
+    """The number of each shard's schema, −1 without one; and the schemas, with their types."""
+    numbers: dict[tuple[bytes, str | None], int] = {}
+    # Mostly one object, however many shards.
+    seen: dict[tuple[int, str | None], int] = {}
+    found = []
+    for one in facts:
+        schema, types = one.get("schema"), one.get(TYPES)
+        if schema is None:
+            found.append(-1)
+            continue
+        at = seen.get((id(schema), types))
+        if at is None:
+            at = numbers.setdefault((canonical(schema), types), len(numbers))
+            seen[id(schema), types] = at
+        found.append(at)
+    return found, [(parse(schema), types) for schema, types in numbers]
 
 
 def _columns(facts: Sequence[Facts]) -> dict[str, list[Any]]:
@@ -148,7 +209,9 @@ def _columns(facts: Sequence[Facts]) -> dict[str, list[Any]]:
 
 def _optional_columns(facts: Sequence[Facts]) -> dict[str, list[Any]]:
     found = {
-        key: [one.get(key) for one in facts] for key in OPTIONAL if any(key in one for one in facts)
+        key: [one.get(key) for one in facts]
+        for key in (*OPTIONAL, LATER)
+        if any(key in one for one in facts)
     }
     if "name" in found:
         both = zip(found["name"], facts, strict=True)
@@ -211,7 +274,7 @@ def _parse_segment(data: bytes) -> Segment:
 
 def _parse_facts(fields: Fields, shards: int, hashes: memoryview) -> Iterator[Facts]:
     """Facts by shard, from their columns, which are checked as a whole: there may be a million."""
-    keys = [*PLAIN, *(key for key in OPTIONAL if key in fields.values)]
+    keys = [*PLAIN, *(key for key in (*OPTIONAL, LATER) if key in fields.values)]
     found = {key: fields.items(key) for key in ("url", "mtime_ns", "schema", *keys)}
     for key, values in found.items():
         if len(values) != shards:
@@ -220,6 +283,9 @@ def _parse_facts(fields: Fields, shards: int, hashes: memoryview) -> Iterator[Fa
     times = itertools.accumulate(map(int, found["mtime_ns"]))
     found["mtime_ns"] = [time if time >= 0 else None for time in times]
     schemas = [_checked_schema(one) for one in fields.items("schemas")]
+    if TYPES in fields.values:
+        types = _checked_types(fields.items(TYPES), len(schemas))
+        found[TYPES] = [types[at] if at >= 0 else None for at in found["schema"]]
     found["schema"] = [schemas[at] if at >= 0 else None for at in found["schema"]]
     if "name" in found:
         both = zip(found["name"], found["url"], strict=True)
@@ -286,6 +352,9 @@ def _shorten_groups(found: dict[str, list[Any]]) -> None:
             found["row_groups"][at] = len(groups)
         if len(groups) > GROUPS:
             found["groups"][at] = groups[:GROUPS]
+    for later in filter(None, found.get(LATER, ())):
+        if not {*map(type, later)} <= {int}:
+            raise ValueError("the row count of a row group is not an int")
     names = {one: one for one in found["format"]}  # one text, however many shards
     found["format"] = [names[one] for one in found["format"]]
 
@@ -295,6 +364,12 @@ def _checked_schema(schema: Any) -> Any:
         if not (isinstance(name, str) and isinstance(kind, str) and isinstance(nullable, bool)):
             raise ValueError("a schema has a column with invalid fields")
     return schema
+
+
+def _checked_types(values: Sequence[Any], schemas: int) -> Sequence[str | None]:
+    if len(values) != schemas or not {*map(type, values)} <= {str, type(None)}:
+        raise ValueError("the types of a schema are not a text")
+    return values
 
 
 def _parse_runs(values: Sequence[Any], hashes: memoryview, shards: int) -> Iterator[Run]:

@@ -12,9 +12,11 @@ from streamomd.cli.job_flags import JobCommand
 from streamomd.cli.options import (
     CODES,
     checkpoint_options,
+    cluster_option,
     data_options,
     guarded,
     job_and_shards,
+    job_cluster_options,
     main,
     metrics_options,
     python_arguments,
@@ -25,17 +27,11 @@ from streamomd.cli.options import (
 from streamomd.core.errors import ClusterError
 
 name = click.argument("name", metavar="ID")
-scheduler_option = click.option(
-    "--scheduler",
-    required=True,
-    envvar="DASK_SCHEDULER_ADDRESS",
-    metavar="ADDRESS",
-    help="Address of the Dask scheduler, tcp://… or tls://…; or set DASK_SCHEDULER_ADDRESS.",
-)
 
 
 @main.command(cls=JobCommand, epilog=CODES)
 @run_options
+@cluster_option
 @click.option("--follow", is_flag=True, help="Then learn shards as they arrive, until cancelled.")
 @metrics_options
 @guarded
@@ -49,47 +45,43 @@ def submit(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
     from streamomd.runs.submit import submit
 
     job, given = job_and_shards(what, given)
-    given["scheduler"] = given["scheduler"] or _default_scheduler()
-    if not given["scheduler"] and job is None:
-        raise ClusterError("no scheduler: pass --scheduler ADDRESS or set DASK_SCHEDULER_ADDRESS")
     name = submit(job, **python_arguments(given))
-    return {"id": name}, formatting.format_submission(name, given["scheduler"])
-
-
-def _default_scheduler() -> str | None:
-    import os
-
-    return os.environ.get("DASK_SCHEDULER_ADDRESS")
+    return {"id": name}, formatting.format_submission(name, given["scheduler"], given["client"])
 
 
 def _job_command(command: Callable[..., Any]) -> Callable[..., Any]:
-    return main.command(epilog=CODES)(name(scheduler_option(command)))
+    return main.command(epilog=CODES)(name(job_cluster_options(command)))
 
 
 @_job_command
 @checkpoint_options
 @guarded
-def status(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[Any, str]:
+def status(
+    name: str, scheduler: str | None, client: Any, checkpoint_storage_options: str
+) -> tuple[Any, str]:
     """Print the state of a submitted job; any machine that reaches the scheduler can ask."""
-    from streamomd.distributed import cluster, jobs
+    from streamomd.distributed import jobs
+    from streamomd.runs.connection import connect_needed
 
-    with cluster.connect_client(None, scheduler) as client:
-        found = jobs.status(jobs.find(client, name), read_options_file(checkpoint_storage_options))
+    with connect_needed(client, scheduler) as connection:
+        job = jobs.find(connection, name)
+        found = jobs.status(job, read_options_file(checkpoint_storage_options))
     return found, formatting.format_status(found)
 
 
 @_job_command
 @click.option("--follow", is_flag=True, help="Keep printing until the job ends.")
 @guarded
-def logs(name: str, scheduler: str, follow: bool) -> tuple[Any, str]:
+def logs(name: str, scheduler: str | None, client: Any, follow: bool) -> tuple[Any, str]:
     """Print the messages of a submitted job and the course of its loss."""
-    from streamomd.distributed import cluster, jobs
+    from streamomd.distributed import jobs
     from streamomd.distributed.scheduler import report_lost_scheduler
+    from streamomd.runs.connection import connect_needed
 
     count = 0
-    with cluster.connect_client(None, scheduler) as client:
-        job = jobs.find(client, name)
-        with report_lost_scheduler(client, job.url):
+    with connect_needed(client, scheduler) as connection:
+        job = jobs.find(connection, name)
+        with report_lost_scheduler(connection, job.url):
             for line in jobs.lines(job, follow=follow):
                 click.echo(line)
                 count += 1
@@ -99,24 +91,27 @@ def logs(name: str, scheduler: str, follow: bool) -> tuple[Any, str]:
 @_job_command
 @checkpoint_options
 @guarded
-def cancel(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[Any, str]:
+def cancel(
+    name: str, scheduler: str | None, client: Any, checkpoint_storage_options: str
+) -> tuple[Any, str]:
     """Stop a submitted job after a commit; streamomd resume continues it."""
-    from streamomd.distributed import cluster, jobs
+    from streamomd.distributed import jobs
+    from streamomd.runs.connection import connect_needed
 
-    with cluster.connect_client(None, scheduler) as client:
-        job = jobs.cancel(jobs.find(client, name))
+    with connect_needed(client, scheduler) as connection:
+        job = jobs.cancel(jobs.find(connection, name))
         found = jobs.status(job, read_options_file(checkpoint_storage_options))
     return found, formatting.format_status(found)
 
 
 @main.command(epilog=CODES)
 @click.argument("job", required=False, metavar="[JOB.toml]")
-@scheduler_option
+@job_cluster_options
 @data_options
 @checkpoint_options
 @set_option
 @guarded
-def doctor(job: str | None, scheduler: str, **given: Any) -> tuple[Any, str]:
+def doctor(job: str | None, **given: Any) -> tuple[Any, str]:
     """Check every worker before a job starts: versions, memory, shards and checkpoint.
 
     \b
@@ -124,7 +119,7 @@ def doctor(job: str | None, scheduler: str, **given: Any) -> tuple[Any, str]:
     """
     from streamomd.runs.submit import diagnose
 
-    found = diagnose(job, scheduler=scheduler, **python_arguments(given))
+    found = diagnose(job, **python_arguments(given))
     text = formatting.format_diagnosis(found)
     if not all(one["ok"] for one in found):
         raise ClusterError("some workers are not fit for the job\n" + text)

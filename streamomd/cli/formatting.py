@@ -108,9 +108,9 @@ def format_run(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def format_submission(name: str, scheduler: str | None) -> str:
-    """A job's id, and commands to run next."""
-    where = f" --scheduler {scheduler}" if scheduler else ""
+def format_submission(name: str, scheduler: str | None, factory: Any = None) -> str:
+    """A job's id, and commands to run next. factory: the cluster's, if one was given."""
+    where = f" --scheduler {typed(scheduler)}" if scheduler else f" {factory}" if factory else ""
     lines = [name, "next:"]
     lines += [f"  streamomd {word} {name}{where}" for word in ("status", "logs", "cancel")]
     return "\n".join(lines)

@@ -227,6 +227,50 @@ log_option = click.option(
 )
 
 
+def _cluster_factory(_: click.Context, __: click.Parameter, name: str | None) -> Any:
+    from streamomd.config.cluster_factory import ClusterFactory
+
+    if name is None:
+        return None
+    try:
+        return ClusterFactory(name)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+
+
+cluster_option = click.option(
+    "--cluster", "client", metavar="MODULE:FACTORY", callback=_cluster_factory,
+    help="Function that returns a Dask cluster or client, which is closed at the end; it is "
+    "imported and called.",
+)  # fmt: skip
+"""It is the argument ``client`` of a command, as in Python."""
+scheduler_option = click.option(
+    "--scheduler", metavar="ADDRESS",
+    help="Address of the Dask scheduler, tcp://… or tls://…, or its file (.json).  [scheduler-"
+    "address of Dask's configuration, DASK_SCHEDULER_ADDRESS]",
+)  # fmt: skip
+
+
+def job_cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of commands that ask a cluster: for its scheduler, or a client of it."""
+    return scheduler_option(cluster_option(function))
+
+
+def run_cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of commands that continue a run: its checkpoint chooses no cluster."""
+    scheduler = click.option(
+        "--scheduler", metavar="ADDRESS",
+        help="Address or file (.json) of the Dask scheduler to use; never taken from the "
+        "checkpoint.  [none]",
+    )  # fmt: skip
+    return scheduler(cluster_option(function))
+
+
+def set_scheduler(sets: dict[str, Any], scheduler: str | None) -> dict[str, Any]:
+    """The changed keys of a run, with the option --scheduler."""
+    return sets if scheduler is None else {**sets, "cluster.scheduler": scheduler}
+
+
 def metrics_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Where a run serves its metrics."""
     port = click.option(

@@ -17,6 +17,7 @@ from streamomd.cli.options import (
     checkpoint_options,
     data_options,
     guarded,
+    job_cluster_options,
     main,
     open_model,
     output_option,
@@ -24,7 +25,7 @@ from streamomd.cli.options import (
     table_options,
     url,
 )
-from streamomd.core.errors import StoppedError, UsageError
+from streamomd.core.errors import StoppedError
 from streamomd.core.phases import phase
 from streamomd.core.terminal import width_of
 from streamomd.core.urls import printable, typed
@@ -94,12 +95,7 @@ def report(
 @click.option("--once", is_flag=True, help="Print the current state once and exit.")
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True,
               help="Number of features to show; 0 reads no weights.")  # fmt: skip
-@click.option(
-    "--scheduler",
-    envvar="DASK_SCHEDULER_ADDRESS",
-    metavar="ADDRESS",
-    help="Address of a submitted job's Dask scheduler; or set DASK_SCHEDULER_ADDRESS.",
-)
+@job_cluster_options
 @click.option("--log", default="", metavar="FILE",
               help="The run's log (train --log), for figures between its commits.")  # fmt: skip
 @checkpoint_options
@@ -110,6 +106,7 @@ def watch(
     once: bool,
     top: int,
     scheduler: str | None,
+    client: Any,
     log: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
@@ -125,7 +122,7 @@ def watch(
     options = read_options_file(checkpoint_storage_options)
     try:
         if url.startswith("omd-job-"):
-            return _watch_job(url, scheduler, every, once, top, options), ""
+            return _watch_job(url, (client, scheduler), every, once, top, options), ""
         return _watch_url(url, every, once, top, options, log), ""
     except KeyboardInterrupt:
         raise StoppedError("stopped watching; the run continues", signal=signal.SIGINT) from None
@@ -174,15 +171,12 @@ def _watch_url(url: str, every: float, once: bool, top: int, options: Any, log: 
 
 
 def _watch_job(
-    name: str, scheduler: str | None, every: float, once: bool, top: int, options: Any
+    name: str, cluster: tuple[Any, str | None], every: float, once: bool, top: int, options: Any
 ) -> Any:
     from streamomd.analysis.watch import job_views, show_views
+    from streamomd.runs.connection import connect_needed
 
-    if not scheduler:
-        raise UsageError(f"{printable(name)} is on a cluster: pass --scheduler ADDRESS")
-    from streamomd.distributed.cluster import connect_client
-
-    with connect_client(None, scheduler) as client:
+    with connect_needed(*cluster) as client:
         seen = job_views(client, name, options=options, every=every, top=top)
         last = show_views(itertools.islice(seen, 1) if once else seen)
     return last.figures() if last else {}

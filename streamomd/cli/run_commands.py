@@ -12,6 +12,7 @@ from streamomd.cli.job_flags import LIST, JobCommand, number_or_text
 from streamomd.cli.options import (
     CODES,
     checkpoint_options,
+    cluster_option,
     data_options,
     guarded,
     import_runs,
@@ -21,8 +22,10 @@ from streamomd.cli.options import (
     main,
     metrics_options,
     python_arguments,
+    run_cluster_options,
     run_options,
     set_option,
+    set_scheduler,
     url,
     verbose_option,
 )
@@ -42,6 +45,7 @@ profile_option = click.option("--profile", is_flag=True, help="Print a CPU profi
 
 @main.command(cls=JobCommand, epilog=CODES)
 @run_options
+@cluster_option
 @log_option
 @metrics_options
 @track_option
@@ -84,11 +88,7 @@ def train(
 @click.option(
     "--accept-new-shards", is_flag=True, help="Also learn shards that were added after the last."
 )
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Address of the Dask scheduler to use; never taken from the checkpoint.  [none]",
-)
+@run_cluster_options
 @click.option(
     "--cache",
     metavar="DIR",
@@ -132,7 +132,7 @@ def resume(
     given = python_arguments(given)
     given["sets"] |= {"train.epochs": epochs} if epochs is not None else {}
     given["sets"] |= {"data.on_bad_row": on_bad_row} if on_bad_row else {}
-    given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
+    given["sets"] = set_scheduler(given["sets"], scheduler)
     given["sets"] |= {"data.cache": cache} if cache is not None else {}
     try:
         callbacks = [tracker(one) for one in joined(track)]

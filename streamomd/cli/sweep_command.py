@@ -12,6 +12,7 @@ from streamomd.cli.completion import complete_grid
 from streamomd.cli.job_flags import JobCommand
 from streamomd.cli.options import (
     CODES,
+    cluster_option,
     guarded,
     job_and_shards,
     main,
@@ -29,6 +30,7 @@ from streamomd.core.urls import typed
 
 @main.command(cls=JobCommand, epilog=CODES)
 @run_options
+@cluster_option
 @click.option(
     "--grid",
     "texts",
@@ -74,6 +76,9 @@ def sweep(
       streamomd sweep job.toml --rule nag --grid eta=0.01..10:16 --extend --to sweep.html
       streamomd sweep data/ --label y --checkpoint runs/s --grid rule=nag,ogd --grid eta=0.1..1:4
       streamomd sweep job.toml --rule nag --grid eta=0.01..10:32 --halve 10000    # then 16 …
+      streamomd sweep job.toml --grid eta=0.01..10:64 --scheduler tcp://10.0.0.5:8786
+
+    With a cluster, each worker learns a group of the models and reads every row once.
     """
     with phase("starting"):
         from streamomd.analysis.report.sweep_page import refuse_output, write_results

@@ -19,7 +19,9 @@ from streamomd.cli.options import (
     main,
     metrics_options,
     python_arguments,
+    run_cluster_options,
     set_option,
+    set_scheduler,
     url,
     verbose_option,
 )
@@ -102,6 +104,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @url
 @click.option("--dry-run", is_flag=True, help="Only print how many shards are new.")
 @choice_options
+@run_cluster_options
 @data_options
 @checkpoint_options
 @set_option
@@ -117,6 +120,7 @@ def update(
     track: tuple[list[str], ...],
     metrics_port: int | None,
     metrics_host: str,
+    client: Any,
     **given: Any,
 ) -> tuple[Any, str]:
     """Learn the shards that arrived since the last commit, each once, and commit.
@@ -143,7 +147,7 @@ def update(
         url,
         choice,
         dry_run=dry_run,
-        client=None,
+        client=client,
         reporting=Reporting(log, False, trackers, address),
         quiet=False,
         **options,
@@ -156,6 +160,7 @@ def update(
 @url
 @time_options
 @choice_options
+@run_cluster_options
 @data_options
 @checkpoint_options
 @set_option
@@ -170,6 +175,7 @@ def follow(
     track: tuple[list[str], ...],
     metrics_port: int | None,
     metrics_host: str,
+    client: Any,
     **given: Any,
 ) -> tuple[Any, str]:
     """Update a run again and again: learn shards as they arrive, each once, and commit.
@@ -193,7 +199,7 @@ def follow(
     trackers = [tracker(one) for one in joined(track)]
     address = MetricsAddress.of(metrics_port, metrics_host)
     reporting = Reporting(log, False, trackers, address)
-    model, figures = run_follow(url, choice, client=None, reporting=reporting, **options)
+    model, figures = run_follow(url, choice, client=client, reporting=reporting, **options)
     result = {**model.result(), **figures}
     return result, format_update(result, model.spec.data.shards, dry_run=False)
 
@@ -204,9 +210,10 @@ def split_choice(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     changed = {f"data.{key}": given[key] for key in keys if given[key]}
     options = {
         "options": tuple(given[name] for name in names),
-        "sets": {**given["sets"], **changed},
+        "sets": set_scheduler({**given["sets"], **changed}, given["scheduler"]),
     }
-    choice = {key: value for key, value in given.items() if key not in (*names, *keys, "sets")}
+    named = (*names, *keys, "sets", "scheduler")
+    choice = {key: value for key, value in given.items() if key not in named}
     return options, {
         name: value for name, value in choice.items() if value is not None and value is not False
     }

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator
 
 from streamomd.config import values
+from streamomd.config.cluster_choice import is_scheduler_file
 from streamomd.config.explain import brief
 from streamomd.config.filter_text import parse_filter
 from streamomd.core.errors import UsageError
@@ -102,6 +103,11 @@ def _as_nulls(value: Any) -> Any:
     return given
 
 
+def _absolute_file(scheduler: str | None) -> str | None:
+    """A scheduler file by its absolute path; an address unchanged."""
+    return absolute(scheduler) if scheduler and is_scheduler_file(scheduler) else scheduler
+
+
 def _as_types(value: Any) -> Any:
     """A table, or ``zip=string,age=int64`` of a flag."""
     if not isinstance(value, str):
@@ -156,6 +162,7 @@ Labels = Annotated[tuple[Label, ...], BeforeValidator(values.split_scalars)]
 Crosses = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_check_crosses)]
 Mebibytes = Annotated[int, BeforeValidator(values.whole_mebibytes)]
 Gibibytes = Annotated[float, BeforeValidator(values.gibibytes)]
+Scheduler = Annotated[str | None, AfterValidator(_absolute_file)]
 Seconds = Annotated[float, BeforeValidator(values.seconds)]
 Moment = Annotated[str, BeforeValidator(_moment_text), AfterValidator(_check_moment)]
 """A time as ISO 8601, or TOML's own; empty: none."""

@@ -22,6 +22,8 @@ from streamomd.core.urls import shown, typed
 
 CACHE = ("cache", "cache_gib")
 """Keys of ``data`` that are settings of a machine, as all keys of ``cluster`` are."""
+THREADS = "threads"
+"""The key of ``train`` that is a setting of a machine."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,9 @@ def split_recorded(job: Mapping[str, Any], url: str) -> tuple[dict[str, Any], Re
     data = {"partitions": "none", **job["data"]}
     data = {key: value for key, value in data.items() if key not in CACHE}
     tables = {name: table for name, table in job.items() if name != "cluster"}
+    if "train" in tables:
+        train = tables["train"]
+        tables["train"] = {key: value for key, value in train.items() if key != THREADS}
     data = {"as_files": True, **data}  # what jobs did before they had the key
     checkpoint = {**job["checkpoint"], "url": url}
     model = {"rule": FALLBACK, **job["model"]}  # the default when jobs may have left it out
@@ -101,4 +106,5 @@ def with_settings(spec: Spec, given: Mapping[str, Any]) -> Spec:
 def settings(spec: Spec) -> dict[str, Any]:
     """The settings of a machine in a job, by dotted key: they are sent with its task."""
     found = {f"cluster.{key}": value for key, value in spec.cluster.model_dump().items()}
-    return {**found, **{f"data.{key}": getattr(spec.data, key) for key in CACHE}}
+    found |= {f"data.{key}": getattr(spec.data, key) for key in CACHE}
+    return {**found, f"train.{THREADS}": spec.train.threads}

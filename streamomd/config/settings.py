@@ -19,6 +19,11 @@ def configured(name: str) -> Any:
     return dask.config.get(f"streamomd.{name}")
 
 
+def scheduler_address() -> Any:
+    """The scheduler that Dask's configuration names, for all programs; None if it names none."""
+    return dask.config.get("scheduler-address", None)
+
+
 def setting(name: str) -> str:
     """A setting, as text."""
     return str(configured(name))

@@ -34,6 +34,7 @@ from streamomd.config.field_types import (
     Nulls,
     OneIn,
     Partitions,
+    Scheduler,
     Seconds,
     Types,
     as_texts,
@@ -350,6 +351,10 @@ class Train(_Table):
         ge=0,
         le=65_536,
     )
+    threads: int = key(
+        0, "Threads that learn classes or the learners of a sweep; 0: as many as usable cores.",
+        flag=None, ge=0, le=1024,
+    )  # fmt: skip
     detail: bool = key(
         True, "Whether to compute AUC, calibration, and metrics per class.", flag=None
     )
@@ -386,9 +391,9 @@ class Checkpoint(_Table):
 class Cluster(_Table):
     """[cluster]: a Dask cluster. decode "auto": where the first rows were decoded faster."""
 
-    scheduler: str = key(
-        "", "Address of a Dask scheduler whose workers decode or learn.", flag="scheduler",
-        metavar="ADDRESS",
+    scheduler: Scheduler = key(
+        None, "Address of a Dask scheduler whose workers decode or learn, or its file (.json).",
+        flag="scheduler", metavar="ADDRESS",
     )  # fmt: skip
     window: Mebibytes = key(
         256, "Decoded rows waiting on workers, in MiB or as 256MiB.", flag=None, ge=1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -141,8 +142,7 @@ class DenseBatch:
     @property
     def arrays(self) -> LoopArrays:
         """The number of columns, no indices, and the values as the compiled loops take them."""
-        columns = np.array([self.values.shape[1]], dtype=np.int64)
-        return columns, np.empty(0, dtype=np.uint32), self.values.reshape(-1)
+        return _indptr_of(self.values.shape[1]), _NO_INDICES, self.values.reshape(-1)
 
     def first_columns(self, count: int, rows: int) -> Floats:
         """The first columns of the first rows, (rows, count)."""
@@ -151,6 +151,15 @@ class DenseBatch:
     def rows(self, low: int, high: int) -> DenseBatch:
         """Rows low … high − 1, without a copy."""
         return DenseBatch(self.values[low:high], self.y[low:high], self.weight[low:high])
+
+
+_NO_INDICES = np.empty(0, np.uint32)
+
+
+@functools.cache
+def _indptr_of(columns: int) -> NDArray[np.int64]:
+    """Of a dense batch: micro-batches need it twice each."""
+    return np.array([columns], np.int64)
 
 
 Batch = SparseBatch | DenseBatch

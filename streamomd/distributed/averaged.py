@@ -1,5 +1,6 @@
 """Averaged mode: in a round each task learns its own rows from the common state, and the states are
-merged in pairs in a fixed tree. Every round ends with a commit, from which the next one starts.
+merged in pairs in a fixed tree. Every round ends with a commit. The next one starts from the merged
+state in its worker's memory, or from the commit if that worker is lost.
 
 The result depends on the shards and the job only, not on the number of workers or on which of them
 die. Dask schedules one round at a time.
@@ -10,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from distributed import Client, Future
@@ -19,16 +20,17 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, ResumeRefusedError, StoppedError
 from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
-from streamomd.distributed.averaged_worker import (
-    PartialState,
-    RoundStart,
-    learn_range,
-    merge_states,
+from streamomd.distributed.cluster import (
+    ResultTimeoutError,
+    TaskLostError,
+    wait_for_result,
+    wait_until_done,
 )
-from streamomd.distributed.cluster import TaskLostError, send_task, wait_for_result
 from streamomd.distributed.events import subscribe_events
 from streamomd.distributed.memory_checks import refuse_too_small
-from streamomd.distributed.worker_monitor import note_unused, usable_workers
+from streamomd.distributed.round_state import PartialState, RoundStart
+from streamomd.distributed.round_tasks import RoundTasks, place_parts
+from streamomd.distributed.worker_monitor import monitor_of, note_unused, usable_workers
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.group_jobs import jobs_of
 from streamomd.shards.order import places
@@ -42,7 +44,6 @@ from streamomd.training.progress import Watcher, note, note_return
 from streamomd.training.signals import StopRequest
 
 ATTEMPTS = 3  # of a round whose workers die: Dask itself gives up after four deaths per attempt
-MERGE_FIRST = 1  # a merge frees a state, so it runs before a task that makes one
 FIRST_ROWS, EXACT_ROWS = 1024, 256
 """Rows that a block rule learns in one part: before its first round, and after each round."""
 
@@ -87,6 +88,10 @@ class Averaged:
     connection: Client
     _topic: str = field(default_factory=lambda: f"omd-part-{uuid.uuid4().hex[:8]}")
     _progress: dict[int, Any] = field(default_factory=dict)
+    _direct: bool | None = True
+    _first: str = ""  # the worker of the first part in the last round
+    _last: str = ""  # the round whose result is the last commit
+    _merged: Future[Any] | None = None  # its result, in memory until the next round has started
 
     def run(self) -> None:
         """Learn all remaining rows. Raises StoppedError after a signal, ClusterError."""
@@ -127,10 +132,7 @@ class Averaged:
         """The result of a round. It restarts from its commit if its workers die."""
         for _ in range(ATTEMPTS):
             try:
-                result: PartialState = wait_for_result(
-                    self.connection, self._submit_round(parts), self._report
-                )
-                return result
+                return self._try_round(uuid.uuid4().hex[:8], parts)
             except TaskLostError as error:
                 rows = self.model.metrics.total_rows
                 learned = sum(one["rows"] for one in list(self._progress.values()))
@@ -141,48 +143,53 @@ class Averaged:
             f"{shown(self.model.url)} is intact. Check the workers' logs, then: streamomd resume"
         )
 
-    def _submit_round(self, parts: list[RowRange]) -> Future[Any]:
-        """Submit the round's tasks; return the last one. It holds the only references to the
-        others, so each state is freed when it is merged."""
-        spec, run = self.model.spec, uuid.uuid4().hex[:8]
-        start = RoundStart(
+    def _try_round(self, run: str, parts: list[RowRange]) -> PartialState:
+        start, merged = self._submit(run, parts)
+        wait_until_done(self.connection, start, self._report)
+        self._merged = None  # the start has its memory
+        del start  # the tasks that need it hold it
+        try:
+            result = self._fetch(merged)
+        except (ClusterError, ImportError) as error:
+            # A lost worker's task may have gone to one that has no streamomd, or another one.
+            if merged.status == "error" and monitor_of(self.connection).unusable:
+                raise TaskLostError(str(error)) from error
+            raise
+        self._last, self._merged = run, merged
+        return result
+
+    def _submit(self, run: str, parts: list[RowRange]) -> tuple[Future[Any], Future[Any]]:
+        """Submit a round's tasks; its start and its result."""
+        spec, connection = self.model.spec, self.connection
+        self._progress.clear()
+        monitor_of(connection).wait_for_usable(connection, self._report)
+        usable = monitor_of(connection).usable
+        threads = {address: worker["nthreads"] for address, worker in usable.items()}
+        places = place_parts(threads, len(parts), self._first)
+        self._first = places[0]
+        request = RoundStart(
             run,
             self.model.url,
             self.manager.sequence,
             spec.checkpoint.storage_options,
             spec.data,
             self.model.begins_pass,
+            self._last,
         )
-        self._progress.clear()
-        nodes = [
-            send_task(
-                self.connection,
-                f"omd-part-{run}-{number}",
-                learn_range,
-                *(start, row_range, len(parts) > 1, self._topic, number),
-                waiting=self._report,
-                priority=-number,
-            )
-            for number, row_range in enumerate(parts)
-        ]
-        by, merges = "G" if spec.train.merge == "gradients" else "examples", 0
-        while len(nodes) > 1:
-            merged = []
-            for a, b in zip(nodes[::2], nodes[1::2], strict=False):
-                key, merges = f"omd-merge-{run}-{merges}", merges + 1
-                merged.append(
-                    send_task(
-                        self.connection,
-                        key,
-                        merge_states,
-                        *(start, by),
-                        waiting=self._report,
-                        inputs=(a, b),
-                        priority=MERGE_FIRST,
-                    )
-                )
-            nodes = merged + nodes[len(nodes) - len(nodes) % 2 :]
-        return nodes[0]
+        by = "G" if spec.train.merge == "gradients" else "examples"
+        tasks = RoundTasks(connection, request, [*usable], self._topic, by, self._report)
+        return tasks.submit(parts, places)
+
+    def _fetch(self, merged: Future[Any]) -> PartialState:
+        """A round's result: from its worker, or through the scheduler if it cannot be reached."""
+        wait, report = wait_for_result, self._report
+        try:
+            return cast(PartialState, wait(self.connection, merged, report, direct=self._direct))
+        except ResultTimeoutError:
+            if not self._direct:
+                raise
+        self._direct = None
+        return cast(PartialState, wait(self.connection, merged, report))
 
     def _apply(self, result: PartialState, end: Cursor) -> None:
         """Make a round's state the model's, and commit it."""

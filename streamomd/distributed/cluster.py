@@ -13,16 +13,25 @@ from weakref import WeakKeyDictionary
 from distributed import Client, Future, KilledWorker, LocalCluster
 from distributed.security import Security
 
+from streamomd.config.cluster_choice import is_scheduler_file
+from streamomd.config.cluster_factory import ClusterFactory
 from streamomd.config.settings import seconds
 from streamomd.core.errors import ClusterError, UsageError
+from streamomd.core.urls import shown
 from streamomd.distributed.handshake import open_client
-from streamomd.distributed.quiet_logs import loop_thread_of, suppress_client_logs
+from streamomd.distributed.made_cluster import open_made
+from streamomd.distributed.quiet_logs import (
+    QuietTaskErrors,
+    loop_thread_of,
+    suppress_client_logs,
+)
 from streamomd.distributed.scheduler import (
     address_of,
     refuse_lost,
     report_lost_scheduler,
     run_on_loop,
 )
+from streamomd.distributed.scheduler_file import read_scheduler_file
 from streamomd.distributed.worker_monitor import (
     POLL_SECONDS,
     Waiting,
@@ -56,11 +65,11 @@ def report_lost_task(where: str, error: TaskLostError) -> None:
 def connect_client(
     client: object, address: str, stop: StopRequest | None = None
 ) -> Iterator[Client]:
-    """The given client, or a new one for an address, or one for a new LocalCluster; what was opened
-    here is closed at the end.
+    """The given client, or a new one: for the cluster of a ClusterFactory, for an address or a
+    scheduler file, or for a new LocalCluster; what was opened here is closed at the end.
 
-    stop: the run's signals. Raises UsageError for an invalid client, ClusterError if no scheduler
-    answers, StoppedError after a signal.
+    stop: the run's signals. Raises UsageError for an invalid client, file or factory, ClusterError
+    if no scheduler answers, StoppedError after a signal.
     """
     with _client(client, address, stop) as opened:
         try:
@@ -72,15 +81,18 @@ def connect_client(
 
 @contextmanager
 def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[Client]:
-    if isinstance(client, Client):
-        if client.asynchronous:
-            raise UsageError("this client is asynchronous: pass one made with asynchronous=False")
-        refuse_lost(client)
-        with suppress_client_logs(loop_thread_of(client), lambda: client.status == "running"):
+    if isinstance(client, ClusterFactory):
+        with open_made(client, stop) as made, _connected(made):
+            yield made
+    elif isinstance(client, Client):
+        with _connected(client):
             yield client
     elif client is not None:
         raise UsageError(f"client is a distributed.Client, not {type(client).__name__}")
     elif address:
+        if is_scheduler_file(address):
+            name, address = address, read_scheduler_file(address, stop)
+            note(f"the scheduler file {shown(name)} names {shown(address)}")
         with open_client(address, stop) as opened:
             yield opened
     else:
@@ -92,7 +104,18 @@ def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[
             ) as local,
             Client(local, set_as_default=False) as opened,
         ):
+            opened.register_plugin(QuietTaskErrors())
             yield opened
+
+
+@contextmanager
+def _connected(client: Client) -> Iterator[None]:
+    """A client that was not opened here. Raises UsageError for an asynchronous one."""
+    if client.asynchronous:
+        raise UsageError("this client is asynchronous: pass one made with asynchronous=False")
+    refuse_lost(client)
+    with suppress_client_logs(loop_thread_of(client), lambda: client.status == "running"):
+        yield
 
 
 def describe_cluster(client: Client) -> str:
@@ -121,8 +144,8 @@ def send_task(
     """Submit a task to usable workers, for ``wait_for_result``; waits until there is one.
 
     inputs: futures whose results follow ``given``. only: these workers only. any_worker: any worker
-    once all of those are gone, for a task that outlives this client. Raises ClusterError if no
-    worker is usable or the scheduler is lost.
+    once all of those are gone, for a task that others wait for or that outlives this client. Raises
+    ClusterError if no worker is usable or the scheduler is lost.
     """
     addresses = list(only) or monitor_of(client).wait_for_usable(client, waiting)
     try:
@@ -179,19 +202,35 @@ def wait_until_done(client: Client, future: Future[Any], waiting: Waiting) -> No
     Raises TaskLostError if all workers it was sent to are gone, ClusterError if the scheduler is
     lost or there was no worker for minutes.
     """
+    wait_for_any(client, [future], waiting)
+    if not future.done():
+        raise TaskLostError("its workers are gone")
+
+
+def wait_for_any(
+    client: Client, futures: Sequence[Future[Any]], waiting: Waiting
+) -> list[Future[Any]]:
+    """Wait until futures succeeded, failed or lost all workers they were sent to; which.
+
+    As ``wait_until_done`` otherwise.
+    """
     done = threading.Event()
-    future.add_done_callback(lambda _: done.set())
-    while not future.done():
+    for future in futures:
+        future.add_done_callback(lambda _: done.set())
+    while not (found := [one for one in futures if one.done() or _has_no_worker(client, one)]):
         done.wait(POLL_SECONDS)
         done.clear()
         refuse_lost(client)
         waiting()
         check_workers(client)
-        addresses = _allowed_workers.get(future)
-        # Dask would wait forever: a restarted worker has another address.
-        workers = monitor_of(client).workers
-        if addresses and workers and addresses.isdisjoint(workers) and not future.done():
-            raise TaskLostError("its workers are gone")
+    return found
+
+
+def _has_no_worker(client: Client, future: Future[Any]) -> bool:
+    """Whether none of the workers that a future was sent to is left. Dask would wait forever: a
+    restarted worker has another address."""
+    addresses, workers = _allowed_workers.get(future), monitor_of(client).workers
+    return bool(addresses and workers and addresses.isdisjoint(workers))
 
 
 def _fetch_result(

@@ -13,6 +13,7 @@ from typing import Any
 from distributed import Client, get_worker
 
 from streamomd.config.spec import Spec
+from streamomd.core.counted import counted
 from streamomd.core.errors import ClusterError
 from streamomd.distributed.partition_owner import group_size, slice_bytes
 from streamomd.distributed.worker_monitor import Waiting, usable_workers
@@ -38,11 +39,13 @@ class MemoryNeed:
     reason: str
 
 
-def memory_need(spec: Spec, layout: Layout, threads: int, workers: int) -> MemoryNeed:
+def memory_need(
+    spec: Spec, layout: Layout, threads: int, workers: int, learners: int = 1
+) -> MemoryNeed:
     """The memory that a worker with this many threads needs for a job.
 
     workers: size of the cluster. With ``cluster.learner = "worker"`` any worker may run the learner
-    or the driver.
+    or the driver. learners: of a sweep, which are divided over the workers.
     """
     state, on_worker = layout.nbytes, spec.cluster.learner == "worker"
     if spec.train.mode == "averaged":
@@ -59,6 +62,10 @@ def memory_need(spec: Spec, layout: Layout, threads: int, workers: int) -> Memor
         if slices:
             reason += f", and {_mib(slices)} MiB of rows that wait for the others (train.prefetch)"
         return MemoryNeed(BASE_BYTES + share + slices, reason)
+    if learners > 1:
+        own = -(-learners // workers)
+        reason = f"{counted(own, 'learner')} of {_mib(state)} MiB each are held twice"
+        return MemoryNeed(BASE_BYTES + 2 * own * state, reason)
     if on_worker:
         return MemoryNeed(BASE_BYTES + state, f"the learner's state is {_mib(state)} MiB")
     return MemoryNeed(BASE_BYTES, "it decodes rows and holds no state")
@@ -72,11 +79,13 @@ def largest_share(layout: Layout, parts: int, owners: int) -> int:
 
 
 def memory_problems(
-    worker: Mapping[str, Any], spec: Spec, layout: Layout, workers: int
+    worker: Mapping[str, Any], spec: Spec, layout: Layout, workers: int, learners: int = 1
 ) -> list[str]:
-    """Why a worker, as the scheduler describes it, has too little memory for a job; [] if not."""
+    """Why a worker, as the scheduler describes it, has too little memory for a job; [] if not.
+
+    workers, learners: as in ``memory_need``."""
     limit = worker.get("memory_limit") or 0
-    need = memory_need(spec, layout, worker["nthreads"], workers)
+    need = memory_need(spec, layout, worker["nthreads"], workers, learners)
     if not limit or need.nbytes <= USABLE * limit:
         return []
     whose = "with its learner on a worker " if spec.cluster.learner == "worker" else ""
@@ -108,16 +117,18 @@ def refuse_too_small(
     layout: Layout,
     workers: int = 0,
     waiting: Waiting = lambda: None,
+    learners: int = 1,
 ) -> None:
     """Raise ClusterError naming every usable worker with too little memory for a job.
 
-    workers: how many take part; 0: all usable ones. waiting: see ``usable_workers``.
+    workers: how many take part; 0: all usable ones. waiting: see ``usable_workers``. learners: see
+    ``memory_need``.
     """
     found = usable_workers(client, waiting)
     problems = [
         f"worker {address}: {problem}"
         for address, worker in found.items()
-        for problem in memory_problems(worker, spec, layout, workers or len(found))
+        for problem in memory_problems(worker, spec, layout, workers or len(found), learners)
     ]
     if problems:
         raise ClusterError("\n".join(problems))

@@ -1,8 +1,8 @@
 """Sharded mode on a worker: own some partitions of the state, and exchange sums in every round.
 
-Every owner reads the same rows, stores the entries of its own coordinates, and takes the same
-steps. Owner 0 is the leader: it adds up a round's numbers, sends with the sums whether to commit or
-stop, and reports to the driver. If any owner is lost, the work since the last commit is lost.
+Every owner reads the entries of its own coordinates of all rows. Owner 0 is the leader: it adds up
+a round's numbers, takes the steps, sends with them whether to commit or stop, and reports to the
+driver. If any owner is lost, the work since the last commit is lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from streamomd.checkpoint import (
     write_parts,
 )
 from streamomd.config.spec import Spec
+from streamomd.core.batch import Batch
 from streamomd.core.errors import ClusterError
 from streamomd.core.finite import finite_parts
 from streamomd.distributed.allreduce_dask import StreamStar
@@ -46,9 +46,11 @@ from streamomd.distributed.allreduce_zmq import (
 )
 from streamomd.distributed.control_channel import ControlChannel
 from streamomd.distributed.curve_keys import CurveKeys, require_curve
+from streamomd.distributed.retirement import holding_close
 from streamomd.distributed.row_exchange import RowExchange
 from streamomd.distributed.sum_exchange import SumExchange
 from streamomd.distributed.worker_probe import VERSION
+from streamomd.engine import Sensed
 from streamomd.features import Names, Plan
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests, Found
@@ -58,7 +60,7 @@ from streamomd.training.build_engine import engine_of
 from streamomd.training.checkpoint_manager import CommitSchedule
 from streamomd.training.metrics import Metrics
 from streamomd.training.microbatch_rounds import Rounds
-from streamomd.training.partitions import Share, column_ranges, cut_columns, edges, owned
+from streamomd.training.partitions import Share, column_ranges, edges, owned
 from streamomd.training.progress import quiet_notes
 from streamomd.training.row_stream import AHEAD_BYTES
 
@@ -95,7 +97,11 @@ def run_owner(setup: OwnerSetup) -> str:
             f"a worker has streamomd {VERSION}, the driver {setup.version}: install the same on all"
         )
     worker = get_worker()
-    with quiet_notes(True), worker_client(separate_thread=True) as client:
+    with (
+        quiet_notes(True),
+        worker_client(separate_thread=True) as client,
+        holding_close(worker),  # until the driver has had the group commit
+    ):
         identity = (bytes.fromhex(setup.group), setup.owner, setup.owners)
         star: Star
         if setup.keys:
@@ -130,10 +136,9 @@ def _row_exchange(
     """Which owner decodes what, and how the others receive it."""
     train, plan = setup.spec.train, setup.plan
     ranges = column_ranges(plan.size, train.parts, setup.owners, bias=plan.bias)
-    cuts = [partial(cut_columns, first=first, last=last) for first, last in ranges]
     budget = slice_bytes(setup.spec)
     place = worker, setup.group, setup.owner, addresses
-    return RowExchange(*place, setup.shards, cuts, budget, star.check)
+    return RowExchange(*place, setup.shards, ranges, budget, star.check)
 
 
 def _host(address: str) -> str:
@@ -221,18 +226,27 @@ class PartitionOwner:
         self._commit()
         return "done"
 
-    def _exchange(self, found: Floats) -> Floats:
-        """The sums over all partitions, and whether all commit or stop after this round."""
-        if self._is_leader:
-            rows = self._metrics.total_rows + found.shape[1]
-            self._flags = (COMMIT | STOP) if self._stop else int(self._schedule.is_due(rows))
-        total, self._flags = self._sums.exchange(found, self._flags)
-        return total
+    def _exchange(self, batch: Batch, sensed: Sensed) -> tuple[Floats, Floats]:
+        """The steps, and the margins if this is the leader; whether all commit or stop then."""
+        share, sums, exchange = self._share, self._metrics.current, self._sums
+        totals = share.state.totals
+        if not self._is_leader:
+            exchange.send(sensed)
+            engine = share.engine
+            steps = np.empty((len(batch), engine.layout.learners, engine.step_numbers))
+            self._flags = exchange.receive_steps(steps, totals, sums)
+            return steps, steps[:0, :, 0]
+        rows = self._metrics.total_rows + len(batch)
+        self._flags = (COMMIT | STOP) if self._stop else int(self._schedule.is_due(rows))
+        steps, margins = share.decide(batch, sums, exchange.add_all(sensed))
+        exchange.send_steps(steps, totals, sums, self._flags)
+        return steps, margins
 
     def _commit(self) -> None:
         """Write the owned parts; the leader collects all entries, and the driver makes the
         commit."""
         started, star = time.monotonic(), self._star
+        self._rounds.examine()
         written = write_parts(self._store, self._directory, self._all_parts())
         entries = [entry.to_json() for entry in written]
         found = self._digests.found(self._reported)

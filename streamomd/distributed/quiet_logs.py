@@ -1,4 +1,6 @@
-"""Suppress Dask's own log messages about a lost scheduler; one error reports it."""
+"""Suppress Dask's own log messages about what one error reports: a lost scheduler, and tasks of our
+own cluster that fail on purpose.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from distributed import Client
+from distributed import Client, WorkerPlugin
 
 from streamomd.config.settings import seconds
+from streamomd.core.errors import StreamomdError
 from streamomd.distributed.scheduler import run_on_loop
 
 LOGGERS = ("distributed", "tornado", "asyncio")
@@ -44,6 +47,30 @@ def suppress_client_logs(thread: int, running: Callable[[], bool]) -> Iterator[N
     finally:
         for logger in loggers:
             logger.removeFilter(rule)
+
+
+class QuietTaskErrors(WorkerPlugin):
+    """A worker with this plugin logs no traceback of a task that raised one of our errors, which
+    the driver raises. For a cluster of this process, whose workers log to its stderr."""
+
+    name = "streamomd-quiet-task-errors"
+    idempotent = True
+
+    def setup(self, worker: object) -> None:
+        """Called by Dask on every worker."""
+        logging.getLogger("distributed.worker").addFilter(_drop_named_errors)
+
+
+def _drop_named_errors(record: logging.LogRecord) -> bool:
+    """Called by logging: whether a record is logged. Dask gives the task's error as its repr."""
+    failed = str(record.msg).startswith("Compute Failed")
+    texts = record.args if failed and isinstance(record.args, tuple) else ()
+    names = {text.partition("(")[0] for text in texts if isinstance(text, str)}
+    return names.isdisjoint(_error_names(StreamomdError))
+
+
+def _error_names(error: type[BaseException]) -> set[str]:
+    return {error.__name__}.union(*map(_error_names, error.__subclasses__()))
 
 
 def loop_thread_of(client: Client) -> int:

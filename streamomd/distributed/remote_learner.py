@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from signal import SIGTERM
 from typing import Any
 
@@ -24,7 +24,12 @@ from streamomd.core.batch import REASONS
 from streamomd.core.errors import ClusterError, StoppedError
 from streamomd.core.run_events import Event, emit
 from streamomd.core.urls import shown
-from streamomd.distributed.cluster import TaskLostError, send_task, wait_for_result
+from streamomd.distributed.cluster import (
+    TaskLostError,
+    send_task,
+    wait_for_any,
+    wait_for_result,
+)
 from streamomd.distributed.events import subscribe_events
 from streamomd.distributed.scheduler import refuse_lost
 from streamomd.training.metrics import Metrics
@@ -46,12 +51,21 @@ class EventReporter:
         self._signal = Variable(topic, client=client)
         self._report_time = self._asked_at = time.monotonic()
 
+    @property
+    def threads(self) -> int:
+        """Threads of this worker."""
+        return int(self._worker.state.nthreads)
+
     def update(self, metrics: Metrics) -> None:
         """Log an event twice a second; read the stop signal once a second."""
+        self.report(partial(metrics_event, metrics))
+
+    def report(self, make: Callable[[], dict[str, Any]], seconds: float = REPORT_SECONDS) -> None:
+        """As ``update``, with the event that ``make`` returns, every ``seconds``."""
         now = time.monotonic()
-        if now - self._report_time > REPORT_SECONDS:
+        if now - self._report_time > seconds:
             self._report_time = now
-            self.finish(metrics)
+            self.log(make())
         if now - self._asked_at > POLL_SECONDS:
             self._asked_at = now
             try:
@@ -61,7 +75,11 @@ class EventReporter:
 
     def finish(self, metrics: Metrics) -> None:
         """Log the metrics of the last row."""
-        self._worker.log_event(self._topic, metrics_event(metrics))
+        self.log(metrics_event(metrics))
+
+    def log(self, event: dict[str, Any]) -> None:
+        """Log an event with the rows learned."""
+        self._worker.log_event(self._topic, event)
 
     def receive(self, event: Event) -> None:
         """Pass on an event of the run; notes for the user have a text. Called from any thread."""
@@ -111,9 +129,12 @@ def update_metrics(metrics: Metrics, event: dict[str, Any]) -> None:
     metrics.bad = np.array(event["bad"], dtype=np.int64).reshape(-1, len(REASONS))
 
 
-def pass_on(event: dict[str, Any]) -> None:
-    """Report a worker's event in this process."""
-    if event["note"]:
+def pass_on(event: dict[str, Any], reported: set[str] | None = None) -> None:
+    """Report a worker's event in this process. reported: texts that workers reported before, which
+    are not printed again."""
+    if event["note"] and (reported is None or event["note"] not in reported):
+        if reported is not None:
+            reported.add(event["note"])
         note(event["note"], event["event"], event["level"], **event["fields"])
     else:
         emit(event["event"], "", event["level"], **event["fields"])
@@ -129,17 +150,26 @@ def event_reporter(topic: str, stop: StopRequest) -> Iterator[tuple[Client, Even
 
 @dataclass
 class SubmittedLearner:
-    """The task of a learner, on the side of its submitter."""
+    """The task of a learner, on the side of its submitter. name: in messages. take: called with the
+    figures of events and of the result; None: they are of ``metrics``. reported: see ``pass_on``.
+    """
 
     client: Client
     task: Callable[..., dict[str, Any]]
     url: str
     arguments: Any
     metrics: Metrics
-    watchers: list[Watcher]
+    watchers: Sequence[Watcher]
     stop: StopRequest
+    name: str = "the learner"
+    take: Callable[[dict[str, Any]], None] | None = None
+    reported: set[str] | None = None
+    topic: str = field(default_factory=lambda: f"omd-learn-{uuid.uuid4().hex[:8]}")
     _events: list[Any] = field(default_factory=list)
     _asked_at: float = 0.0
+    _future: Future[Any] | None = None
+    _attempts: int = 0
+    _rows_before: int = 0
 
     def result(self) -> dict[str, Any]:
         """Wait for the task's result and report progress. Raises what it raised.
@@ -147,40 +177,62 @@ class SubmittedLearner:
         Raises ClusterError if workers die repeatedly or the scheduler is lost; the last commit is
         intact.
         """
-        topic = f"omd-learn-{uuid.uuid4().hex[:8]}"
         note("learning on a worker")
-        signal = Variable(topic, client=self.client)
+        return learner_results(self.client, [self])[0]
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Inside, the task's events are received, and a signal reaches it."""
+        signal = self._signal
         try:
             signal.set(0)
-            with subscribe_events(self.client, topic, self._events.append):
-                found = self._run(topic, signal)
-            update_metrics(self.metrics, found)
-            return found
+            with subscribe_events(self.client, self.topic, self._events.append):
+                yield
         except OSError as error:
             refuse_lost(self.client, error)
             raise
         finally:
             self._clean_up(signal)
 
-    def _run(self, topic: str, signal: Variable) -> dict[str, Any]:
-        attempts = 0
-        while attempts < ATTEMPTS:
-            rows, key = self.metrics.total_rows, f"{topic}-{uuid.uuid4().hex[:4]}"
-            given = (self.url, topic, self.arguments)
-            future = send_task(self.client, key, self.task, *given, waiting=self._refuse_stopped)
-            self._asked_at = 0.0
-            try:
-                found: dict[str, Any] = wait_for_result(
-                    self.client, future, partial(self._report, signal, future)
+    @cached_property
+    def _signal(self) -> Variable:
+        return Variable(self.topic, client=self.client)
+
+    def running(self) -> Future[Any]:
+        """The task, which is submitted unless there is one."""
+        if self._future is None:
+            if self._attempts == ATTEMPTS:
+                raise ClusterError(
+                    f"every worker that learns {shown(self.url)} died; is the state larger than "
+                    "its memory? Check the workers' logs, then: streamomd resume "
+                    f"{shown(self.url)}"
                 )
-                return found
-            except TaskLostError as error:
-                note(f"the learner was lost ({error}); submitted again", "learner_lost", "warning")
-                attempts = 1 if self.metrics.total_rows > rows else attempts + 1
-        raise ClusterError(
-            f"every worker that learns {shown(self.url)} died; is the state larger than its "
-            f"memory? Check the workers' logs, then: streamomd resume {shown(self.url)}"
-        )
+            self._rows_before, key = self.metrics.total_rows, f"{self.topic}-{uuid.uuid4().hex[:4]}"
+            given = (self.url, self.topic, self.arguments)
+            waiting = self._refuse_stopped
+            self._future = send_task(self.client, key, self.task, *given, waiting=waiting)
+            self._asked_at = 0.0
+        return self._future
+
+    def outcome(self) -> dict[str, Any] | None:
+        """The result of the task, which ended; None if it was lost. Raises what it raised."""
+        try:
+            found: dict[str, Any] = wait_for_result(self.client, self.running(), self._report)
+        except TaskLostError as error:
+            note(f"{self.name} was lost ({error}); submitted again", "learner_lost", "warning")
+            learned = self.metrics.total_rows > self._rows_before
+            self._attempts = 1 if learned else self._attempts + 1
+            self._future = None
+            return None
+        self._take(found)
+        return found
+
+    def _take(self, figures: dict[str, Any]) -> None:
+        if self.take is None:
+            update_metrics(self.metrics, figures)
+        else:
+            self.metrics.rows = list(figures["rows"])
+            self.take(figures)
 
     def _refuse_stopped(self) -> None:
         """Raise StoppedError after a signal, while no learner runs."""
@@ -191,25 +243,26 @@ class SubmittedLearner:
                 signal=self.stop.signal,
             )
 
-    def _report(self, signal: Variable, future: Future[Any]) -> None:
+    def _report(self) -> None:
         """Show the events; forward a signal, and raise StoppedError if it has no effect in time."""
         while self._events:
             event = self._events.pop(0)[1]
             if "note" in event:
-                pass_on(event)
+                pass_on(event, self.reported)
             else:
-                update_metrics(self.metrics, event)
+                self._take(event)
         for watcher in self.watchers:
             watcher.update(self.metrics)
         if not self.stop.signal:
             return
         if not self._asked_at:
             self._asked_at = time.monotonic()
-            signal.set(self.stop.signal)
+            self._signal.set(self.stop.signal)
         elif time.monotonic() - self._asked_at > seconds("mind"):
-            future.cancel()
+            if self._future is not None:
+                self._future.cancel()
             raise StoppedError(
-                f"stopped: the learner did not answer in {seconds('mind'):.0f} s, its last commit "
+                f"stopped: {self.name} did not answer in {seconds('mind'):.0f} s, its last commit "
                 f"is intact; resume with: streamomd resume {shown(self.url)}",
                 signal=self.stop.signal,
             )
@@ -220,3 +273,51 @@ class SubmittedLearner:
             return
         with suppress(OSError, TimeoutError, ValueError):
             signal.delete()
+
+
+def learner_results(
+    client: Client,
+    learners: Sequence[SubmittedLearner],
+    waiting: Callable[[], object] = lambda: None,
+) -> list[dict[str, Any]]:
+    """The results of learners whose tasks run side by side. ``waiting`` is called twice a second.
+
+    After a signal all of them are waited for, then the first StoppedError is raised. Any other
+    error of one ends the others, which commit.
+    """
+    results: dict[int, dict[str, Any]] = {}
+    stopped: dict[int, StoppedError] = {}
+
+    def pending() -> list[int]:
+        return [at for at in range(len(learners)) if at not in results and at not in stopped]
+
+    def report() -> None:
+        for at in pending():
+            with collecting(at):
+                learners[at]._report()
+        waiting()
+
+    @contextmanager
+    def collecting(at: int) -> Iterator[None]:
+        try:
+            yield
+        except StoppedError as error:
+            stopped[at] = error
+
+    with ExitStack() as stack:
+        for learner in learners:
+            stack.enter_context(learner.opened())
+        while pending():
+            tasks = {}
+            for at in pending():
+                with collecting(at):
+                    tasks[learners[at].running()] = at
+            ended = wait_for_any(client, [*tasks], report) if tasks else []
+            for at in (tasks[task] for task in ended if tasks[task] in pending()):
+                with collecting(at):
+                    found = learners[at].outcome()
+                    if found is not None:
+                        results[at] = found
+    if stopped:
+        raise min(stopped.items())[1]
+    return [results[at] for at in range(len(learners))]

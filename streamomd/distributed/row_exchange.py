@@ -16,21 +16,24 @@ from itertools import accumulate
 from typing import Any
 
 from distributed import Worker
+from distributed.core import ConnectionPool, Status
 from distributed.protocol.serialize import to_serialize
 
-from streamomd.core.batch import Batch
+from streamomd.core.batch import DenseBatch
 from streamomd.distributed.allreduce_zmq import LEADER, POLL_SECONDS, STALL_SECONDS, PeerLostError
+from streamomd.distributed.compact_rows import CompactRows, compacted
 from streamomd.distributed.slice_outbox import Key, ReadingEnded, Slice, SliceOutbox
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.group_jobs import Job
 from streamomd.shards.reader import Piece, Read, Reader
 from streamomd.shards.shard import Shard, ShardSet
+from streamomd.training.partitions import cut_columns
 
 OPERATION, SHARDS_OPERATION = "omd_rows", "omd_shards"
 DECODERS = 16
 """The most owners that decode: they are faster than the rounds, and each connects to all others."""
-Cut = Callable[[Batch], Batch]
-"""From a batch to the entries of one owner's coordinates."""
+Columns = tuple[int, int]
+"""Of an owner's coordinates: the first, and the last and one."""
 _EXCHANGES: dict[tuple[str, int], RowExchange] = {}
 
 
@@ -38,7 +41,7 @@ class RowExchange:
     """The decoded groups of one owner, and its way to those of the others.
 
     addresses: the workers of all owners. shards: of the leader, which gives them to the others, so
-    that a long list passes the scheduler once. cuts: of all owners. budget: bytes of slices that
+    that a long list passes the scheduler once. ranges: of all owners. budget: bytes of slices that
     wait for the others. check: called while rows are waited for; raises PeerLostError.
     """
 
@@ -49,14 +52,20 @@ class RowExchange:
         owner: int,
         addresses: Sequence[str],
         shards: tuple[Shard, ...],
-        cuts: Sequence[Cut],
+        ranges: Sequence[Columns],
         budget: int,
         check: Callable[[], None],
     ) -> None:
-        self.owner, self.cuts, self.check = owner, cuts, check
+        self.owner, self.ranges, self.check = owner, ranges, check
         self._worker, self._group, self._addresses = worker, group, addresses
         self.given_shards = shards
         self.loop: Any = worker.loop.asyncio_loop  # type: ignore[attr-defined]
+        # Dask closes a worker's own connections to one that retires, which still has rows.
+        self._pool = ConnectionPool(
+            serializers=worker.rpc.serializers,
+            deserializers=worker.rpc.deserializers,
+            connection_args=worker.rpc.connection_args,
+        )
         peers = [peer for peer in range(len(addresses)) if peer != owner]
         self.outbox = SliceOutbox(peers, budget, self.loop)
         self.decoders = min(len(addresses), DECODERS)
@@ -72,7 +81,12 @@ class RowExchange:
         return found
 
     async def _ask_shards(self) -> Any:
-        return await self._worker.rpc(self._addresses[LEADER]).omd_shards(group=self._group)
+        return await (await self._peer(LEADER)).omd_shards(group=self._group)
+
+    async def _peer(self, owner: int) -> Any:
+        if self._pool.status == Status.init:
+            await self._pool.start()
+        return self._pool(self._addresses[owner])
 
     def wait(self, asked: Coroutine[Any, Any, Any], peer: int, check: Callable[[], None]) -> Any:
         """A peer's reply, for another thread than the event loop's. check: called while it waits.
@@ -105,7 +119,7 @@ class RowExchange:
 
     async def ask(self, decoder: int, key: Key) -> Any:
         """A reply of another owner's ``_serve_slices``."""
-        other = self._worker.rpc(self._addresses[decoder])
+        other = await self._peer(decoder)
         return await other.omd_rows(
             group=self._group, decoder=decoder, receiver=self.owner, key=[*key]
         )
@@ -114,6 +128,7 @@ class RowExchange:
         """The others receive no more slices."""
         _EXCHANGES.pop((self._group, self.owner), None)
         self.outbox.close()
+        asyncio.run_coroutine_threadsafe(self._pool.close(), self.loop)
 
 
 async def _serve_slices(group: str, decoder: int, receiver: int, key: list[int]) -> Any:
@@ -172,11 +187,14 @@ class EpochRows:
         exchange = self.exchange
         try:
             for piece in pieces:
-                slices = [_cut(piece, cut) for cut in exchange.cuts]
-                own = slices[exchange.owner]
-                others = {at: one for at, one in enumerate(slices) if at != exchange.owner}
+                own = _cut(piece, exchange.ranges[exchange.owner])
+                others = {
+                    at: _compact(piece, columns)
+                    for at, columns in enumerate(exchange.ranges)
+                    if at != exchange.owner
+                }
                 exchange.outbox.put(key, others)
-                del piece, slices, others
+                del piece, others
                 yield own
             exchange.outbox.end(key)
         except ReadingEnded:
@@ -192,7 +210,7 @@ class EpochRows:
                 slices, ended, error = self._ask(key, decoder)
             except ReadingEnded:
                 return
-            yield from slices
+            yield from map(_restored, slices)
             if error is not None:
                 raise error
 
@@ -215,6 +233,21 @@ class EpochRows:
         self.exchange.check()
 
 
-def _cut(piece: Piece[Rows], cut: Cut) -> Slice:
-    batch = cut(piece.value.batch)
+def _cut(piece: Piece[Rows], columns: Columns) -> Slice:
+    return _with_batch(piece, cut_columns(piece.value.batch, *columns))
+
+
+def _compact(piece: Piece[Rows], columns: Columns) -> Slice:
+    """A slice to be sent."""
+    batch = piece.value.batch
+    compact = compacted(batch, *columns) if isinstance(batch, DenseBatch) else None
+    return _cut(piece, columns) if compact is None else _with_batch(piece, compact)
+
+
+def _restored(piece: Slice) -> Slice:
+    batch: Any = piece.value.batch
+    return _with_batch(piece, batch.restored()) if isinstance(batch, CompactRows) else piece
+
+
+def _with_batch(piece: Piece[Rows], batch: Any) -> Slice:
     return replace(piece, value=piece.value._replace(batch=batch), nbytes=batch.nbytes)

@@ -43,6 +43,26 @@ def workers_of(client: Client) -> dict[str, Any]:
     return ask_workers(client) or {}
 
 
+def removal_of(client: Client, address: str) -> dict[str, Any]:
+    """The scheduler's last event about the removal of a worker; {} if there is none, or it does not
+    answer."""
+    scheduler: Any = client.scheduler
+
+    async def ask() -> Any:
+        return await scheduler.events(topic=address)
+
+    try:
+        events = run_on_loop(client, ask()).result(seconds("answer"))
+        return [dict(one) for _, one in events if one.get("action") == "remove-worker"][-1]
+    except (*BROKEN, LookupError, AttributeError, TypeError):
+        return {}
+
+
+def left_as_expected(client: Client, address: str) -> bool:
+    """Whether a worker that the scheduler no longer has was asked to close."""
+    return bool(removal_of(client, address).get("expected"))
+
+
 def refuse_lost(client: Client, error: BaseException | None = None, *, check: bool = False) -> None:
     """Raise SchedulerLostError if the scheduler is lost.
 

@@ -62,6 +62,7 @@ class PartitionOwners:
     _directory: str = ""
     _figures: dict[str, Any] = field(default_factory=dict)
     _rounds: int = 0
+    _rows_seen: int = 0
 
     def run(self) -> None:
         """Learn all remaining rows. Raises StoppedError after a signal, after a commit.
@@ -82,7 +83,12 @@ class PartitionOwners:
             sequence = self.manager.sequence
             try:
                 outcome = self._start_group(self.manager, attempts).run()
-                break
+                if outcome != "stopped" or self.stop.signal:
+                    break
+                rows, number = self.model.metrics.total_rows, self.manager.sequence
+                what = f"another group of owners continues from commit {number}"
+                note_return(what, rows, self._rows_seen)
+                attempts = 0
             except LostOwnersError as lost:
                 workers = workers_of(self.connection)
                 self._suspects |= {
@@ -197,6 +203,7 @@ class PartitionOwners:
             model.engine.compile_seconds += message["seconds"]
             return {}
         update_metrics(model.metrics, message)
+        self._rows_seen = max(self._rows_seen, model.metrics.total_rows)
         emit("rounds", "", "debug", rounds=message["rounds"] - self._rounds)
         self._rounds = message["rounds"]
         if message["kind"] == "rows":

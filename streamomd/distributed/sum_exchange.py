@@ -1,77 +1,98 @@
-"""The exchange of a round: owners send the numbers of their partitions, the leader sends the sum.
+"""The exchange of a round: owners send what their partitions add to the rows, the leader adds all
+partitions in their order, takes the steps, and sends each owner the steps of its rows.
 
-The leader adds all partitions in their order, as one process does, so the sum is bit-identical for
-any number of owners. An owner cannot add its own partitions first: that is another order. With K
-owners, P partitions and N numbers in a round, the leader receives K - 1 messages of at most
-8 N ceil(P / K) bytes and sends K - 1 of 8 N; each begins with a head of 16 bytes.
+The order of additions is that of one process, so results are bit-identical for any number of
+owners. An owner cannot add its own partitions first: that is another order. What is 0 for certain
+is not sent: see ``engine.round_messages``.
 """
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import ClusterError
 from streamomd.distributed.allreduce_zmq import LEADER, Star, peers_of
+from streamomd.engine import Sensed
+from streamomd.engine.round_messages import (
+    OTHER_ROUND,
+    Flags,
+    Words,
+    add_partitions,
+    add_shares,
+    pack_shares,
+    pack_steps,
+    unpack_steps,
+)
 from streamomd.training.partitions import owned
 
 Floats = NDArray[np.float64]
-HEAD = struct.Struct("<QQ")
 
 
 @dataclass(eq=False)
 class SumExchange:
-    """The rounds of one owner. parts: partitions of the model."""
+    """The rounds of one owner. parts: partitions of the model.
+
+    Methods raise PeerLostError, and ClusterError if another owner has other rows.
+    """
 
     star: Star
     parts: int
     _round: int = 0
+    _rows: dict[int, Flags] = field(default_factory=dict)
+    _room: Words = field(default_factory=lambda: Words.room(0, 0))
 
-    def exchange(self, found: Floats, flags: int) -> tuple[Floats, int]:
-        """The sum over all partitions, (1, rows, n), and the leader's flags.
+    @cached_property
+    def _partitions(self) -> dict[int, int]:
+        """How many partitions each peer has."""
+        star = self.star
+        return {peer: len(owned(peer, star.owners, self.parts)) for peer in peers_of(star)}
 
-        found: of this owner's partitions, (own partitions, rows, n). flags: the leader's own ones.
-        Raises PeerLostError, and ClusterError if another owner has other rows.
-        """
-        if self.star.owners == 1:
-            return found, flags
-        if self.star.owner == LEADER:
-            return self.add_all(found, flags), flags
-        self.send(found)
-        return self.receive_sum(found)
-
-    def send(self, found: Floats) -> None:
-        """Send the numbers of this owner's partitions to the leader."""
+    def add_all(self, sensed: Sensed) -> Floats:
+        """Of the leader: the sum over all partitions, (1, rows, n)."""
         self._round += 1
-        self.star.send(LEADER, b"".join((HEAD.pack(self._round, 0), found.data)))
+        total = add_partitions(sensed.numbers)
+        for peer, partitions in self._partitions.items():
+            here = add_shares(self._round, self.star.receive(peer), partitions, total)
+            if here is None:
+                self._refuse(peer)
+            self._rows[peer] = here
+        return total[np.newaxis]
 
-    def receive_sum(self, found: Floats) -> tuple[Floats, int]:
-        """What the leader sends after ``send``."""
-        total, flags = self._receive(LEADER, found[:1].shape)
-        return total.copy(), flags  # writable, as compiled loops take it
+    def send_steps(self, steps: Floats, totals: Floats, sums: Floats, flags: int) -> None:
+        """Of the leader, after ``add_all``: send each owner its steps, (rows, learners, n), and
+        totals, sums and flags."""
+        rows, learners, _ = steps.shape
+        room = self._room_of(rows * learners, totals.size + sums.size + steps.size)
+        for peer, here in self._rows.items():
+            message = pack_steps(self._round, flags, here, totals, sums, steps, room)
+            self.star.send(peer, message)
 
-    def add_all(self, found: Floats, flags: int) -> Floats:
-        """The sum, which the leader sends to all others."""
+    def send(self, sensed: Sensed) -> None:
+        """Of another owner: send the numbers of its partitions to the leader."""
         self._round += 1
-        star, total = self.star, found[:1].copy()
-        for partition in found[1:]:
-            total += partition
-        for peer in peers_of(star):
-            partitions = len(owned(peer, star.owners, self.parts))
-            for partition in self._receive(peer, (partitions, *found.shape[1:]))[0]:
-                total += partition
-        message = b"".join((HEAD.pack(self._round, flags), total.data))
-        for peer in peers_of(star):
-            star.send(peer, message)
-        return total
+        numbers, touched = sensed
+        room = self._room_of(touched.size, numbers.size)
+        message, self._rows[LEADER] = pack_shares(self._round, touched, numbers, room)
+        self.star.send(LEADER, message)
 
-    def _receive(self, peer: int, shape: tuple[int, ...]) -> tuple[Floats, int]:
-        message = self.star.receive(peer)
-        count, flags = HEAD.unpack_from(message)
-        numbers = np.frombuffer(message, dtype=np.float64, offset=HEAD.size)
-        if count != self._round or numbers.size != np.prod(shape):
-            raise ClusterError(f"owner {peer} is not in round {self._round}: other rows?")
-        return numbers.reshape(shape), flags
+    def receive_steps(self, steps: Floats, totals: Floats, sums: Floats) -> int:
+        """Of another owner, after ``send``: write what ``send_steps`` was given; the flags."""
+        message = self.star.receive(LEADER)
+        flags = unpack_steps(self._round, message, self._rows[LEADER], totals, sums, steps)
+        if flags == OTHER_ROUND:
+            self._refuse(LEADER)
+        return flags
+
+    def _room_of(self, bits: int, numbers: int) -> Words:
+        """Memory for a message, used again in every round."""
+        if len(self._room.words) < bits // 64 + numbers + 4:
+            self._room = Words.room(bits, numbers + 4)
+        return self._room
+
+    def _refuse(self, peer: int) -> NoReturn:
+        raise ClusterError(f"owner {peer} is not in round {self._round}: other rows?")

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from distributed import Client, Queue, Variable
 
+from streamomd.config.settings import seconds
 from streamomd.core.errors import SchedulerLostError
 from streamomd.distributed.cluster import send_task
 from streamomd.distributed.membership import GroupMembers
 from streamomd.distributed.partition_owner import OwnerSetup, run_owner
-from streamomd.distributed.scheduler import refuse_lost, workers_of
-from streamomd.distributed.worker_monitor import check_workers
+from streamomd.distributed.scheduler import ask_workers, left_as_expected, refuse_lost
+from streamomd.distributed.worker_monitor import check_workers, is_leaving
 from streamomd.training.progress import note
 
 QUEUE_POLL_SECONDS, WAIT_SECONDS, CHECK_SECONDS, HEARTBEAT_SECONDS = 0.05, 0.2, 0.5, 5.0
 ANSWER_SECONDS = 30.0  # for any answer of the scheduler
 START_SECONDS = 20.0  # for a worker to start its task
+LEAVE = -1  # an order to stop, as a worker was asked to close
 
 
 class LostOwnersError(Exception):
@@ -48,11 +50,13 @@ class WorkerGroup:
     patience: int = 1
     _members: GroupMembers = field(init=False)
     _orders: dict[str, Any] = field(default_factory=dict)
+    _leaving: dict[str, float] = field(default_factory=dict)
     _checked: float = 0.0
     _published: float = 0.0
 
     def run(self) -> str:
-        """Run to the end: "done" or "stopped". Raises LostOwnersError, or what an owner raised."""
+        """Run to the end: "done", or "stopped" after a commit, on request or because a worker was
+        asked to close. Raises LostOwnersError, or what an owner raised."""
         topic = self.setups[0].topic
         queue = Queue(topic, client=self.client)
         variable = Variable(topic, client=self.client)
@@ -100,7 +104,7 @@ class WorkerGroup:
                 case "exchanged":
                     self._members.exchanged, changes = True, {}
                 case "done" | "stopped":
-                    self._members.wait_until_ended()
+                    self._members.wait_until_ended([*self._leaving])
                     return str(message["kind"])
                 case _:
                     changes = self.on_message(message)
@@ -136,19 +140,34 @@ class WorkerGroup:
             return {}
         refuse_lost(self.client)
         check_workers(self.client)
-        workers = workers_of(self.client)
-        lost = self._members.find_lost(workers) if workers else []
+        workers = ask_workers(self.client)
+        lost = self._find_lost(workers) if workers is not None else []
         if lost or self._members.has_failed():
             # Tasks are also cancelled if the scheduler is lost.
             refuse_lost(self.client, check=True)
             self._members.raise_own_error()
+            lost = [*{*lost, *self._leaving}]
             note("an owner was lost; the others end", "owner_lost", "warning")
             self._members.wait_until_ended(lost)
             self._members.raise_own_error()
             raise LostOwnersError([*lost, *self._members.find_unfinished(lost)])
         changes = self.check()
         self._checked = time.monotonic()
-        return changes
+        return {"stop": LEAVE, **changes} if self._leaving else changes
+
+    def _find_lost(self, workers: Mapping[str, Any]) -> list[str]:
+        """Addresses of lost owners; one whose worker was asked to close is lost only if the group
+        does not commit in time, or has not begun."""
+        lost, now = self._members.find_lost(workers), time.monotonic()
+        for address in {*self.addresses} - {*self._leaving}:
+            known = workers.get(address)
+            if is_leaving(known) if known else left_as_expected(self.client, address):
+                self._leaving[address] = now + seconds("mind")
+                text = f"worker {address} was asked to close: the owners commit first"
+                note(text, "owner_leaves", "info", worker=address)
+        if not self._members.exchanged:
+            return [*{*lost, *self._leaving}]
+        return [address for address in lost if self._leaving.get(address, now) <= now]
 
     def _clean_up(self, queue: Any, variable: Any) -> None:
         """Cancel running tasks and delete the queue and variable, which stops remaining owners."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
@@ -15,12 +15,25 @@ from streamomd.config.settings import seconds
 from streamomd.core.counted import counted
 from streamomd.core.errors import ClusterError
 from streamomd.core.urls import scrub
-from streamomd.distributed.scheduler import address_of, ask_workers, refuse_lost, run_on_loop
+from streamomd.distributed.scheduler import (
+    address_of,
+    ask_workers,
+    refuse_lost,
+    removal_of,
+    run_on_loop,
+)
 from streamomd.distributed.worker_probe import VERSION, send_probe
 from streamomd.training.progress import note
 
 ANSWER_POLL_SECONDS, POLL_SECONDS = 0.05, 0.5
+LEAVING = ("closing_gracefully", "closing")
+"""The status of a worker that was asked to close, as the scheduler reports it."""
 Waiting = Callable[[], object]
+
+
+def is_leaving(worker: Mapping[str, Any]) -> bool:
+    """Whether a worker, as the scheduler describes it, was asked to close."""
+    return worker.get("status") in LEAVING
 
 
 class WorkerMonitor:
@@ -48,11 +61,11 @@ class WorkerMonitor:
 
     @property
     def usable(self) -> dict[str, Any]:
-        """The last known workers that may get tasks."""
+        """The last known workers that may get tasks: none that was asked to close."""
         return {
             address: self.workers[address]
             for address, reason in [*self._answers.items()]
-            if not reason
+            if not reason and not is_leaving(self.workers[address])
         }
 
     @property
@@ -103,7 +116,7 @@ class WorkerMonitor:
 
     def refuse_unusable(self, client: Client) -> None:
         """Raise ClusterError if there are workers and all of them are unusable."""
-        if self.usable or self._probes or not self._answers:
+        if self._probes or not all([*self._answers.values()]) or not self._answers:
             return
         lines = "".join(
             f"\n{address}: {reason}" for address, reason in sorted(self._answers.items())
@@ -277,18 +290,9 @@ def _lost_tasks(client: Client, address: str) -> tuple[int, bool]:
 
     As the scheduler recorded it; (0, False) if it does not answer.
     """
-    scheduler: Any = client.scheduler
-
-    async def ask() -> Any:
-        return await scheduler.events(topic=address)
-
-    try:
-        events = run_on_loop(client, ask()).result(seconds("answer"))
-        gone = [one for _, one in events if one.get("action") == "remove-worker"][-1]
-        keys = {*gone["processing-tasks"], *gone["lost-computed-tasks"]}
-        # An owner's task ends with its worker: its group starts again.
-        ours = [key for key in map(str, keys) if key.startswith("omd-")]
-        again = [key for key in ours if not key.startswith(("omd-probe", "omd-owner"))]
-        return len(again), bool(gone["expected"])
-    except (OSError, RuntimeError, TimeoutError, LookupError, AttributeError, TypeError):
-        return 0, False
+    gone = removal_of(client, address)
+    keys = {*gone.get("processing-tasks", ()), *gone.get("lost-computed-tasks", ())}
+    # An owner's task ends with its worker: its group starts again.
+    ours = [key for key in map(str, keys) if key.startswith("omd-")]
+    again = [key for key in ours if not key.startswith(("omd-probe", "omd-owner"))]
+    return len(again), bool(gone.get("expected"))

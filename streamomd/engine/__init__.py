@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
+from streamomd.core.batch import Batch, DenseBatch, LoopArrays, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
 from streamomd.engine import missing_values, scaled_target
 from streamomd.engine.compile import (
@@ -21,6 +22,7 @@ from streamomd.engine.compile import (
     rebase_signature,
     standardise_signature,
 )
+from streamomd.engine.divided import DividedState, group_layout, is_divisible
 from streamomd.engine.loops import block_predict, block_row, dense, rebase, recent_rows, target_rows
 from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.loops.row import Shape
@@ -33,6 +35,26 @@ from streamomd.rules.common.standardized import LEAD, smoothing
 from streamomd.rules.contract import Block, Coordinates, RecentRows, fields
 
 Floats = NDArray[np.float64]
+Call = Callable[[], Any]
+LEAST_WORK = 1 << 16
+"""Values of a batch, counted for each class, from which threads learn it: waking one takes as long
+as TODO of them."""
+
+
+class Sensed(NamedTuple):
+    """What each partition adds to the rows of a micro-batch.
+
+    numbers: (partitions, rows, n). touched: uint8 (partitions, rows), 1 where a row has an entry in
+    the partition; all other numbers are 0.0.
+    """
+
+    numbers: Floats
+    touched: NDArray[np.uint8]
+
+
+def _value_name(rows: LoopArrays) -> str:
+    """The dtype of a batch's values; ``dtype.name`` takes microseconds, which rounds notice."""
+    return "float64" if rows[2].itemsize == 8 else "float32"
 
 
 @dataclass
@@ -53,6 +75,7 @@ class Engine:
     compile_seconds: float = field(default=0.0, init=False)
     _loops: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
     _dense: bool = field(default=False, init=False, repr=False)
+    _groups: dict[int, Engine] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         numbers = [
@@ -112,6 +135,11 @@ class Engine:
         """Make own slots from mean weights, (coordinates, learners), wherever a slot has moved."""
         loop = self._loop("rejoin")
         loop(*self._numbers(state), state.layout.starts, mean.reshape(-1))
+
+    @property
+    def divisible(self) -> bool:
+        """Whether threads may learn groups of its classes: see ``engine.divided``."""
+        return is_divisible(self.layout, self.loss, self.classes)
 
     def warm(self, state: State, empty: Batch, *, learning: bool) -> None:
         """Compile, or load from the disk cache, the loops for batches like this empty one.
@@ -174,34 +202,52 @@ class Engine:
         """The least magnitude from which the rule learns."""
         return self.layout.rule.row.range.of(self.layout.dtype).least
 
-    def sense(self, state: State, edges: NDArray[np.int64], batch: Batch) -> Floats:
-        """Observe a micro-batch; what each partition adds to its rows, (partitions, rows, n).
+    def sense(self, state: State, edges: NDArray[np.int64], batch: Batch) -> Sensed:
+        """Observe a micro-batch; what each partition adds to its rows.
 
         edges: the coordinates between the partitions, from 0 to the state's last and one.
         """
-        n = numbers_of(self.layout.rule, self.layout.learners)
-        found = np.zeros((len(edges) - 1, len(batch), n))
+        cells = len(edges) - 1, len(batch)
+        numbers = np.zeros((*cells, self._row_numbers))
+        touched = np.zeros(cells, dtype=np.uint8)
         rows = batch.arrays
-        loop = self._loop("sense", isinstance(batch, DenseBatch), rows[2].dtype.name)
+        loop = self._loop("sense", isinstance(batch, DenseBatch), _value_name(rows))
         given = (state.cells, state.totals.reshape(-1), self._hyper, float(state.clock))
-        loop(*given, edges, batch.weight, *rows, found.reshape(-1))
-        return found
+        loop(*given, edges, batch.weight, *rows, numbers.reshape(-1), touched.reshape(-1))
+        return Sensed(numbers, touched)
 
-    def follow(self, state: State, sums: Floats, batch: Batch, found: Floats) -> Floats:
-        """Learn the micro-batch just sensed, from the numbers of all partitions.
+    def decide(
+        self, state: State, sums: Floats, batch: Batch, numbers: Floats
+    ) -> tuple[Floats, Floats]:
+        """The steps of the micro-batch just sensed, (rows, learners, n), and its margins.
 
-        As ``learn`` otherwise. found: (partitions, rows, n).
+        Moves the totals of ``state`` and adds to ``sums`` as ``learn``. numbers: of all partitions,
+        or their sum, (1 or partitions, rows, n).
         """
-        dense, rows = isinstance(batch, DenseBatch), batch.arrays
-        moves = np.empty(len(batch) * self.layout.learners * move_numbers(self.layout.rule))
-        margins = np.empty((len(batch), self.layout.learners))
+        learners = self.layout.learners
+        moves = np.empty((len(batch), learners, self.step_numbers))
+        margins = np.empty((len(batch), learners))
         given = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
-        decide = self._loop("decide", dense, rows[2].dtype.name)
-        decide(*given, found.reshape(-1), batch.y, batch.weight, moves, margins)
-        apply = self._loop("apply", dense, rows[2].dtype.name)
-        apply(state.cells, self._hyper, float(state.clock), len(batch), *rows, moves)
+        loop = self._loop("decide")
+        loop(*given, numbers.reshape(-1), batch.y, batch.weight, moves.reshape(-1), margins)
+        return moves, margins
+
+    def apply(self, state: State, batch: Batch, moves: Floats) -> None:
+        """Take the steps of the micro-batch just sensed."""
+        rows = batch.arrays
+        loop = self._loop("apply", isinstance(batch, DenseBatch), _value_name(rows))
+        given = (state.cells, self._hyper, float(state.clock), len(batch))
+        loop(*given, *rows, moves.reshape(-1))
         state.clock += len(batch)
-        return margins
+
+    @cached_property
+    def step_numbers(self) -> int:
+        """Numbers of a learner's step in ``decide``: 1 if it moves, else 0, then its move."""
+        return move_numbers(self.layout.rule)
+
+    @cached_property
+    def _row_numbers(self) -> int:
+        return numbers_of(self.layout.rule, self.layout.learners)
 
     def weights(self, state: State, low: int, high: int, first: int = 0) -> Floats:
         """w of coordinates low … high − 1, (high − low, learners), as the next row would use it.
@@ -210,6 +256,7 @@ class Engine:
         """
         if self.layout.block:
             return self._standardized_weights(state, low, high, first)
+        state = state.joined()
         found = self.relative_weights(state, low, high)
         if self.layout.standardize and low <= self.layout.numeric:
             front = Front(
@@ -291,12 +338,61 @@ class Engine:
     def _walk(
         self, operation: str, state: State, sums: Floats, batch: Batch, hyper: Floats | None = None
     ) -> tuple[Floats, Any]:
+        if isinstance(state, DividedState):
+            return self._walk_groups(operation, state, sums, batch)
         margins = np.empty((len(batch), self.layout.learners))
         rows = batch.arrays
         loop = self._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
         stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
         moved = (sums, self._hyper if hyper is None else hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
+
+    def _walk_groups(
+        self, operation: str, state: DividedState, sums: Floats, batch: Batch
+    ) -> tuple[Floats, Any]:
+        rows, is_dense = batch.arrays, isinstance(batch, DenseBatch)
+        learns = operation in ("learn", "dense")
+        by_columns = learns and is_dense and dense.filled(batch.values)
+
+        def prepare(
+            engine: Engine, group: State, first: int, losses: Floats, margins: Floats
+        ) -> Call:
+            learn = "dense" if by_columns and engine._dense else "learn"
+            loop = engine._loop(learn if learns else operation, is_dense, rows[2].dtype.name)
+            stored = (group.cells, group.totals.reshape(-1), *engine._matrices(group))
+            moved = (losses, engine._hyper, float(state.clock))
+            return partial(loop, *stored, *moved, *rows, batch.y - first, batch.weight, margins)
+
+        return self._in_groups(state, sums, batch, prepare)
+
+    def _in_groups(
+        self, state: DividedState, sums: Floats, batch: Batch, prepare: Callable[..., Call]
+    ) -> tuple[Floats, Any]:
+        """Margins and clock after a loop for each group of classes, in a thread each.
+
+        prepare(engine, group, first, losses, margins) gives a call of a loop, which is compiled in
+        the caller's thread. first: the group's first class. losses: see ``row.is_group``.
+        """
+        margins = np.empty((len(batch), self.layout.learners))
+        firsts, each = state.firsts, np.zeros((2, margins.size))
+        calls, low = [], 0
+        for first, group in zip(firsts.tolist(), state.groups, strict=False):
+            engine = self._group_engine(group.layout.learners)
+            shape = len(batch), group.layout.learners
+            found, losses = each[:, low : low + math.prod(shape)]
+            before, low = engine.compile_seconds, low + math.prod(shape)
+            calls.append(prepare(engine, group, first, losses, found.reshape(shape)))
+            self.compile_seconds += engine.compile_seconds - before
+        worth = batch.values.size * self.layout.learners >= LEAST_WORK
+        clocks = state.threads.run(calls, worth=worth)
+        self._loop("add")(sums, firsts, *each, batch.y, batch.weight, margins)
+        return margins, clocks[0]
+
+    def _group_engine(self, classes: int) -> Engine:
+        """The loops of a group; groups of one size share them."""
+        if classes not in self._groups:
+            self._groups[classes] = replace(self, layout=group_layout(self.layout, classes))
+        return self._groups[classes]
 
     def _learn_block(self, state: State, sums: Floats, batch: Batch, *, part: bool) -> Floats:
         """Learn up to the next change of reference, change it, and go on."""
@@ -350,7 +446,8 @@ class Engine:
 
     def _change_references(self, state: State) -> None:
         h = self.layout.rule.hyper_of(self.params)
-        change_reference(state, h)
+        with state.front(1 + self.layout.centred) as front:
+            change_reference(front, h)
         if not self.layout.scale_target:
             return
         target = state.extra["target"]
@@ -419,12 +516,25 @@ class Engine:
             )
         rows = recent_rows.extended(before, batch, int(self.bias))
         depth = int(getattr(h, storage.depth)) if storage.depth else len(rows.y)
-        margins = np.empty((len(batch), self.layout.learners))
-        loop = self._loop(operation)
-        clock = loop(
-            state.cells, state.totals.reshape(-1), rows.alpha, sums, self._hyper,
-            float(state.clock), len(before.y), depth, *rows[:5], margins,
-        )  # fmt: skip
+
+        def prepare(engine: Engine, some: State, first: int, sums: Floats, margins: Floats) -> Call:
+            own = rows.alpha[:, first : first + some.layout.learners]
+            alpha, loop = np.ascontiguousarray(own), engine._loop(operation)
+            moved = (alpha, sums, engine._hyper, float(state.clock), len(before.y), depth)
+            stored = (*rows[:3], rows.y - first, rows.importance)
+
+            def walk() -> Any:
+                clock = loop(some.cells, some.totals.reshape(-1), *moved, *stored, margins)
+                own[...] = alpha
+                return clock
+
+            return walk
+
+        if isinstance(state, DividedState):
+            margins, clock = self._in_groups(state, sums, batch, prepare)
+        else:
+            margins = np.empty((len(batch), self.layout.learners))
+            clock = prepare(self, state, 0, sums, margins)()
         state.extra = recent_rows.last(rows, depth - 1 if storage.depth else depth)._asdict()
         return margins, clock
 

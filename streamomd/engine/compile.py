@@ -35,6 +35,7 @@ from streamomd.engine.loops import (  # fmt: skip
     recent_rows,
     root_matrix,
     sparse,
+    step,
     target_rows,
 )
 from streamomd.engine.loops.row import Shape
@@ -208,7 +209,8 @@ def _sense(rule: Rule, cell: str, value: str) -> Any:
     numbers = _array("float64")
     state = [_array(cell, written=True), numbers, numbers, types.float64]
     rows = [numbers, _array("int64"), _array("uint32"), _array(value)]
-    return (*state, _array("int64"), *rows, _array("float64", written=True))
+    written = [_array(dtype, written=True) for dtype in ("float64", "uint8")]
+    return (*state, _array("int64"), *rows, *written)
 
 
 def _decide(rule: Rule, cell: str, value: str) -> Any:
@@ -278,6 +280,12 @@ def _count(rule: Rule, cell: str, value: str) -> Any:
     return (written, types.boolean, written, numbers, *rows)
 
 
+def _add(rule: Rule, cell: str, value: str) -> Any:
+    numbers, written = _array("float64"), _array("float64", written=True)
+    rows = [numbers, numbers, _array("float64", 2, written=True)]
+    return (written, _array("int64"), numbers, numbers, *rows)
+
+
 class Operation(NamedTuple):
     """How the loop of an operation is made.
 
@@ -305,6 +313,7 @@ OPERATIONS = {
     "predict": Operation("make_predict", _rows),
     "spread": Operation(block_predict.make_spread, _rows),
     "count": Operation(target_rows.make_count, _count),
+    "add": Operation(step.make_add, _add),
     "renew": Operation(full_pass.make_renew, _renew),
     "align": Operation(merge_pass.make_align, _align),
     "rejoin": Operation(merge_pass.make_rejoin, _rejoin),

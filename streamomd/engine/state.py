@@ -199,14 +199,10 @@ class State:
     @classmethod
     def start(cls, layout: Layout) -> State:
         """Slots and totals at their start values. Raises TooLargeError naming the GiB needed."""
+        cells = start_cells(layout)
         with _memory_for(layout):
-            cells = _aligned(layout.size * layout.width, layout.dtype)
             extra = _start_extra(layout)
-        state = cls(layout, cells, _start_totals(layout), extra=extra, means=layout.start_means())
-        for slot, cells_of_slot in layout.columns():
-            if slot.start:
-                state.table[:, cells_of_slot] = slot.start
-        return state
+        return cls(layout, cells, _start_totals(layout), extra=extra, means=layout.start_means())
 
     @property
     def table(self) -> NDArray[Any]:
@@ -245,11 +241,23 @@ class State:
         self.totals[...] = other.totals
         self.means[...] = other.means
         self.clock = other.clock
+        self._take_extra(other)
+
+    def _take_extra(self, other: State) -> None:
         for name, array in other.extra.items():
             if self.extra[name].shape == array.shape:
                 self.extra[name][...] = array
             else:  # stored rows, which grow in number
                 self.extra[name] = array.copy()
+
+    def joined(self) -> State:
+        """The state with all learners side by side."""
+        return self
+
+    @contextlib.contextmanager
+    def front(self, count: int) -> Iterator[State]:
+        """The first coordinates at least as a state, which may be changed inside."""
+        yield self
 
     def block(self, low: int, high: int) -> State:
         """Coordinates low … high − 1 as a state: views of cells and totals, no matrices."""
@@ -337,6 +345,17 @@ class State:
         rows = max(1, nbytes // layout.saved_bytes if nbytes else CHUNK_BYTES // layout.row_bytes)
         for low in range(0, self.layout.size, rows):
             yield low, min(low + rows, self.layout.size)
+
+
+def start_cells(layout: Layout) -> NDArray[Any]:
+    """Cells with every slot at its start value. Raises TooLargeError naming the GiB needed."""
+    with _memory_for(layout):
+        cells = _aligned(layout.size * layout.width, layout.dtype)
+    table = cells.reshape(layout.size, layout.width)
+    for slot, columns in layout.columns():
+        if slot.start:
+            table[:, columns] = slot.start
+    return cells
 
 
 @contextlib.contextmanager

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamomd.checkpoint.segments import Facts
 from streamomd.config.job_file import read_job
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
@@ -70,8 +71,9 @@ def refuse_other_modes(spec: Spec) -> None:
         raise UnsupportedError(f'cluster.learner = "worker" {_INSTEAD}')
 
 
-def find_recorded_rows(model: Model, given: Any) -> Dataset:
-    """The rows of a run to resume: its recorded shards, or the collection given for them.
+def find_recorded_rows(model: Model, given: Any, facts: Sequence[Facts]) -> Dataset:
+    """The rows of a run to resume: its recorded shards, or the collection given for them. facts: of
+    its ledger.
 
     Raises UsageError where a collection is missing, or given in the place of shards.
     """
@@ -83,7 +85,8 @@ def find_recorded_rows(model: Model, given: Any) -> Dataset:
                 "a run resumes on the shards it started with: pass shards= only for a run that "
                 "started on a Dask collection. For other rows: train with start= this run's URL"
             )
-        return view_shards(find_recorded(data, model.table_versions), data, model.plan)
+        found = find_recorded(data, model.plan, model.table_versions, facts)
+        return view_shards(found, data, model.plan)
     if collection is None:
         raise UsageError(
             "this run started on a Dask collection, whose graph is not in the checkpoint: make the "

@@ -8,9 +8,7 @@ memory where that is safe; else it is read from the last commit.
 
 from __future__ import annotations
 
-import math
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,94 +20,27 @@ from streamomd.core.counted import counted
 from streamomd.core.errors import AlertError, InputNotFoundError, StoppedError, StorageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import emit, name_run
-from streamomd.core.urls import redact, scrub, shown, typed
+from streamomd.core.urls import shown, typed
+from streamomd.runs.clock import Clock
+from streamomd.runs.follow_callback import FollowCallback
+from streamomd.runs.lag_alert import LagAlert, LagWatcher
 from streamomd.runs.landings import Landings
 from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.outage import Outage
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.update import UpdateRun, choice_of, update_table
 from streamomd.shards.arrivals import Arrivals, SkippedShard
 from streamomd.shards.folder_watch import FileWatch, Polling, watch_sources
 from streamomd.shards.shard import ShardSet
 from streamomd.training.callbacks import Callback
-from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note, note_return, quiet_notes, show
 from streamomd.training.signals import StopRequest, raise_stopped, stop_on_signals
 
-PAUSE_SECONDS, MOST_SECONDS = 1.0, 300.0
-"""Before the first attempt to reach a store again, and at most; it doubles each time."""
 GLANCE_SECONDS = 0.5
 """Time in which a signal is seen while nothing is learned."""
 LEAST_SECONDS = 0.05
 """Between two listings."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """now_ns: of the wall, as files have it. seconds: monotonic."""
-
-    now_ns: Callable[[], int] = time.time_ns
-    seconds: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-
-
-class FollowCallback:
-    """A callback that sees the updates of a process as one run: it is "finished" once.
-
-    Each update's figures have the lag after it, and the freshness of its commit.
-    """
-
-    def __init__(self, callback: Callback) -> None:
-        self._callback: Callback | None = callback
-        self._last: dict[str, Any] = {}
-
-    def on_progress(self, figures: dict[str, Any]) -> None:
-        """Pass on what is not the end of an update."""
-        self._last = {**self._last, **figures, "state": "running"}
-        if figures["state"] == "running":
-            self._call()
-
-    def end_update(self, **figures: float | None) -> None:
-        """Pass on the figures of a committed update."""
-        self._last |= figures
-        self._call()
-
-    def end(self, state: str) -> None:
-        """Pass on the end, if anything was learned."""
-        self._last["state"] = state
-        self._call()
-
-    def _call(self) -> None:
-        if self._callback is None or "rows" not in self._last:
-            return
-        try:
-            self._callback.on_progress(dict(self._last))
-        except Exception as error:
-            text, name = scrub(f"{type(error).__name__}: {error}"), type(self._callback).__name__
-            text = f"{name}.on_progress raised {text}; it is not called again"
-            note(text, "callback_failed", "warning")
-            self._callback = None
-
-
-class LagWatcher:
-    """Looks at the lag every second while rows are learned."""
-
-    next_row = math.inf
-
-    def __init__(self, check: Callable[[], object], clock: Clock) -> None:
-        self._check, self._clock, self._checked = check, clock, clock.seconds()
-
-    def update(self, metrics: Metrics) -> None:
-        """See ``Watcher``."""
-        if self._clock.seconds() - self._checked > 1.0:
-            self._check()
-            self._checked = self._clock.seconds()
-
-    def finish(self, metrics: Metrics) -> None:
-        """See ``Watcher``."""
-
-    def close(self) -> None:
-        """See ``Watcher``."""
 
 
 @dataclass(eq=False)
@@ -136,8 +67,8 @@ class Follower:
         self._use(self.open())
         self.before, self._files = self._known().before, self.watch(self.model.spec, self.table)
         self._landings = Landings()
-        self._pause = self._look_seconds = self._outage_began = 0.0
-        self._alert = ""
+        self._outage, self._alert = Outage(self.clock), LagAlert()
+        self._look_seconds = 0.0
         self._reported: set[str] = set()
         self._reporting: set[str] = set()
 
@@ -152,11 +83,11 @@ class Follower:
             try:
                 learned, active = self.catch_up()
             except StorageError as error:
-                self._begin_outage(error)
+                self._outage.begin(error, self.model.sequence)
                 self._check_lag()
-                self._wait(self._pause, self._sleep)
+                self._wait(self._outage.pause, self._sleep)
                 continue
-            self._end_outage()
+            self._outage.end()
             now = self.clock.seconds()
             since = now if active else since
             if self.table.idle_exit and now - since >= self.table.idle_exit:
@@ -260,8 +191,8 @@ class Follower:
             self.before = run.before
         self._emit_landings()
         self._report_update(run.model, run.learned, self._landings.lag(now))
-        if self._alert and self.table.fail_on_alert:
-            raise AlertError(f"{self._alert}; commit {run.model.sequence}")
+        if self._alert.text and self.table.fail_on_alert:
+            raise AlertError(f"{self._alert.text}; commit {run.model.sequence}")
 
     def _report_update(self, model: Model, shards: ShardSet, lag: float) -> None:
         now, of_update = model.metrics.figures(model.metrics.total), model.update
@@ -309,47 +240,17 @@ class Follower:
             note(line)
 
     def _look_at_lag(self) -> None:
-        """Report a lag above ``max_lag`` once, until it is below."""
-        most, lag = self.table.max_lag, self._landings.lag(self.clock.now_ns())
-        if not most or (lag > most) == bool(self._alert):
-            return
-        url, above = self._landings.oldest(), f"above update.max_lag = {most:g} s"
-        if lag > most:
-            self._alert = f"lag {lag:,.0f} s is {above}: {shown(url)} is not learned"
-            note(self._alert, "lag", "warning", lag=lag, max_lag=most, url=redact(url))
-        else:
-            self._alert = ""
-            note(
-                f"lag {lag:,.0f} s is no longer {above}", "lag_over", "info", lag=lag, max_lag=most
-            )
+        self._alert.look(self._landings, self.clock.now_ns(), self.table.max_lag)
 
     def _check_lag(self) -> None:
-        """As ``_look_at_lag``. Raises AlertError if the job is to end at an alert."""
+        """Report a lag that is too high. Raises AlertError if the job is to end at an alert."""
         self._look_at_lag()
         run = self.run
-        if self._alert and self.table.fail_on_alert:
+        if self._alert.text and self.table.fail_on_alert:
             if run is not None and run.learning is not None and run.manager is not None:
                 with suppress(StorageError):  # then the commit before it stands
                     run.manager.commit()
-            raise AlertError(f"{self._alert}; commit {self.model.sequence}")
-
-    def _begin_outage(self, error: StorageError) -> None:
-        if not self._pause:
-            self._outage_began = self.clock.seconds()
-            note(
-                f"{error}; trying again until it answers (last good commit: {self.model.sequence})",
-                "outage",
-                "warning",
-                problem=scrub(str(error)),
-            )
-        self._pause = min(MOST_SECONDS, 2.0 * self._pause or PAUSE_SECONDS)
-
-    def _end_outage(self) -> None:
-        if self._pause:
-            seconds = self.clock.seconds() - self._outage_began
-            text = f"the store answers again, after {seconds:.0f} s"
-            note(text, "outage_over", "info", seconds=seconds)
-        self._pause = 0.0
+            raise AlertError(f"{self._alert.text}; commit {self.model.sequence}")
 
     def _settling(self) -> float | None:
         """Seconds until the next file is old enough; None if no file waits for that."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamomd.config.spec import Spec
@@ -20,6 +21,7 @@ from streamomd.shards.dataset import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.class_threads import classes_divided
 from streamomd.training.holdout import with_places
 from streamomd.training.label_runs import ENOUGH
 from streamomd.training.load_model import load_model
@@ -49,18 +51,37 @@ def learn_remaining_rows(
     """
     if model.spec.data.holdout and isinstance(shards, ShardSet):
         shards = with_places(shards, model.holdout_by, manager.shards if manager else ())
+    expected = learned_of(shards.rows, model.spec.data.holdout)
+    expected = (
+        model.update.rows + expected if model.update.first else expected * model.spec.train.epochs
+    )
+    # The rows of a collection are unknown until they are read.
+    rows = expected - model.metrics.total_rows if isinstance(shards, ShardSet) else math.inf
+
+    def watchers() -> list[Watcher]:
+        found = [*reporting.watchers(model, expected, rule_figure(model)), *more_watchers]
+        return [*found, manager] if manager else found
+
+    with classes_divided(model, rows):
+        return _learn(model, shards, manager, watchers, stop, connection)
+
+
+def _learn(
+    model: Model,
+    shards: Dataset,
+    manager: CheckpointManager | None,
+    make_watchers: Callable[[], list[Watcher]],
+    stop: StopRequest,
+    connection: Any,
+) -> Model:
+    """Learn in the job's mode, once the loops are compiled, and make the last commit."""
     # Sharded mode has loops of its own; the rows of a collection are unknown until they are read.
     if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet) and shards.rows:
         with Stage("compile"), phase("compiling"):
             model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     compiled = model.engine.compile_seconds
     rows_before, started = model.metrics.total_rows, time.perf_counter()
-    expected = learned_of(shards.rows, model.spec.data.holdout)
-    expected = (
-        model.update.rows + expected if model.update.first else expected * model.spec.train.epochs
-    )
-    watchers = [*reporting.watchers(model, expected, rule_figure(model)), *more_watchers]
-    watchers += [manager] if manager else []
+    watchers = make_watchers()
     try:
         with report_lost_scheduler(model, connection), watching(watchers, model.metrics):
             _learn_in_mode(model, shards, manager, watchers, stop, connection)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from streamomd.checkpoint import Ledger, Loaded, Store
+from streamomd.checkpoint.segments import Facts
 from streamomd.config.build_job import build_job, require_label
 from streamomd.config.spec import Spec
 from streamomd.features import Plan, describe
@@ -28,6 +29,7 @@ from streamomd.shards.find import find
 from streamomd.shards.first_rows import unique_string_notes
 from streamomd.shards.shard import ShardSet, checksum_notes, describe_tables
 from streamomd.shards.table_finder import TableOptions
+from streamomd.training.allowed_urls import by_url
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model, plan_columns
@@ -81,40 +83,44 @@ class Session:
         *,
         collection: Dataset | None = None,
         running: Model | None = None,
+        opened: tuple[Store, Ledger] | None = None,
         **more: Any,
     ) -> Self:
         """The session of a new run, on the shards of its job or on a Dask collection.
 
-        running: the model of a run that another process began. more: fields of the session. Raises
-        what ``find`` raises, then UsageError without a label.
+        running: the model of a run that another process began, whose checkpoint is ``opened``.
+        more: fields of the session. Raises what ``find`` raises, then UsageError without a label.
         """
         report_transport_warnings(spec)
         if collection is not None:
             refuse_other_modes(spec)
-        rows = find_shards(spec, running) if collection is None else collection
+        facts = opened[1].shards if opened else ()
+        rows = find_shards(spec, running, facts) if collection is None else collection
         shards = rows.shards if isinstance(rows, ShardSet) else ()
         require_label(spec, shards[0].schema.names if shards else ())
-        return cls(spec, rows, **more)
+        return cls(spec, rows, opened=opened, **more)
 
     @classmethod
-    def recorded(cls, model: Model, given: Any = None, **more: Any) -> Self:
+    def recorded(
+        cls, model: Model, given: Any = None, facts: Sequence[Facts] = (), **more: Any
+    ) -> Self:
         """The session of a run to resume, on the shards that its checkpoint names.
 
-        given: the Dask collection, if the run started on one. URLs of shards are printed and
-        checked against the allow-list before they are opened.
+        given: the Dask collection, if the run started on one. facts: of the run's ledger. URLs of
+        shards are printed and checked against the allow-list before they are opened.
         """
         report_transport_warnings(model.spec)
-        return cls(model.spec, find_recorded_rows(model, given), **more)
+        return cls(model.spec, find_recorded_rows(model, given, facts), **more)
 
     @classmethod
     def continued(cls, model: Model, loaded: Loaded, given: Any = None, **more: Any) -> Self:
         """As ``recorded``. Once a run was updated, its shards are those of the ledger: its sources
         may have others by now.
         """
-        if not model.update.number:
-            return cls.recorded(model, given, **more)
-        report_transport_warnings(model.spec)
         opened = open_ledger(model, loaded)
+        if not model.update.number:
+            return cls.recorded(model, given, opened[1].shards, opened=opened, **more)
+        report_transport_warnings(model.spec)
         return cls(model.spec, find_current_list(model, opened[1]), opened=opened, **more)
 
     def plan(self, connection: Any = None) -> Plan:
@@ -189,16 +195,19 @@ class Session:
         return learn_remaining_rows(*given, reporting=reporting, more_watchers=watchers)
 
 
-def find_shards(spec: Spec, running: Model | None = None) -> ShardSet:
-    """The shards of a job that a person gave. running: the model of the run, unless it is new."""
+def find_shards(spec: Spec, running: Model | None = None, facts: Sequence[Facts] = ()) -> ShardSet:
+    """The shards of a job that a person gave. running: the model of the run, unless it is new;
+    facts: of its ledger."""
     data = spec.data
+    partitions = running.plan.partitions if running else ()
     found = find(
         data.shards,
         order=data.order,
         storage_options=data.storage_options,
         tables=TableOptions.of(data),
         versions=running.table_versions if running else None,
-        statistics=filter_columns(data.where),
+        statistics=filter_columns(data.where, partitions),
+        known=by_url(facts),
         label=data.label if running is None and spec.model.seeks_classes else "",
     )
     return view_shards(found, data, running.plan if running else None)

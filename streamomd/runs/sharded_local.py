@@ -57,8 +57,9 @@ class Sharded:
         model.engine.compile_seconds += rounds.warm()
         for _ in rounds:
             model.cursor = rounds.cursor
-            self._report(rounds.done)
+            self._report(rounds)
             if self.stop.signal:
+                rounds.examine()
                 raise_stopped(self.stop, self.model, self.manager)
         model.cursor = rounds.cursor
         self._emit_rounds(rounds.done)
@@ -67,12 +68,13 @@ class Sharded:
         emit("rounds", "", "debug", rounds=done - self._reported)
         self._reported = done
 
-    def _report(self, done: int) -> None:
-        """Update the watchers at their next rows, and after a while. done: rounds."""
+    def _report(self, rounds: Rounds) -> None:
+        """Update the watchers at their next rows, and after a while."""
         rows, now = self.model.metrics.total_rows, time.monotonic()
         due = any(watcher.next_row <= rows for watcher in self.watchers)
         if due or now - self._report_time > REPORT_SECONDS:
             self._report_time = now
-            self._emit_rounds(done)
+            self._emit_rounds(rounds.done)
+            rounds.examine()
             for watcher in self.watchers:
                 watcher.update(self.model.metrics)

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamomd.config.build_job import build_job
+from streamomd.config.cluster_choice import NO_CLUSTER, choose_cluster
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.runs.collection_job import refuse_collection
-from streamomd.runs.connection import report_lost_scheduler
+from streamomd.runs.connection import connect_needed, report_lost_scheduler
 from streamomd.runs.metrics_server import MetricsAddress
 from streamomd.runs.session import Session
 from streamomd.runs.update import refuse_update
@@ -47,16 +48,15 @@ def submit(
     if follow:
         refuse_to_follow(spec)
     on_worker = spec.cluster.model_copy(update={"learner": "worker"})
-    if client is None and not spec.cluster.scheduler:
-        raise UsageError(
-            "submit needs the address of a Dask scheduler: pass --scheduler ADDRESS; "
-            "`streamomd train` learns in this process"
-        )
+    if not choose_cluster(client, spec.cluster.scheduler, needed=True).known:
+        raise UsageError(f"submit needs a cluster: {NO_CLUSTER}; `streamomd train` learns here")
     session = Session.of(spec.model_copy(update={"cluster": on_worker}), client=client)
     with session.prepare() as (model, connection):
         from streamomd.distributed import diagnose as checks
         from streamomd.distributed import jobs
+        from streamomd.distributed.made_cluster import refuse_ending
 
+        refuse_ending(connection)
         checks.refuse_unfit(connection, model, session.shards)
         session.begin(model, restart=restart)
         rows = session.rows.rows * session.spec.train.epochs
@@ -80,13 +80,12 @@ def diagnose(
     job: str | Mapping[str, Any] | Spec | None = None,
     *,
     client: Any = None,
-    scheduler: str = "",
+    scheduler: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
     sets: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """What ``streamomd.distributed.diagnose`` finds of each worker, for a job if there is one."""
-    from streamomd.distributed.cluster import connect_client
     from streamomd.distributed.diagnose import diagnose as examine_workers
 
     model = shards = None
@@ -95,5 +94,6 @@ def diagnose(
         flags = dict(zip(("storage_options", "checkpoint_storage_options"), options, strict=True))
         session = Session.open(job, flags, sets)
         model, shards = session.new_model(), session.shards
-    with connect_client(client, scheduler) as connection:
+        scheduler = session.spec.cluster.scheduler if scheduler is None else scheduler
+    with connect_needed(client, scheduler) as connection:
         return examine_workers(connection, model, shards)

@@ -107,9 +107,9 @@ def resume(
     """Resume the run whose checkpoint is at ``url``; a finished run returns its model.
 
     shards: the Dask collection, made again, of a run that started on one; else None.
-    sets: what may change, by dotted key: train.epochs (upward), train.prefetch, data.cache,
-    checkpoint.*, cluster.*; of a run that diverged also data.on_bad_row (to "skip"). client: as
-    in ``train``; with another cluster than before, or none, the result is bit-identical.
+    sets: what may change, by dotted key: train.epochs (upward), train.prefetch, train.threads,
+    data.cache, checkpoint.*, cluster.*; of a run that diverged also data.on_bad_row (to "skip").
+    client: as in ``train``; with another cluster than before, or none, the result is bit-identical.
     callbacks, metrics_port, metrics_host: as in ``train``. accept_new_shards: also learn shards
     that were added after the last; of a finished run, as ``update`` does.
 

@@ -42,6 +42,7 @@ from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
 from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
+from streamomd.shards.columns import distinct_schemas
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import COLLECTION
 from streamomd.shards.digests import Digests
@@ -265,16 +266,20 @@ class UpdateRun:
         plan, problems, known = self.model.plan, [], set[str]()
         for facts in self.ledger.shards[:1]:
             known = {str(column[0]) for column in facts.get("schema") or ()}
+        right: set[int] = set()
         for shard in shards:
-            if not shard.rows:  # writers of no rows often know no types
+            # Writers of no rows often know no types. Most shards have one schema, as one object.
+            if not shard.rows or id(shard.schema) in right:
                 continue
             try:
                 check_schema(plan, shard.schema, shard.url)
+                right.add(id(shard.schema))
             except SchemaError as error:
                 problems.append(str(error))
         if problems:
             raise SchemaError("\n".join(problems))
-        more = sorted({name for shard in shards for name in shard.stored_schema.names} - known)
+        names = (shard.stored_schema.names for shard in distinct_schemas(shards))
+        more = sorted({name for one in names for name in one} - known)
         if known and more:
             self.report(f"new columns, which this model ignores: {', '.join(map(repr, more))}")
 

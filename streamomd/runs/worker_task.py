@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
+from streamomd.checkpoint import Loaded
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.config.recorded import settings
 from streamomd.config.spec import Spec
@@ -23,7 +24,8 @@ from streamomd.runs.session import Session
 from streamomd.runs.update import UpdateRun
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
-from streamomd.training.progress import note, note_return, quiet_notes, watching
+from streamomd.training.open_checkpoint import open_ledger
+from streamomd.training.progress import Watcher, note, note_return, quiet_notes, watching
 from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import StopRequest
 
@@ -56,10 +58,11 @@ class SentSettings:
         data = model.spec.data.model_copy(update={"shards": self.shards})
         model.spec = model.spec.model_copy(update={"data": data})
 
-    def apply(self, model: Model, stop: StopRequest) -> Session:
+    def apply(self, model: Model, loaded: Loaded, stop: StopRequest) -> Session:
         """Give a model that was read from its checkpoint this job; the session on its shards."""
         self.change(model)
-        return Session.of(model.spec, running=model, stop=stop)
+        opened = open_ledger(model, loaded)
+        return Session.of(model.spec, running=model, opened=opened, stop=stop)
 
 
 def learns_on_worker(model: Model, connection: Any) -> bool:
@@ -91,41 +94,33 @@ def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
     A task that Dask has started again on another worker returns without a result.
     """
     from streamomd.distributed.memory_checks import spare_memory
-    from streamomd.distributed.remote_learner import (
-        event_reporter,
-        metrics_event,
-        rows_reported,
-        was_reassigned,
-    )
+    from streamomd.distributed.remote_learner import rows_reported, was_reassigned
 
-    stop = StopRequest()
-    with (
-        quiet_notes(True),
-        event_reporter(topic, stop) as (client, watcher),
-        receiving(watcher.receive),
-    ):
+    def learn(client: Any, stop: StopRequest, watchers: Sequence[Watcher]) -> Model | None:
         model, loaded = load_model(
             url, storage_options=sent.options[1], remote=has_remote_state, needs=KINDS
         )
         before = rows_reported(client, topic)
         report_restart(model, before)
-        if not model.finished:
-            session = sent.apply(model, stop)
-            alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
-            if was_reassigned(client):  # and must not be fenced by one that comes late
-                return {}
-            connection = None if alone else client
-            with worker_reporting(sent, before) as reporting:
-                manager = session.resume(model, loaded, accept_new=False)
-                manager.spare = spare_memory()
-                try:
-                    session.learn(model, manager, connection, reporting, watcher)
-                except ConcurrentWriterError:
-                    if was_reassigned(client):  # the other task is the writer now
-                        return {}
-                    raise
-        watcher.finish(model.metrics)
-    return {"seconds": model.seconds or 1e-9, **metrics_event(model.metrics)}
+        if model.finished:
+            return model
+        session = sent.apply(model, loaded, stop)
+        alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
+        if was_reassigned(client):  # and must not be fenced by one that comes late
+            return None
+        connection = None if alone else client
+        with worker_reporting(sent, before) as reporting:
+            manager = session.resume(model, loaded, accept_new=False)
+            manager.spare = spare_memory()
+            try:
+                session.learn(model, manager, connection, reporting, *watchers)
+            except ConcurrentWriterError:
+                if was_reassigned(client):  # the other task is the writer now
+                    return None
+                raise
+        return model
+
+    return _learn_as_task(topic, learn)
 
 
 def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]:
@@ -133,16 +128,9 @@ def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
 
     It learns in exact mode and decodes its own rows. As ``resume_on_worker`` otherwise.
     """
-    from streamomd.distributed.remote_learner import (
-        event_reporter,
-        metrics_event,
-        rows_reported,
-        was_reassigned,
-    )
+    from streamomd.distributed.remote_learner import rows_reported, was_reassigned
 
-    stop = StopRequest()
-
-    def open_run(reporting: Reporting) -> UpdateRun:
+    def open_run(stop: StopRequest, reporting: Reporting) -> UpdateRun:
         model, loaded = load_model(url, storage_options=sent.options[1], needs=KINDS)
         sent.change(model)
         cluster = {"learner": "client", "decode": "local"}
@@ -150,24 +138,47 @@ def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
         model.spec = model.spec.model_copy(update={"cluster": alone})
         return UpdateRun.of(model, loaded, stop=stop, reporting=reporting)
 
+    def learn(client: Any, stop: StopRequest, watchers: Sequence[Watcher]) -> Model | None:
+        if was_reassigned(client):
+            return None
+        before = rows_reported(client, topic)
+        try:
+            with worker_reporting(sent, before) as reporting:
+                opening = partial(open_run, stop, reporting)
+                follower = Follower(opening, {}, stop, watch_files, waiting=watchers)
+                report_restart(follower.model, before)
+                return follow_to_end(follower)[0]
+        except ConcurrentWriterError:
+            if was_reassigned(client):
+                return None
+            raise
+
+    return _learn_as_task(topic, learn)
+
+
+Learn = Callable[[Any, StopRequest, Sequence[Watcher]], Model | None]
+"""Learns from the last commit on: with the worker's client, until a stop, updating watchers. None
+if Dask has started the task on another worker."""
+
+
+def _learn_as_task(topic: str, learn: Learn) -> dict[str, Any]:
+    """The figures of what a task learns; none if it is continued on another worker."""
+    from streamomd.distributed.remote_learner import event_reporter, metrics_event
+    from streamomd.distributed.retirement import Retirement, learn_until_moved
+
+    stop = StopRequest()
     with (
         quiet_notes(True),
         event_reporter(topic, stop) as (client, watcher),
         receiving(watcher.receive),
     ):
-        if was_reassigned(client):
+
+        def learn_watched(retirement: Retirement) -> Model | None:
+            return learn(client, stop, [retirement, watcher])
+
+        model = learn_until_moved(client, topic, stop, learn_watched)
+        if model is None:
             return {}
-        before = rows_reported(client, topic)
-        try:
-            with worker_reporting(sent, before) as reporting:
-                opening = partial(open_run, reporting)
-                follower = Follower(opening, {}, stop, watch_files, waiting=[watcher])
-                report_restart(follower.model, before)
-                model, _ = follow_to_end(follower)
-        except ConcurrentWriterError:
-            if was_reassigned(client):
-                return {}
-            raise
         watcher.finish(model.metrics)
     return {"seconds": model.seconds or 1e-9, **metrics_event(model.metrics)}
 

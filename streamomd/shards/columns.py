@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
 
 from streamomd.core.errors import SchemaError
 from streamomd.core.urls import printable, shown
@@ -38,6 +40,18 @@ def near(column: str, names: Sequence[str]) -> str:
         return f"did you mean {' or '.join(repr(printable(name)) for name in close)}?"
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return f"it has {', '.join(map(printable, names[:MOST]))}{more}"
+
+
+def distinct_schemas(shards: Iterable[Shard]) -> Iterator[Shard]:
+    """The first shard of each schema: those of the others need not be checked again.
+
+    Shards with equal schemas mostly have the same object; see ``schema_facts``.
+    """
+    seen: dict[int, pa.Schema] = {}
+    for shard in shards:
+        if id(shard.schema) not in seen:
+            seen[id(shard.schema)] = shard.schema
+            yield shard
 
 
 def check_columns(plan: Plan, shard: Shard, *, labelled: bool = True, made: bool = False) -> None:

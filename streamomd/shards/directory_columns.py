@@ -28,6 +28,8 @@ _EXPECTED = {"integer": "a 64-bit integer", "date": "an ISO date such as 2026-01
 Wanted = str | Mapping[str, str]
 """As the key ``data.partitions``: "hive", "none", or the kind of each column."""
 Texts = dict[str, str | None]
+Schemas = dict[tuple[int, tuple[tuple[str, str], ...]], pa.Schema]
+"""By the stored schema, and the columns of directories: most shards have the same."""
 
 
 def keys_of(name: str) -> list[tuple[str, str | None]]:
@@ -104,7 +106,8 @@ def with_partitions(
     if not partitions:
         return shards
     problems: list[str] = []
-    found = [_with_constants(shard, partitions, trained, problems) for shard in shards]
+    schemas: Schemas = {}
+    found = [_with_constants(shard, partitions, trained, problems, schemas) for shard in shards]
     if problems:
         more = len(problems) - MOST_LISTED
         lines = problems[:MOST_LISTED] + [f"and {more:,} more"] * (more > 0)
@@ -113,7 +116,11 @@ def with_partitions(
 
 
 def _with_constants(
-    shard: Shard, partitions: Sequence[Partition], trained: bool, problems: list[str]
+    shard: Shard,
+    partitions: Sequence[Partition],
+    trained: bool,
+    problems: list[str],
+    schemas: Schemas,
 ) -> Shard:
     texts = _anywhere(shard) if trained else _below_source(shard)
     constants = []
@@ -128,7 +135,11 @@ def _with_constants(
                 f"{shown(shard.url)} has no directory {printable(column)}=… below its source: "
                 'move it into one, or leave the column out (data.partitions, "none" for no column)'
             )
-    return with_constants(shard, constants)
+    stored = shard.stored_schema
+    key = id(stored), tuple((one.column, one.kind) for one in constants)
+    if key not in schemas:
+        schemas[key] = _with_columns(shard, constants)
+    return replace(shard, schema=schemas[key], constants=tuple(constants), stored=stored)
 
 
 def _other_kind(shard: Shard, column: str, kind: str, text: str) -> str:
@@ -142,8 +153,13 @@ def _other_kind(shard: Shard, column: str, kind: str, text: str) -> str:
 
 def with_constants(shard: Shard, constants: Sequence[Constant]) -> Shard:
     """A shard whose rows have these columns, in the place of its own of the same name."""
+    schema = _with_columns(shard, constants)
     stored = shard.stored_schema
-    schema = with_fields(stored)
+    return replace(shard, schema=schema, constants=tuple(constants), stored=stored)
+
+
+def _with_columns(shard: Shard, constants: Sequence[Constant]) -> pa.Schema:
+    schema = with_fields(shard.stored_schema)
     for one in constants:
         field = pa.field(one.column, PARTITION_TYPES[one.kind])
         places = schema.get_all_field_indices(one.column)
@@ -151,7 +167,7 @@ def with_constants(shard: Shard, constants: Sequence[Constant]) -> Shard:
             _refuse_incomparable(shard, schema.field(place))
             schema = schema.set(place, field)
         schema = schema if places else schema.append(field)
-    return replace(shard, schema=schema, constants=tuple(constants), stored=stored)
+    return schema
 
 
 def _refuse_incomparable(shard: Shard, field: pa.Field) -> None:

@@ -13,23 +13,51 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 
 from streamomd.shards.group_jobs import Job
 from streamomd.shards.stored_object import Span, StoredObject
 
 JOBS_AT_ONCE = 16
+"""Jobs that request bytes at the same time."""
+JOBS_AHEAD = 256
+"""Several small row groups are one request: so many more jobs wait than requests."""
+
+
+class Load:
+    """One request for the bytes of one job or several; ``spans``: what the object does not hold
+    itself, once ``run`` was called."""
+
+    def __init__(self, request: Callable[[], Sequence[Span]] = tuple) -> None:
+        self._request = request
+        self._lock, self._begun = threading.Lock(), False
+        self.spans: Future[Sequence[Span]] = Future()
+
+    def begin(self) -> bool:
+        """Whether the caller is the first, who is to ``run`` it."""
+        with self._lock:
+            begun, self._begun = self._begun, True
+            return not begun
+
+    def run(self) -> None:
+        """Request it."""
+        try:
+            found = self._request()
+        except BaseException as error:
+            self.spans.set_exception(error)
+        else:
+            self.spans.set_result(found)
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a job reads of an object. load: requests it, and gives what the object does not hold
-    itself."""
+    """What a job reads of an object, and the request of it, which may be that of other jobs."""
 
     stored: StoredObject | None = None
     nbytes: int = 0
-    load: Callable[[], Sequence[Span]] = tuple
+    load: Load = field(default_factory=Load)
 
 
 @dataclass(frozen=True)
@@ -99,7 +127,7 @@ class FetchAhead:
         return self
 
     def __next__(self) -> Job:
-        while len(self._window) <= JOBS_AT_ONCE:
+        while len(self._window) <= JOBS_AHEAD:
             job = next(self._jobs, None)
             if job is None:
                 break
@@ -150,20 +178,39 @@ class FetchAhead:
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
             number, job, future = task
-            future.set_result(Fetched() if self._cancelled else self._fetch(number, job))
+            if self._cancelled:
+                future.set_result(Fetched())
+            else:
+                self._fetch(number, job, future)
             del task, job, future
 
-    def _fetch(self, number: int, job: Job) -> Fetched:
+    def _fetch(self, number: int, job: Job, future: Future[Fetched]) -> None:
         need = Need()
         with suppress(Exception):
             need = self._need(job)
         if not self.budget.take(number, need.nbytes):
-            return Fetched()
-        try:
-            return Fetched(need.load(), need.stored, need.nbytes)
-        except Exception:
-            self.budget.give_back(need.nbytes)
-            return Fetched()
+            future.set_result(Fetched())
+            return
+        if need.load.begin():
+            need.load.run()
+        # Where another thread requests it, this one is free for the next job.
+        need.load.spans.add_done_callback(
+            partial(self._hand_over, need.stored, need.nbytes, future)
+        )
+
+    def _hand_over(
+        self,
+        stored: StoredObject | None,
+        nbytes: int,
+        future: Future[Fetched],
+        spans: Future[Sequence[Span]],
+    ) -> None:
+        # It is not given the Need: that would be a cycle, in which bytes wait for the collector.
+        if spans.exception() is None:
+            future.set_result(Fetched(spans.result(), stored, nbytes))
+        else:
+            self.budget.give_back(nbytes)
+            future.set_result(Fetched())
 
 
 class Claim:

@@ -9,10 +9,12 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamomd.core.errors import (
     ChangedDataError,
@@ -24,12 +26,17 @@ from streamomd.core.errors import (
 )
 from streamomd.core.machine_errors import store_error
 from streamomd.core.nearest import scheme_hint
-from streamomd.core.run_events import count_request
+from streamomd.core.run_events import count_request, same_receivers
 from streamomd.core.urls import protocol, scrub, shown
 
 if TYPE_CHECKING:
     import fsspec
 
+PAGE, LISTINGS_AT_ONCE = 1000, 16
+"""Names that a store gives for one request, and directories that are listed at the same time."""
+CONNECTIONS = 64
+"""To a store: footers that are requested at the same time. S3's client has 10 by itself."""
+_Item = TypeVar("_Item")
 _TAGS = ("ETag", "etag", "e_tag", "generation", "version_id")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
@@ -111,7 +118,7 @@ def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
     try:
         kind = fsspec.get_filesystem_class(scheme)
         from_url = kind._get_kwargs_from_urls(url) if protocol(url) else {}
-        return fsspec.filesystem(scheme, **{**from_url, **options})
+        return fsspec.filesystem(scheme, **{**from_url, **_connecting(scheme, options)})
     except ImportError as error:
         raise UsageError(f"{scheme}:// needs another package: {scrub(str(error))}") from None
     except (ValueError, TypeError) as error:
@@ -124,9 +131,22 @@ def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
         raise StorageError(f"{shown(url)} cannot be reached: {text}") from None
 
 
+def _connecting(scheme: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Storage options, with as many connections of S3's client as requests are in flight."""
+    given = options.get("config_kwargs", {})
+    if scheme not in ("s3", "s3a") or not isinstance(given, Mapping):
+        return options
+    return {**options, "config_kwargs": {"max_pool_connections": CONNECTIONS, **given}}
+
+
+def protocols(fs: fsspec.AbstractFileSystem) -> tuple[str, ...]:
+    """The schemes of a file system's URLs."""
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+
+
 def is_local(fs: fsspec.AbstractFileSystem) -> bool:
     """Whether names are those of the local disk."""
-    return "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
+    return "file" in protocols(fs)
 
 
 def stat_entry(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
@@ -206,25 +226,73 @@ def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
 
 def entries(
     fs: fsspec.AbstractFileSystem, path: str, url: str, wanted: Callable[[str], bool]
-) -> list[Entry]:
+) -> Iterator[Entry]:
     """What is directly inside a directory, links followed, in no order; of names that are wanted.
 
-    It is one request of a store, or one a file whose size the store does not list.
+    It is one request of a store for 1,000 names, or one a file whose size the store does not list.
     """
     with store_errors(url):
         if is_local(fs):
-            return [*_scan(fs, path, wanted)]
+            yield from _scan(fs, path, wanted)
+            return
+        for info in _infos(fs, path):
+            name = str(info["name"]).rstrip("/")
+            if name != path.rstrip("/") and wanted(posixpath.basename(name)):
+                yield _sized(fs, _entry(info, name))
+
+
+def _sized(fs: fsspec.AbstractFileSystem, entry: Entry) -> Entry:
+    """The entry, with the size of a file."""
+    missing = entry.kind == "file" and entry.size < 0
+    return stat_entry(fs, entry.path, entry.path) if missing else entry
+
+
+def _infos(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[Mapping[str, Any]]:
+    """What a store lists of a directory; of S3 one page after another, so that a directory of a
+    million objects takes no memory but that of what is made of them."""
+    is_empty = True
+    if "s3" in protocols(fs) and hasattr(fs, "_iterdir") and path.strip("/"):
+        from fsspec.asyn import sync
+
+        bucket, key, _ = fs.split_path(path.rstrip("/"))
+        found = fs._iterdir(bucket, prefix=f"{key}/" if key else "")
+        while page := sync(fs.loop, _page, found):
+            count_request("list")
+            yield from page
+            is_empty = False
+    if is_empty:  # of S3: an error, if there is no such directory
         count_request("list")
-        names = ((str(info["name"]).rstrip("/"), info) for info in fs.ls(path, detail=True))
-        found = [
-            _entry(info, name)
-            for name, info in names
-            if name != path.rstrip("/") and wanted(posixpath.basename(name))
-        ]
-        return [
-            stat_entry(fs, one.path, one.path) if one.kind == "file" and one.size < 0 else one
-            for one in found
-        ]
+        yield from fs.ls(path, detail=True)
+
+
+async def _page(found: AsyncIterator[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The next objects of a listing of S3: as many as one request gives."""
+    from s3fs.errors import translate_boto_error
+
+    page: list[Mapping[str, Any]] = []
+    try:
+        async for info in found:
+            page.append(info)
+            if len(page) == PAGE:
+                break
+    except Exception as error:
+        found = translate_boto_error(error)
+        if found is error:
+            raise
+        raise found from error
+    return page
+
+
+def list_each(
+    fs: fsspec.AbstractFileSystem, paths: Sequence[str], inside: Callable[[str], Iterable[_Item]]
+) -> Iterator[Iterable[_Item]]:
+    """``inside`` of each directory, in order; of a store for several at the same time."""
+    if is_local(fs) or len(paths) == 1:
+        yield from map(inside, paths)
+        return
+    with ThreadPoolExecutor(LISTINGS_AT_ONCE, "streamomd-lists", **same_receivers()) as pool:
+        for first in range(0, len(paths), PAGE):
+            yield from pool.map(lambda path: [*inside(path)], paths[first : first + PAGE])
 
 
 def _scan(fs: Any, path: str, wanted: Callable[[str], bool]) -> Iterator[Entry]:
@@ -242,8 +310,8 @@ def _scan(fs: Any, path: str, wanted: Callable[[str], bool]) -> Iterator[Entry]:
                 yield stat_entry(fs, item.path, item.path)
 
 
-def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> list[str]:
-    """Exact paths of files and directories of a store that match a glob, in no order.
+def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> Iterator[Entry]:
+    """Files and directories of a store that match a glob, in no order.
 
     fsspec's own glob skips what it cannot list: shards would be missing silently.
     """
@@ -254,14 +322,21 @@ def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> list[str]:
         magic = pattern[len(fixed) :]
         depth = math.inf if "**" in magic else magic.count("/") + 1
         wanted = re.compile(glob_translate(pattern))
-        return [path for path in _below(fs, fixed, depth) if wanted.match(path)]
+        for entry in _below(fs, fixed, depth):
+            if wanted.match(entry.path):
+                yield _sized(fs, entry)
 
 
-def _below(fs: fsspec.AbstractFileSystem, folder: str, depth: float) -> Iterator[str]:
-    count_request("list")
-    for entry in fs.ls(folder, detail=True):
-        path = str(entry["name"]).rstrip("/")
-        if path != folder.rstrip("/"):
-            yield path
-            if entry["type"] == "directory" and depth > 1:
-                yield from _below(fs, f"{path}/", depth - 1)
+def _below(fs: fsspec.AbstractFileSystem, folder: str, depth: float) -> Iterator[Entry]:
+    folders = [folder]
+    while folders and depth > 0:
+        next_folders: list[str] = []
+        listed = list_each(fs, folders, partial(_infos, fs))
+        for above, infos in zip(folders, listed, strict=True):
+            for info in infos:
+                path = str(info["name"]).rstrip("/")
+                if path != above.rstrip("/"):
+                    yield _entry(info, path)
+                    if info["type"] == "directory":
+                        next_folders.append(f"{path}/")
+        folders, depth = next_folders, depth - 1

@@ -13,6 +13,7 @@ from streamomd.config.filter_text import Comparison, Condition, Junction, parse_
 from streamomd.core.counted import counted
 from streamomd.core.errors import SchemaError
 from streamomd.core.urls import shown
+from streamomd.features.plan import Partition
 from streamomd.shards.columns import near
 from streamomd.shards.formats.parquet_statistics import Bounds
 from streamomd.shards.row_filter import bind, in_domain, outcomes
@@ -30,10 +31,12 @@ class Unread:
     bytes: int = 0
 
 
-def filter_columns(where: str) -> tuple[str, ...]:
-    """The columns that a filter names, of which statistics are read."""
+def filter_columns(where: str, partitions: Iterable[Partition] = ()) -> tuple[str, ...]:
+    """The columns that a filter names, of which statistics are read. partitions: columns of
+    directories, as far as they are known, which need none."""
     found = _comparisons(parse_filter(where)) if where else []
-    return tuple(dict.fromkeys(one.column for one in found))
+    constant = {column for column, _ in partitions}
+    return tuple(dict.fromkeys(one.column for one in found if one.column not in constant))
 
 
 def _comparisons(condition: Condition) -> list[Comparison]:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from posixpath import dirname
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from streamomd.checkpoint.segments import Facts
 from streamomd.core.counted import counted
 from streamomd.core.errors import (
     DataError,
     InputNotFoundError,
+    StreamomdError,
     UsageError,
     refuse_rows_in_memory,
 )
@@ -22,12 +27,14 @@ from streamomd.core.phases import phase
 from streamomd.core.run_events import same_receivers
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import is_delta, location, protocol, shown, userinfo
-from streamomd.shards.filesystem import Entry, connect, is_local
+from streamomd.shards.filesystem import CONNECTIONS, Entry, connect, is_local, stat_entry
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.listed import Listed
 from streamomd.shards.order import path_key
-from streamomd.shards.paths import PathPattern
+from streamomd.shards.paths import PathPattern, look_up
+from streamomd.shards.recorded_shard import recorded_shard
 from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.stored_object import RECENT_BYTES
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableFinder, TableOptions
 from streamomd.shards.text_cache import as_shards, is_converted
 
@@ -38,7 +45,11 @@ __all__ = ["Shard", "ShardSet", "find"]
 
 ORDERS = ("sorted", "given", "shuffled")
 MOST_LABEL_BOUNDS = 256
-FOOTERS_AT_ONCE = 16
+LOCAL_THREADS, LOCAL_BATCH = 4, 32
+"""Threads that read footers of local files, and files that each of them takes at a time."""
+AHEAD = 8
+"""Batches for each thread that may wait."""
+NONE_KNOWN: Mapping[str, Facts] = MappingProxyType({})
 Opened = Shard | DataError | InputNotFoundError
 _Result = TypeVar("_Result")
 MOST_TEXTS = 3
@@ -67,6 +78,7 @@ def find(
     check: Callable[[Sequence[str]], None] | None = None,
     statistics: Collection[str] = (),
     label: str = "",
+    known: Mapping[str, Facts] = NONE_KNOWN,
 ) -> ShardSet:
     """The shards that one string or several name: files, directories, globs, fsspec URLs.
 
@@ -75,6 +87,8 @@ def find(
     ``list_shards``. ``check`` gets the URLs of all files before the first one is opened, and may
     raise. ``statistics``: columns of which the footers' bounds are read. ``label``: a column of
     which they are read if there are at most 256 files, as it takes a millisecond for each.
+    ``known``: what a ledger records of shards, by URL: of those that did not change no footer is
+    read, unless ``statistics`` are.
 
     Raises `InputNotFoundError` for a name without files, `DataError` for files that are
     not shards or are damaged, `UsageError` for duplicates, mixed file systems and files of a
@@ -98,7 +112,7 @@ def find(
         check([file.url for file in found.files if not is_converted(file.path)])
     if label and len(found.files) <= MOST_LABEL_BOUNDS:
         statistics = [*statistics, label]
-    opened = open_listed(found.fs, found.files, statistics)
+    opened = open_listed(found.fs, found.files, statistics, NONE_KNOWN if statistics else known)
     return replace(opened, table_versions=found.versions)
 
 
@@ -160,14 +174,21 @@ def _list_shards(
     finder, notes = TableFinder(fs), list[str]()
     found: dict[str, int] = {}
     listed: list[tuple[bytes, Listed]] = []
-    for text in texts:
-        given = PathPattern(location(text), fs, may_be_empty)
+    known = versions.keys() | since.keys()
+    sources = [PathPattern(location(text), fs, may_be_empty) for text in texts]
+    for given in sources:
         _refuse_credentials(given)
+    if not is_local(fs):
+        tables_of = [
+            one for text, one in zip(texts, sources, strict=True)
+            if not (tables.as_files or is_delta(text) or one.url(one.path).rstrip("/") in known)
+        ]  # fmt: skip
+        _look_up(sources, finder, tables_of)
+    for text, given in zip(texts, sources, strict=True):
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
         pinned, begin = versions.get(root), since.get(root)
-        known = pinned is not None or begin is not None
         try:
-            is_table = _is_table(text, given, finder, tables, known=known)
+            is_table = _is_table(text, given, finder, tables, known=root in known)
             files = [] if is_table else given.files()
         except InputNotFoundError:
             if not may_be_gone(root):
@@ -175,6 +196,7 @@ def _list_shards(
             continue
         if not is_table:
             if not tables.as_files:
+                finder.listed.update(given.listed)
                 finder.refuse(given.text, (dirname(file.path) for file in files), given.url)
             listed += [(path_key(file.path), file) for file in files]
             continue
@@ -189,6 +211,21 @@ def _list_shards(
     if order != "given":
         listed.sort(key=lambda one: (one[0], one[1].version))
     return Listing(fs, [file for _, file in listed], found, tuple(notes))
+
+
+def _look_up(
+    sources: Sequence[PathPattern], finder: TableFinder, perhaps: Sequence[PathPattern]
+) -> None:
+    """Ask a store for the sources, and for the tables that some of them may be in, at the same
+    time. Errors are raised where the answers are used."""
+
+    def tables() -> None:
+        with suppress(StreamomdError):
+            finder.look_up([one.directory for one in perhaps], sources[0].url)
+
+    with ThreadPoolExecutor(1, "streamomd-tables", **same_receivers()) as pool:
+        pool.submit(tables)
+        look_up(sources)
 
 
 def _is_table(
@@ -224,11 +261,30 @@ def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Mapping[st
 
 
 def open_listed(
-    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
+    fs: fsspec.AbstractFileSystem,
+    listed: Sequence[Listed],
+    statistics: Collection[str] = (),
+    known: Mapping[str, Facts] = NONE_KNOWN,
 ) -> ShardSet:
-    """The shards of listed files: every footer is read. ``statistics``: as in ``find``."""
-    with phase(f"listing {counted(len(listed), 'file')}"):
-        return shard_set(fs, _read_all(fs, listed, partial(_read, statistics=statistics)))
+    """The shards of listed files; footers are read of those that are not known. The others: as in
+    ``find``."""
+    with phase(f"listing {counted(len(listed), 'file')}"), no_garbage_collection():
+        found = [_as_listed(file, known.get(file.url)) for file in listed]
+        others = [file for file, shard in zip(listed, found, strict=True) if shard is None]
+        # What then stays in memory for the reader takes one request an object, instead of three.
+        whole = sum(file.size if file.size >= 0 else RECENT_BYTES + 1 for file in others)
+        read = partial(_read, statistics=statistics, known=known, whole=whole <= RECENT_BYTES)
+        opened = iter(_read_all(fs, others, read))
+        return shard_set(fs, [next(opened) if shard is None else shard for shard in found])
+
+
+def _as_listed(file: Listed, facts: Facts | None) -> Shard | None:
+    """A shard that a ledger records, if the listing shows that its file did not change."""
+    return None if facts is None else recorded_shard(file, _entry(file), facts)
+
+
+def _entry(file: Listed) -> Entry:
+    return Entry(file.path, "file", file.size, file.etag, file.mtime_ns)
 
 
 def open_each(
@@ -261,7 +317,8 @@ def _texts(shards: str | Sequence[str]) -> list[str]:
 def _common_file_system(texts: list[str], options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
     systems: dict[str, fsspec.AbstractFileSystem] = {}
     for text in texts:
-        systems.setdefault(_root(text), connect(location(text), options))
+        if (root := _root(text)) not in systems:
+            systems[root] = connect(location(text), options)
     first, *others = systems.items()
     for root, fs in others:
         if fs != first[1]:
@@ -323,21 +380,51 @@ def _real_names() -> Callable[[str], str]:
 def _read_all(
     fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
 ) -> list[_Result]:
-    if is_local(fs) or len(listed) == 1:
-        return [read(fs, file) for file in listed]
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE, "streamomd-footers", **same_receivers()) as pool:
-        futures = [pool.submit(read, fs, file) for file in listed]
+    """``read`` of each file, in order, in threads."""
+    threads, size = (LOCAL_THREADS, LOCAL_BATCH) if is_local(fs) else (CONNECTIONS, 1)
+    if len(listed) <= size:
+        return _read_part(fs, listed, read)
+    parts = [listed[at : at + size] for at in range(0, len(listed), size)]
+    with ThreadPoolExecutor(threads, "streamomd-footers", **same_receivers()) as pool:
+        # As many futures as files would take more memory than the shards.
+        waiting: deque[Future[list[_Result]]] = deque()
+        found: list[_Result] = []
         try:
-            return [future.result() for future in futures]
+            for part in parts:
+                waiting.append(pool.submit(_read_part, fs, part, read))
+                if len(waiting) > AHEAD * threads:
+                    found += waiting.popleft().result()
+            while waiting:
+                found += waiting.popleft().result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+        return found
 
 
-def _read(fs: fsspec.AbstractFileSystem, file: Listed, statistics: Collection[str] = ()) -> Shard:
+def _read_part(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
+) -> list[_Result]:
+    return [read(fs, file) for file in listed]
+
+
+def _read(
+    fs: fsspec.AbstractFileSystem,
+    file: Listed,
+    statistics: Collection[str] = (),
+    known: Mapping[str, Facts] = NONE_KNOWN,
+    *,
+    whole: bool = False,
+) -> Shard:
     try:
-        listed = Entry(file.path, "file", file.size, file.etag, file.mtime_ns)
-        shard = read_shard(fs, file.path, file.url, statistics, listed)
+        listed = _entry(file)
+        if file.url in known and file.etag is None:
+            # A listing may lack what the ledger records: that of a table, or of a web server.
+            listed = stat_entry(fs, file.path, file.url)
+            recorded = recorded_shard(file, listed, known[file.url])
+            if recorded is not None:
+                return recorded
+        shard = read_shard(fs, file.path, file.url, statistics, listed, whole=whole)
         return replace(shard, name=file.name, partitions=file.partitions)
     except InputNotFoundError:
         if not file.table:

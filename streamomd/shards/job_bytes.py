@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamomd.shards.fetch_ahead import JOBS_AT_ONCE, Need
+from streamomd.shards.fetch_ahead import JOBS_AT_ONCE, Load, Need
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.group_jobs import Job, groups_from
 from streamomd.shards.open_shard import MOST_LOADED, OpenShard, shard_object
@@ -68,8 +68,7 @@ class _Batch:
     def __init__(self, stored: StoredObject, first: int, known: Sequence[Span]) -> None:
         self.stored, self.first, self._known = stored, first, known
         self.ranges: list[tuple[int, int]] = []
-        self._lock = threading.Lock()
-        self._spans: list[Span] | None = None
+        self.load = Load(self._request)
 
     @property
     def nbytes(self) -> int:
@@ -80,12 +79,8 @@ class _Batch:
         """What would be requested with some more ranges."""
         return merge([*self.ranges, *ranges], GAP_BYTES)
 
-    def load(self) -> list[Span]:
-        """Request it, once."""
-        with self._lock:
-            if self._spans is None:
-                self._spans = [*self.stored.load(self.ranges), *self._known]
-            return self._spans
+    def _request(self) -> list[Span]:
+        return [*self.stored.load(self.ranges), *self._known]
 
 
 class _Shared:
@@ -103,17 +98,18 @@ class _Shared:
         self._most_batch = most_batch
         self._lock = threading.Lock()
         self._opened: OpenShard | None = None
-        self._object: StoredObject | None = None
+        self._whole: tuple[StoredObject, Load] | None = None
         self._batches: dict[int, _Batch] = {}
 
     def need(self, job: Job) -> Need:
         shard, group = self._shard, job.group
         with self._lock:
             if shard.size <= WHOLE_BYTES:
-                if self._object is None:
-                    self._object = shard_object(self._fs, shard)
+                stored, load = self._whole or _whole(shard_object(self._fs, shard))
+                is_last = next(groups_from(shard, group.number + 1), None) is None
+                self._whole = None if is_last else (stored, load)  # jobs hold what they need
                 share = -(-shard.size * group.rows // max(1, shard.rows))
-                return Need(self._object, share, partial(_load_whole, self._object))
+                return Need(stored, share, load)
             batch = self._batches.pop(group.number, None) or self._plan(job)
         if batch.nbytes > MOST_LOADED:
             return Need(batch.stored)
@@ -139,6 +135,10 @@ class _Shared:
             batch.ranges = ranges
             self._batches[later.number] = batch
         return batch
+
+
+def _whole(stored: StoredObject) -> tuple[StoredObject, Load]:
+    return stored, Load(partial(_load_whole, stored))
 
 
 def _load_whole(stored: StoredObject) -> Sequence[Span]:

@@ -22,8 +22,15 @@ from streamomd.shards.columns import require_columns
 from streamomd.shards.constants import read_columns, stored_columns
 from streamomd.shards.digests import Digests
 from streamomd.shards.filesystem import Entry, is_local
-from streamomd.shards.formats.contract import Groups, ReadRequest
-from streamomd.shards.formats.footer import load_footer, read_at, read_footer, stat_file
+from streamomd.shards.formats.contract import Format, Groups, ReadAt, ReadRequest
+from streamomd.shards.formats.footer import (
+    describe_footer,
+    load_footer,
+    read_at,
+    read_footer,
+    stat_file,
+)
+from streamomd.shards.schema_facts import same_columns
 from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import Shard
 from streamomd.shards.shard_file import identity, open_file, version
@@ -112,10 +119,12 @@ class OpenShard:
             raise
         except DataError:  # it could be read when the shard was found
             raise _replaced(self.shard, "its first bytes or its footer are damaged now") from None
-        if hashlib.sha256(footer).hexdigest() != self.shard.footer_sha256:
+        if not hashlib.sha256(footer).hexdigest().startswith(self.shard.footer_sha256):
             raise _replaced(self.shard, "it has another footer")
         try:
             at = read_at(self._file, self.shard.url)
+            if self.shard.is_recorded:
+                self._compare_footer(form, footer, at)
             return form.open_groups(self._file, footer, at, wanted, self._check)
         except Exception as error:
             if self._local and version(self._file) != self.version:
@@ -123,6 +132,16 @@ class OpenShard:
             if isinstance(error, (StreamomdError, ChangedWhileReadError)):
                 raise
             raise explain(error, self.shard, 0, self.shard.rows) from error
+
+    def _compare_footer(self, form: Format, footer: bytes, at: ReadAt) -> None:
+        """Raise ChangedDataError unless a footer says what the ledger records of it."""
+        facts, groups = describe_footer(form, footer, at, self.shard.url)
+        same = same_columns(facts.schema, self.shard.stored_schema)
+        if form.name != self.shard.format or groups != self.shard.groups or not same:
+            raise ChangedDataError(
+                f"shard {shown(self.shard.url)}: its row groups or columns are not those that the "
+                "ledger of the run records for this footer; start a new run"
+            )
 
     def _refuse_written(self, group: int, first: int, last: int) -> None:
         """ChangedDataError if the open file was written to. A store refuses to read on by itself;
@@ -244,8 +263,9 @@ def _stat(fs: fsspec.AbstractFileSystem, shard: Shard, *, seen: bool) -> Entry:
 
 
 def _replaced(shard: Shard, how: str) -> ChangedDataError:
+    since = "since this run recorded it" if shard.is_recorded else "while it was in use"
     return ChangedDataError(
-        f"shard {shown(shard.url)} was replaced while it was in use: {how}. "
+        f"shard {shown(shard.url)} was replaced {since}: {how}. "
         "Restore the old file and resume, or start a new run"
     )
 

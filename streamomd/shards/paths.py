@@ -5,15 +5,17 @@ from __future__ import annotations
 import glob
 import os
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError
 from streamomd.core.near_paths import similar_path
+from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import (
     absolute,
     local_name,
@@ -25,10 +27,13 @@ from streamomd.core.urls import (
 )
 from streamomd.shards.convert.text_formats import ending, text_format
 from streamomd.shards.filesystem import (
+    CONNECTIONS,
+    PAGE,
     Entry,
     entries,
     is_directory,
     is_local,
+    list_each,
     matches,
     stat_entry,
     store_errors,
@@ -40,6 +45,8 @@ from streamomd.shards.order import path_key
 if TYPE_CHECKING:
     import fsspec
 
+DELTA_LOG, ICEBERG_METADATA = "_delta_log", "metadata"
+TABLE_DIRECTORIES = (DELTA_LOG, ICEBERG_METADATA)
 MOST_LISTED = 10
 MOST_FOREIGN = 3
 """Files listed of a directory without shards."""
@@ -52,12 +59,14 @@ _WANTED = ", ".join(f"*{suffix}" for suffix in (*SUFFIXES, ".csv", ".jsonl"))
 class PathPattern:
     """One string of the user's, in the file system it names.
 
-    may_be_empty: an existing directory or glob without files is not an error.
+    may_be_empty: an existing directory or glob without files is not an error. listed: of each
+    directory that was listed, which names a table's own directories have are in it.
     """
 
     text: str
     fs: fsspec.AbstractFileSystem
     may_be_empty: bool = False
+    listed: dict[str, set[str]] = field(default_factory=dict)
 
     @cached_property
     def path(self) -> str:
@@ -88,6 +97,12 @@ class PathPattern:
         return f"{protocol(self.text)}://"
 
     @property
+    def directory(self) -> str:
+        """The directory that its files are in or below, as far as its name says."""
+        path = fixed_directory(self.path) if glob.has_magic(self.path) else self.path.rstrip("/")
+        return posixpath.dirname(path) if is_shard_name(path) else path
+
+    @property
     def is_directory(self) -> bool:
         """Whether a directory has exactly this name."""
         if not self._is_local:
@@ -106,7 +121,7 @@ class PathPattern:
         except InputNotFoundError:
             return self._glob()
         if entry.kind == "directory":
-            return self._sorted(self._directory(self.path, ()), self.path.rstrip("/") + "/")
+            return self._sorted(self._directory(self.path), self.path.rstrip("/") + "/")
         return [self._listed(entry, posixpath.dirname(self.path) + "/")]
 
     def _listed(self, entry: Entry, source: str) -> Listed:
@@ -122,16 +137,15 @@ class PathPattern:
             hint = "; chained URLs (a::b) are not read" if "::" in self.text else hint
             raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
         fixed, first = len(fixed_directory(pattern)), posixpath.basename(pattern)[:1]
-        found = [path for path in self._matches() if not _is_hidden_below(path, fixed, first)]
+        found = [one for one in self._matches() if not _is_hidden_below(one.path, fixed, first)]
         if not found:
             self._require_directory(fixed_directory(pattern))
         files: list[Entry] = []
-        for path in found:
-            entry = stat_entry(self.fs, path, self.url(path))
+        for entry in found:
             if entry.kind != "directory":
                 files.append(entry)
             elif "**" not in pattern:
-                files += self._directory(path, ())
+                files += self._directory(entry.path)
         return self._sorted(files, fixed_directory(pattern) + "/")
 
     def _require_directory(self, path: str) -> None:
@@ -139,27 +153,48 @@ class PathPattern:
         if is_local(self.fs) and stat_entry(self.fs, path or "/", self.text).kind != "directory":
             raise InputNotFoundError(f"{shown(self.url(path))} is not a directory")
 
-    def _matches(self) -> list[str]:
-        if not is_local(self.fs):
+    def _matches(self) -> Iterable[Entry]:
+        if not self._is_local:
             return matches(self.fs, self.path, self.text)
         with store_errors(self.text):
             # Relative to the current directory: its own name may hold glob characters.
-            found = glob.glob(local_name(self.text), recursive=True)
-            return [absolute(path) for path in found]
+            found = [absolute(path) for path in glob.glob(local_name(self.text), recursive=True)]
+        return (stat_entry(self.fs, path, self.url(path)) for path in found)
 
-    def _directory(self, path: str, above: tuple[str, ...]) -> list[Entry]:
-        here = os.path.realpath(path) if is_local(self.fs) else path
-        if here in above:
-            raise DataError(f"{shown(self.url(path))} is a loop of symbolic links: remove it")
+    def _directory(self, path: str) -> list[Entry]:
+        """What is in a directory, and in those inside it that are columns or shards themselves."""
         files: list[Entry] = []
-        for entry in entries(self.fs, path, self.url(path), lambda name: not is_hidden(name)):
-            if entry.kind != "directory":
-                files.append(entry)
-            elif is_shard_name(entry.path) or "=" in posixpath.basename(entry.path):
-                files += self._directory(entry.path, (*above, here))
-            else:
-                files.append(replace(entry, path=entry.path + "/"))
+        above: dict[str, tuple[str, ...]] = {path: ()}
+        while above:
+            below: dict[str, tuple[str, ...]] = {}
+            for folder, listed in zip(
+                above, list_each(self.fs, [*above], self._inside), strict=True
+            ):
+                real = os.path.realpath(folder) if self._is_local else folder
+                if real in above[folder]:
+                    raise DataError(
+                        f"{shown(self.url(folder))} is a loop of symbolic links: remove it"
+                    )
+                for entry in listed:
+                    if entry.kind != "directory":
+                        files.append(entry)
+                    elif is_shard_name(entry.path) or "=" in posixpath.basename(entry.path):
+                        below[entry.path] = (*above[folder], real)
+                    else:
+                        files.append(replace(entry, path=entry.path + "/"))
+            above = below
         return files
+
+    def _inside(self, folder: str) -> Iterator[Entry]:
+        found: set[str] = set()
+
+        def wanted(name: str) -> bool:
+            if name in TABLE_DIRECTORIES:
+                found.add(name)
+            return not is_hidden(name)
+
+        yield from entries(self.fs, folder, self.url(folder), wanted)
+        self.listed[folder.rstrip("/")] = found
 
     def _sorted(self, entries: Iterable[Entry], source: str) -> list[Listed]:
         by_path = {entry.path: entry for entry in entries}
@@ -198,6 +233,24 @@ class PathPattern:
                 f"move them, or name the shards; they end in {', '.join(SUFFIXES)}"
             )
         return files
+
+
+def look_up(sources: Sequence[PathPattern]) -> None:
+    """Ask a store for the names of several sources at the same time, each of which then knows its
+    own; errors are raised when it is asked."""
+
+    def entry(source: PathPattern) -> None:
+        with suppress(StreamomdError):
+            # Not through the property, whose lock is that of all sources in Python 3.11.
+            found = stat_entry(source.fs, source.path, source.text)
+            source.__dict__["_entry"] = found
+
+    if len(sources) == 1:
+        entry(sources[0])
+    else:
+        with ThreadPoolExecutor(CONNECTIONS, "streamomd-names", **same_receivers()) as pool:
+            for first in range(0, len(sources), PAGE):
+                list(pool.map(entry, sources[first : first + PAGE]))
 
 
 def fixed_directory(pattern: str) -> str:

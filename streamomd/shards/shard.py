@@ -14,9 +14,13 @@ from streamomd.core.errors import DataError
 from streamomd.core.urls import shown
 from streamomd.shards.formats.parquet_statistics import GroupStatistics
 from streamomd.shards.row_filter import RowFilter
+from streamomd.shards.schema_facts import schema_facts
 
 if TYPE_CHECKING:
     import fsspec
+
+
+SHA256_LETTERS = 64
 
 
 class Constant(NamedTuple):
@@ -48,6 +52,7 @@ class Shard:
     schema: pa.Schema
     """Of its rows, with the columns of directories."""
     footer_sha256: str
+    """Of a shard that a ledger records the first half alone."""
     etag: str | None
     """ETag, generation or version where the store has one."""
     mtime_ns: int | None
@@ -84,6 +89,11 @@ class Shard:
         return name
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether it is as a ledger records it: its footer was not read in this process."""
+        return len(self.footer_sha256) < SHA256_LETTERS
+
+    @property
     def stored_schema(self) -> pa.Schema:
         """The schema of the file."""
         return self.schema if self.stored is None else self.stored
@@ -104,14 +114,15 @@ class Shard:
 
     def fingerprint(self) -> dict[str, Any]:
         """The facts compared on resume, for JSON; without the schema's metadata."""
-        schema = [[f.name, str(f.type), f.nullable] for f in self.stored_schema]
+        facts = schema_facts(self.stored_schema)
         return {
             "url": self.url,
             "format": self.format,
             "size": self.size,
             "rows": self.rows,
             "groups": list(self.groups),
-            "schema": schema,
+            "schema": facts.columns,
+            "types": facts.text,
             "footer_sha256": self.footer_sha256,
             "etag": self.etag,
             "mtime_ns": self.mtime_ns,

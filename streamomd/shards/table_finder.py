@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -17,7 +17,8 @@ from streamomd.config.values import nanoseconds
 from streamomd.core.errors import UsageError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import shown
-from streamomd.shards.filesystem import children, is_directory, is_local
+from streamomd.shards.filesystem import CONNECTIONS, children, is_directory, is_local
+from streamomd.shards.paths import DELTA_LOG, ICEBERG_METADATA, TABLE_DIRECTORIES
 
 if TYPE_CHECKING:
     import fsspec
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 UrlOf = Callable[[str], str]
 """The URL of a path of the file system."""
 Kind = Literal["Delta", "Iceberg"]
-DELTA_LOG = "_delta_log"
 MOST_TABLES = 3
 """Tables listed of a source that contains several."""
 
@@ -87,9 +87,13 @@ FILES_OR_TABLES = TableOptions()
 
 @dataclass(frozen=True)
 class TableFinder:
-    """Looks for tables in a file system; what it found of a directory is not looked up again."""
+    """Looks for tables in a file system; what it found of a directory is not looked up again.
+
+    listed: of directories that were listed, which of ``TABLE_DIRECTORIES`` are in them.
+    """
 
     fs: fsspec.AbstractFileSystem
+    listed: dict[str, set[str]] = field(default_factory=dict)
     _kinds: dict[str, Kind | None] = field(default_factory=dict)
     _tables: dict[str, tuple[Kind, str] | None] = field(default_factory=dict)
 
@@ -97,29 +101,43 @@ class TableFinder:
         """What a directory is the root of."""
         path = path.rstrip("/") or path
         if path not in self._kinds:
-            if is_local(self.fs):
-                self._kinds[path] = self._look_up(path, url_of)
+            if is_local(self.fs) or path in self.listed:
+                names = self.listed.get(path, TABLE_DIRECTORIES)
+                inside = {name for name in names if self._has(path, name, url_of)}
+                self._kinds[path] = self._kind(path, inside, url_of)
             else:
-                self._look_up_all(path, url_of)
+                self.look_up([path], url_of)
         return self._kinds[path]
 
-    def _look_up_all(self, path: str, url_of: UrlOf) -> None:
-        """Look up a directory of a store and those above at the same time: one after another, each
+    def look_up(self, folders: Iterable[str], url_of: UrlOf) -> None:
+        """Look up directories of a store and those above at the same time: one after another, each
         would be some requests that wait for their answers."""
-        paths = [path]
-        while (parent := posixpath.dirname(paths[-1])) and parent not in (*paths, *self._kinds):
-            paths.append(parent)
-        with ThreadPoolExecutor(len(paths), "streamomd-tables", **same_receivers()) as pool:
-            found = pool.map(lambda one: self._look_up(one, url_of), paths)
-            self._kinds.update(zip(paths, found, strict=True))
+        paths: dict[str, None] = {}
+        for folder in folders:
+            while folder and folder not in paths and folder not in self._kinds:
+                paths[folder] = None
+                folder = posixpath.dirname(folder)  # noqa: PLW2901 (the next one above)
+        asked = [(path, name) for path in paths for name in TABLE_DIRECTORIES]
+        if not asked:
+            return
+        threads = min(len(asked), CONNECTIONS)
+        with ThreadPoolExecutor(threads, "streamomd-tables", **same_receivers()) as pool:
+            answers = pool.map(lambda one: self._has(*one, url_of), asked)
+            inside = {one for one, answer in zip(asked, answers, strict=True) if answer}
+        for path in paths:
+            names = {name for name in TABLE_DIRECTORIES if (path, name) in inside}
+            self._kinds[path] = self._kind(path, names, url_of)
 
-    def _look_up(self, path: str, url_of: UrlOf) -> Kind | None:
-        if not self._has_directories:
-            return None
-        log, metadata = posixpath.join(path, DELTA_LOG), posixpath.join(path, "metadata")
-        if is_directory(self.fs, log, url_of(log)):
+    def _has(self, path: str, name: str, url_of: UrlOf) -> bool:
+        inside = posixpath.join(path, name)
+        return self._has_directories and is_directory(self.fs, inside, url_of(inside))
+
+    def _kind(self, path: str, inside: Collection[str], url_of: UrlOf) -> Kind | None:
+        """Of a directory with some of ``TABLE_DIRECTORIES``."""
+        if DELTA_LOG in inside:
             return "Delta"
-        if is_directory(self.fs, metadata, url_of(metadata)):
+        if ICEBERG_METADATA in inside:
+            metadata = posixpath.join(path, ICEBERG_METADATA)
             names = children(self.fs, metadata, url_of(metadata))
             if any(name.endswith(".metadata.json") for name in names):
                 return "Iceberg"

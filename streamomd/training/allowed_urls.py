@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
+from streamomd.checkpoint.segments import Facts
 from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.config.spec import Data
 from streamomd.core.urls import absolute, protocol, shown
+from streamomd.features import Plan
 from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.find import find
 from streamomd.shards.shard import Shard, ShardSet
@@ -20,10 +21,13 @@ MOST_LINES = 20
 """URLs of one manifest that are printed one by one; of more, a line each folder."""
 
 
-def find_recorded(data: Data, versions: Mapping[str, int]) -> ShardSet:
-    """The shards that a manifest names: printed, checked, and then opened.
+def find_recorded(
+    data: Data, plan: Plan, versions: Mapping[str, int], facts: Sequence[Facts]
+) -> ShardSet:
+    """The shards that a manifest names: printed, checked, and then found.
 
-    versions: of its tables, as the run started with them.
+    versions: of its tables, as the run started with them. facts: of the run's ledger: the footer of
+    a shard that did not change is not read.
 
     What directories and globs lead to is checked too, links followed, before a file is opened.
     Raises UsageError for a URL outside an allow-list, and what ``find`` raises.
@@ -40,12 +44,13 @@ def find_recorded(data: Data, versions: Mapping[str, int]) -> ShardSet:
         tables=TableOptions.of(data),
         versions=versions,
         check=check,
-        statistics=filter_columns(data.where),
+        statistics=filter_columns(data.where, plan.partitions),
+        known=by_url(facts),
     )
 
 
-def find_list(data: Data, facts: Sequence[Mapping[str, Any]]) -> ShardSet:
-    """The shards of a list in the ledger, in its order; raises as ``find_recorded``."""
+def find_list(data: Data, plan: Plan, facts: Sequence[Facts]) -> ShardSet:
+    """The shards of a list in the ledger, in its order; as ``find_recorded``."""
     lists, urls = allow_lists(), [str(one["url"]) for one in facts]
     for line in described(urls):
         note(f"the checkpoint names the shards: {line}")
@@ -58,13 +63,19 @@ def find_list(data: Data, facts: Sequence[Mapping[str, Any]]) -> ShardSet:
         allow_duplicates=True,
         tables=TableOptions(as_files=True),
         check=check,
-        statistics=filter_columns(data.where),
+        statistics=filter_columns(data.where, plan.partitions),
+        known=by_url(facts),
     )
     both = zip(found, facts, strict=True)
     return replace(found, shards=tuple(_recorded(shard, one) for shard, one in both))
 
 
-def _recorded(shard: Shard, facts: Mapping[str, Any]) -> Shard:
+def by_url(facts: Sequence[Facts]) -> dict[str, Facts]:
+    """What a ledger records of the shards that were learned."""
+    return {str(one["url"]): one for one in facts if "skipped" not in one}
+
+
+def _recorded(shard: Shard, facts: Facts) -> Shard:
     """A shard with what its source said of it when it was listed."""
     values = facts.get("partitions")
     partitions = None if values is None else tuple((column, text) for column, text in values)

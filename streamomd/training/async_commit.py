@@ -48,9 +48,11 @@ class AsyncCommitter:
         """Whether the thread is working."""
         return self._thread.is_alive()
 
-    def copy_state(self) -> State:
+    def copy_state(self, state: State) -> State:
         """The state as it is now, in memory that the thread may read. It must not be working."""
-        self._copy.take(self._state)
+        if state is not self._state:  # it was divided among threads since, or joined
+            self._state, self._copy = state, state.copy()
+        self._copy.take(state)
         return self._copy
 
     def start(self, work: Callable[[], object]) -> None:

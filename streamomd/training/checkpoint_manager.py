@@ -224,7 +224,8 @@ class CheckpointManager:
 
     def _begin(self, committer: AsyncCommitter) -> None:
         """Copy what a commit saves, all as of one row, and start writing it."""
-        parts = parts_of(committer.copy_state(), self._model.metrics.copy(), self._store.part_bytes)
+        state = committer.copy_state(self._model.state)
+        parts = parts_of(state, self._model.metrics.copy(), self._store.part_bytes)
         committer.start(
             partial(
                 self._write_async,

@@ -15,34 +15,31 @@ from numpy.typing import NDArray
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.finite import FiniteCheck, Place
+from streamomd.engine import Sensed
 from streamomd.features import Names, Plan
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
-from streamomd.training.metrics import Metrics
+from streamomd.training.metrics import BLOCK, Metrics
 from streamomd.training.partitions import Share, micro_batches
 from streamomd.training.row_stream import SharedDecoding, cache_of, no_rows, rows_of
 
 Floats = NDArray[np.float64]
-Exchange = Callable[[Floats], Floats]
-"""(own partitions, rows, n) to (all partitions, rows, n), or to their sum (1, rows, n)."""
-
-
-def no_exchange(found: Floats) -> Floats:
-    """The exchange of an owner of all partitions."""
-    return found
+Exchange = Callable[[Batch, Sensed], tuple[Floats, Floats]]
+"""From a micro-batch and what the share's partitions add to its rows: the steps and the margins, as
+``Share.decide`` gives them. It moves totals and sums alike."""
 
 
 @dataclass(eq=False)
 class Rounds:
     """A share's rounds, from its cursor on. Every owner has the same cursor, metrics and steps.
 
-    names: records hashed values. digests: of the row groups that are read. shared: how several
-    owners decode the groups of an epoch, given the shards, their order and the epoch. examines:
-    whether detailed metrics are recorded, which one owner's are enough for. done: rounds of this
-    object.
+    exchange: with the owners of other partitions, if there are any. names: records hashed values.
+    digests: of the row groups that are read. shared: how several owners decode the groups of an
+    epoch, given the shards, their order and the epoch. examines: whether detailed metrics are
+    recorded, which one owner's are enough for. done: rounds of this object.
     """
 
     spec: Spec
@@ -53,37 +50,49 @@ class Rounds:
     cursor: Cursor
     names: Names | None = None
     digests: Digests = field(default_factory=Digests)
-    exchange: Exchange = no_exchange
+    exchange: Exchange | None = None
     guard: FiniteCheck = field(default_factory=FiniteCheck)
     done: int = 0
     shared: Callable[[ShardSet, Sequence[int], int], SharedDecoding] | None = None
     examines: bool = True
+    _unexamined: list[tuple[Floats, Floats, Floats]] = field(default_factory=list, init=False)
 
     def warm(self) -> float:
         """Compile the loops, or load them; the seconds it took."""
         started = time.perf_counter()
         none = self.share.cut(no_rows(self.plan, self.shards))
-        found = self.share.sense(none)
-        self.share.follow(none, np.zeros(3), found)
+        numbers = self.share.sense(none).numbers
+        moves, _ = self.share.decide(none, np.zeros(3), numbers)
+        self.share.apply(none, moves)
         return time.perf_counter() - started
 
     def __iter__(self) -> Iterator[None]:
-        """Learn a micro-batch, and give it; then cursor and metrics stand between two.
+        """Learn a micro-batch, and give it; then cursor and metrics stand between two, but for
+        detailed ones: see ``examine``.
 
         Raises DivergedError, naming its rows, if a number is no longer finite.
         """
+        try:
+            yield from self._learn_epochs()
+        finally:
+            self.examine()
+
+    def _learn_epochs(self) -> Iterator[None]:
         while self.cursor.epoch < self.spec.train.epochs:
             epoch, rows = self.cursor.epoch, self.shards.rows
             self.metrics.begin(epoch, self.shards.unread_rows)
             data = self.spec.data
             order = places(data.order, data.seed, len(self.shards), epoch)
             with closing(self._pieces()) as pieces:
-                most = self.spec.data.max_bad_rows
+                most, skipped = self.spec.data.max_bad_rows, int(self.metrics.bad[epoch].sum())
+                # Of a run that is resumed with a smaller limit.
+                self.metrics.count_skipped(np.zeros_like(self.metrics.bad[epoch]), most)
                 for batch, place, row, bad in micro_batches(pieces, self.spec.train.batch_rows):
-                    self.metrics.count_skipped(bad, most)
+                    if bad is not None:
+                        self.metrics.count_skipped(bad, most)
+                        skipped += int(bad.sum())
                     self._learn(batch, self._rows_to(order, place, row))
-                    passed = self.metrics.rows[epoch] + self.metrics.bad[epoch].sum()
-                    ended = passed == rows
+                    ended = self.metrics.rows[epoch] + skipped == rows
                     self.cursor = Cursor(epoch + 1) if ended else Cursor(epoch, place, row)
                     self.done += 1
                     yield
@@ -97,13 +106,29 @@ class Rounds:
         return (shards[order[at.place]].url, at.row), (shards[order[place]].url, row)
 
     def _learn(self, batch: Batch, rows: tuple[Place, Place]) -> None:
-        found = self.exchange(self.share.sense(batch))
-        margins = self.share.follow(batch, self.metrics.current, found)
+        sensed = self.share.sense(batch)
+        if self.exchange is None:
+            moves, margins = self.share.decide(batch, self.metrics.current, sensed.numbers)
+        else:
+            moves, margins = self.exchange(batch, sensed)
+        self.share.apply(batch, moves)
         self.metrics.count(len(batch))
         if self.spec.train.detail and self.examines:
-            engine = self.share.engine
-            self.metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
+            self._unexamined.append((margins, batch.y, batch.weight))
+            if len(self._unexamined) * len(batch) >= BLOCK:
+                self.examine()
         self.guard.after(self.share.state, self.metrics.current, margins, batch.values.size, rows)
+
+    def examine(self) -> None:
+        """Record the detailed metrics of all rows learned. Call it before these metrics are read.
+
+        Rounds of 256 rows would pay five times as much per row as many rounds together.
+        """
+        if self._unexamined:
+            given = map(np.concatenate, zip(*self._unexamined, strict=True))
+            engine = self.share.engine
+            self.metrics.examine(engine.loss, engine.classes, *given)
+            self._unexamined.clear()
 
     @cached_property
     def _cache(self) -> Cache | None:

@@ -13,7 +13,7 @@ from streamomd.core.urls import printable, shown
 from streamomd.features import Plan, make_plan
 from streamomd.features.classes import decimal_comma, rare_note, targets, task_note
 from streamomd.features.plan import Partition
-from streamomd.shards.columns import check_columns
+from streamomd.shards.columns import check_columns, distinct_schemas
 from streamomd.shards.distinct_labels import Enough, distinct_labels, label_bounds
 from streamomd.shards.first_rows import longest_list
 from streamomd.shards.shard import ShardSet
@@ -37,7 +37,7 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
     labels = partial(_labels, shards, spec)
     lengths = partial(longest_list, shards)
     plan = make_plan(spec.data, spec.model, first.schema, labels, partitions, lengths)
-    for shard in shards:
+    for shard in distinct_schemas(shards):
         check_columns(plan, shard)
     return plan
 

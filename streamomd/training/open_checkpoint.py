@@ -141,7 +141,8 @@ def resume_checkpoint(
 
 def find_current_list(model: Model, ledger: Ledger) -> ShardSet:
     """The shards that a model learns now, as the ledger names them."""
-    found = find_list(model.spec.data, list_facts(ledger, model.update.first))
+    facts = list_facts(ledger, model.update.first)
+    found = find_list(model.spec.data, model.plan, facts)
     return view_shards(found, model.spec.data, model.plan, anywhere=True)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import REASONS, Batch, DenseBatch, SparseBatch
-from streamomd.engine import Engine
+from streamomd.core.batch import Batch, DenseBatch, SparseBatch
+from streamomd.engine import Engine, Sensed
 from streamomd.engine.state import State
 
 Floats = NDArray[np.float64]
@@ -80,13 +80,18 @@ class Share:
         shift = int(self.bias)  # of the columns: coordinate 0 is no column
         return cut_columns(batch, max(0, self.low - shift), max(0, self.high - shift))
 
-    def sense(self, batch: Batch) -> Floats:
-        """What each partition adds to the rows of a micro-batch, (partitions, rows, n)."""
+    def sense(self, batch: Batch) -> Sensed:
+        """Observe a micro-batch; what each partition adds to its rows."""
         return self.engine.sense(self.state, self.edges, batch)
 
-    def follow(self, batch: Batch, sums: Floats, found: Floats) -> Floats:
-        """Learn the micro-batch just sensed; ``found`` is that of all partitions. Its margins."""
-        return self.engine.follow(self.state, sums, batch, found)
+    def decide(self, batch: Batch, sums: Floats, numbers: Floats) -> tuple[Floats, Floats]:
+        """The steps of the micro-batch just sensed, and its margins. numbers: of all partitions,
+        or their sum."""
+        return self.engine.decide(self.state, sums, batch, numbers)
+
+    def apply(self, batch: Batch, moves: Floats) -> None:
+        """Take the steps of the micro-batch just sensed."""
+        self.engine.apply(self.state, batch, moves)
 
     def fill(self, low: int, high: int, arrays: dict[str, NDArray[Any]]) -> None:
         """Take what is this share's of a part in a checkpoint; every share takes the first."""
@@ -134,14 +139,15 @@ def column_ranges(size: int, parts: int, owners: int, *, bias: bool) -> list[tup
 
 def micro_batches(
     pieces: Iterable[tuple[Batch, int, int]], rows: int
-) -> Iterator[tuple[Batch, int, int, Counts]]:
+) -> Iterator[tuple[Batch, int, int, Counts | None]]:
     """Consecutive batches of ``rows`` rows each, the last one of what is left, or of none.
 
     pieces: (batch, place, row of its first row in that shard). With each: the place and row after
-    its last, and the bad rows that were passed since the one before, by reason.
+    its last, and the bad rows that were passed since the one before, by reason; None for none.
     """
     waiting: list[Batch] = []
-    missing, after, bad = rows, (0, 0), _no_bad()
+    missing, after = rows, (0, 0)
+    bad: Counts | None = None
     for batch, place, row in pieces:
         low = passed = 0
         while True:
@@ -149,19 +155,16 @@ def micro_batches(
             waiting.append(batch.rows(low, high))
             missing -= high - low
             left_out = batch.skipped.before(high)
-            bad += batch.skipped.counts(passed, left_out)
+            if left_out > passed:
+                bad = batch.skipped.counts(passed, left_out) + (0 if bad is None else bad)
             low, passed, after = high, left_out, (place, row + high + left_out)
             if not missing:
                 yield joined(waiting), *after, bad
-                waiting, missing, bad = [], rows, _no_bad()
+                waiting, missing, bad = [], rows, None
             if low == len(batch):
                 break
     if waiting:
         yield joined(waiting), *after, bad
-
-
-def _no_bad() -> Counts:
-    return np.zeros(len(REASONS), np.int64)
 
 
 def joined(batches: list[Batch]) -> Batch:

@@ -19,7 +19,7 @@ from streamomd.engine.standard_errors import has_errors, margin_errors
 from streamomd.engine.state import State
 from streamomd.features import Plan, decode_labels
 from streamomd.shards.cache.cached_reader import Cache
-from streamomd.shards.columns import check_columns
+from streamomd.shards.columns import check_columns, distinct_schemas
 from streamomd.shards.filtered_shards import filtered, unread_of, worded_filter
 from streamomd.shards.prediction_files import (
     PredictionWriter,
@@ -225,7 +225,7 @@ def evaluate(
         plan, shards, storage_options=storage_options, where=where, tables=tables
     )
     _report_tables(found, quiet=quiet)
-    for shard in found:
+    for shard in distinct_schemas(found):
         check_columns(plan, shard, made=True)
     found.require_rows()
     with phase("compiling"):

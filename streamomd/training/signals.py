@@ -60,6 +60,32 @@ def stop_on_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def interrupt_on_signals(stop: StopRequest | None, message: str) -> Iterator[None]:
+    """The first signal while inside raises StoppedError: for a call that cannot look at ``stop``.
+
+    stop: the run's signals; None: there are none. In a thread other than the main one, none can be
+    received.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    request = StopRequest() if stop is None else stop
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        request.signal = number
+        raise KeyboardInterrupt  # which libraries pass on
+
+    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise StoppedError(message, signal=request.signal or signal.SIGINT) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def raise_stopped(stop: StopRequest, model: Model, manager: CheckpointManager | None) -> NoReturn:
     """Commit, and raise StoppedError with the command that resumes. Called between batches."""
     saved = "nothing was saved (checkpoint none)"

@@ -31,11 +31,15 @@ def transport_warnings(spec: Spec, environment: Mapping[str, str]) -> list[str]:
     for name, options in stores.items():
         if any(_has(options, *off) for off in UNCHECKED):
             lines.append(f"{name}.storage_options switch TLS or its check of certificates off")
-    if is_unencrypted(spec.cluster.scheduler) and any(stores.values()):
-        lines.append(
-            f"storage options go to {shown(spec.cluster.scheduler)} unencrypted: use tls://"
-        )
     return lines
+
+
+def scheduler_warnings(spec: Spec, address: str) -> list[str]:
+    """The same of a job that goes to the workers of a scheduler."""
+    options = spec.data.storage_options, spec.checkpoint.storage_options
+    if not (is_unencrypted(address) and any(options)):
+        return []
+    return [f"storage options go to {shown(address)} unencrypted: use tls://"]
 
 
 def _texts(options: Any) -> list[str]:

@@ -93,7 +93,7 @@ def test_requests_and_commits_are_counted() -> None:
     assert exact["reads"] == 1 + 1 + (3 + 1)
     assert exact["writes"] == 61 * (parts + 1)
     assert exact["money"] == pytest.approx(21 * 0.5)
-    assert (averaged["used"], averaged["reads"]) == (16, 6 + 2 * 16 * parts)
+    assert (averaged["used"], averaged["reads"]) == (16, 6 + parts)
     assert averaged["writes"] == 2 * (parts + 1)
     assert (sharded["used"], sharded["reads"]) == (16, 6)
     assert sharded["worker_bytes"] < exact["driver_bytes"]

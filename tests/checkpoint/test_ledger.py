@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from checkpoint_helpers import DictStore, begin, numbers
 
@@ -22,8 +23,10 @@ from streamomd.checkpoint.segments import (
     shorten_facts,
 )
 from streamomd.core.errors import CorruptionError
+from streamomd.shards.schema_facts import SchemaFacts
 
-SCHEMA = [[f"column {at}", "double", True] for at in range(50)]
+COLUMNS = pa.schema([(f"column {at}", pa.float64()) for at in range(50)])
+SCHEMA, TYPES = SchemaFacts(COLUMNS).columns, SchemaFacts(COLUMNS).text
 
 
 def shard(number: int, draw: random.Random) -> dict[str, Any]:
@@ -37,6 +40,7 @@ def shard(number: int, draw: random.Random) -> dict[str, Any]:
         "rows": sum(groups),
         "groups": groups,
         "schema": SCHEMA,
+        "types": TYPES,
         "footer_sha256": f"{draw.getrandbits(256):064x}",
         "etag": f"{draw.getrandbits(128):032x}",
         "mtime_ns": 1_700_000_000_000_000_000 + draw.randrange(10**9) * 10**9,

@@ -186,13 +186,13 @@ def test_parts_are_in_flight_and_the_manifest_is_last(server: S3Server) -> None:
     writer = begin(opened(server))
     server.count()
     writer.commit({"rows": 10}, numbers(1, ranges=PARTS))
-    assert 8 <= server.most_in_flight <= 16
+    assert 8 <= server.most_in_flight() <= 16
     puts = [one for one in server.log if one[0] == "PUT"]
     (manifest,) = (one for one in puts if "/commits/" in one[1])
     assert manifest[2] > max(end for _, key, _, end in puts if key.endswith(PART))
     server.count()
     loaded, parts = load_all(opened(server))
-    assert 8 <= server.most_in_flight <= 16
+    assert 8 <= server.most_in_flight() <= 16
     assert parts == plain(numbers(1, ranges=PARTS))
     assert loaded.rejected == ()
 

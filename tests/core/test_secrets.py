@@ -20,7 +20,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.urls import is_unencrypted
 from streamomd.runs.session import report_transport_warnings
 from streamomd.training.progress import quiet_notes
-from streamomd.training.transport_warnings import transport_warnings
+from streamomd.training.transport_warnings import scheduler_warnings, transport_warnings
 
 CANARY = "CANARY"
 
@@ -74,9 +74,9 @@ def test_no_secret_where_everything_is_logged(
 def test_what_travels_to_workers_shows_no_secret() -> None:
     """The descriptions that tasks are given show no storage options where they are shown."""
     from streamomd.config.spec import Data
-    from streamomd.distributed.averaged_worker import RoundStart
     from streamomd.distributed.decode import DecodeRequest
     from streamomd.distributed.diagnose import DiagnosisRequest
+    from streamomd.distributed.round_state import RoundStart
     from streamomd.runs.worker_task import SentSettings
 
     options = {"secret": CANARY}
@@ -116,7 +116,6 @@ def test_what_goes_in_clear_is_said() -> None:
             "storage_options": {"client_kwargs": there},
         },
         "checkpoint": {"url": "s3://b/kept", "storage_options": off},
-        "cluster": {"scheduler": "tcp://10.0.0.5:8786"},
     }
     lines = transport_warnings(Spec.parse(job), {"AWS_ENDPOINT_URL": "http://store:9000"})
     assert lines == [
@@ -124,8 +123,11 @@ def test_what_goes_in_clear_is_said() -> None:
         "http://store:9000 is read and written unencrypted: https:// would encrypt it",
         "http://10.0.0.5:9000 is read and written unencrypted: https:// would encrypt it",
         "checkpoint.storage_options switch TLS or its check of certificates off",
-        "storage options go to tcp://10.0.0.5:8786 unencrypted: use tls://",
     ]
+    there = "storage options go to tcp://10.0.0.5:8786 unencrypted: use tls://"
+    assert scheduler_warnings(Spec.parse(job), "tcp://10.0.0.5:8786") == [there]
+    assert scheduler_warnings(Spec.parse(job), "tls://10.0.0.5:8786") == []
+    assert scheduler_warnings(Spec.parse({"data": {"shards": ["b"]}}), "tcp://10.0.0.5:1") == []
     assert transport_warnings(Spec.parse({"data": {"shards": ["s3://b"]}}), {}) == []
     said: list[str] = []
     with listening(said.append), quiet_notes(True):

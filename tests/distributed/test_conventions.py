@@ -19,8 +19,8 @@ import streamomd
 PREFIXES = {
     "decoders": {"omd-decode"},
     "learner": {"omd-learn"},
-    "averaged": {"omd-part", "omd-merge"},
-    "averaged there": {"omd-part", "omd-merge", "omd-learn"},
+    "averaged": {"omd-start", "omd-part", "omd-merge"},
+    "averaged there": {"omd-start", "omd-part", "omd-merge", "omd-learn"},
     "sharded": {"omd-owner"},
     "sharded there": {"omd-owner", "omd-learn"},
 }
@@ -63,11 +63,12 @@ def test_the_cluster_is_reported_once_and_tasks_have_similar_names(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode, most", [("averaged", 2 * 2 - 1), ("sharded", 2)])
+@pytest.mark.parametrize("mode, most", [("averaged", 2 * 2 + 2), ("sharded", 2)])
 def test_fifty_rounds_leave_no_more_tasks_than_one(
     data: Path, tmp_path: Path, shown: Client, mode: str, most: int
 ) -> None:
-    """The scheduler knows of one round at a time (parts and merges), or of the owners alone."""
+    """The scheduler knows of one round at a time (its start on two workers, parts and merges; and
+    the result of the one before), or of the owners alone."""
     table = described(mode, data, tmp_path / "run")
     if mode == "averaged":
         table["train"] |= {"parts": 2, "rounds_per_epoch": 10, "epochs": 5}

@@ -203,7 +203,7 @@ def test_mistakes_are_reported_when_it_is_submitted(
 ) -> None:
     """Nothing is left on the cluster for them."""
     table = kept(data, tmp_path / "run")
-    with pytest.raises(UsageError, match="needs the address of a Dask scheduler"):
+    with pytest.raises(UsageError, match="submit needs a cluster"):
         streamomd.submit(table)
     streamomd.train(table, quiet=True)
     with pytest.raises(OutputExistsError):

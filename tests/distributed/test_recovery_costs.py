@@ -97,8 +97,8 @@ def test_a_round_that_is_lost_costs_its_rows(
     """Those that its parts had reported."""
     wait, calls = averaged.wait_for_result, [0]
 
-    def lost_once(*given: Any) -> Any:
-        found = wait(*given)
+    def lost_once(*given: Any, **more: Any) -> Any:
+        found = wait(*given, **more)
         calls[0] += 1
         if calls[0] == 1:
             raise cluster.TaskLostError("its workers died")

@@ -10,7 +10,8 @@ import pytest
 from helpers import Learner, dense, sparse
 
 from streamomd.analysis.plugin_checks import example_streams as streams
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Batch, DenseBatch
+from streamomd.engine import Sensed
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule
 from streamomd.training import partitions
@@ -48,15 +49,16 @@ def cut(batch: Batch, sizes: tuple[int, ...]) -> list[tuple[Batch, int, int]]:
 def run(one: Learner, batch: Batch, parts: int, rows: int, sizes: tuple[int, ...] = (10**9,)):
     """The margins of a sharded run of one owner."""
     share = Share.whole(one.engine, one.state, parts)
-    margins = [
-        share.follow(some, one.sums, share.sense(some))
-        for some, *_ in micro_batches(cut(batch, sizes), rows)
-    ]
+    margins = []
+    for some, *_ in micro_batches(cut(batch, sizes), rows):
+        moves, found = share.decide(some, one.sums, share.sense(some).numbers)
+        share.apply(some, moves)
+        margins.append(found)
     return np.concatenate(margins)
 
 
 def run_owned(one: Learner, batch: Batch, parts: int, rows: int, owners: int) -> list[Share]:
-    """Shares of so many owners after a run; the first one's sums are ``one``'s."""
+    """Shares of so many owners after a run: the first one's takes the steps of all."""
     shares = [
         Share.of(one.engine, parts, partitions.owned(owner, owners, parts))
         for owner in range(owners)
@@ -64,14 +66,29 @@ def run_owned(one: Learner, batch: Batch, parts: int, rows: int, owners: int) ->
     for share in shares:
         for low, high, arrays in one.state.parts():
             share.fill(low, high, arrays)
-    sums = [one.sums, *(np.zeros(3) for _ in shares[1:])]
     for some, *_ in micro_batches(cut(batch, (7, 50)), rows):
         mine = [share.cut(some) for share in shares]
-        found = np.concatenate([s.sense(b) for s, b in zip(shares, mine, strict=True)])
-        for share, owned, own_sums in zip(shares, mine, sums, strict=True):
-            share.follow(owned, own_sums, found)
-    assert all(np.array_equal(own, sums[0]) for own in sums)
+        sensed = [s.sense(b) for s, b in zip(shares, mine, strict=True)]
+        for found, rows_there in zip(sensed, mine, strict=True):
+            check_touched(found, rows_there)
+        found = np.concatenate([one.numbers for one in sensed])
+        moves, _ = shares[0].decide(mine[0], one.sums, found)
+        for share, owned in zip(shares, mine, strict=True):
+            share.state.totals[...] = shares[0].state.totals
+            share.apply(owned, moves)
     return shares
+
+
+def check_touched(sensed: Sensed, batch: Batch) -> None:
+    """Where a row has no entry its numbers are 0.0, never -0.0; it has one in some partition."""
+    assert not sensed.numbers[sensed.touched == 0].any()
+    assert not np.signbit(sensed.numbers[sensed.numbers == 0.0]).any()
+    if isinstance(batch, DenseBatch):
+        entries = (batch.values != 0.0).sum(axis=1)
+    else:
+        entries = np.add.reduceat(np.append(batch.values != 0.0, 0), batch.indptr[:-1])
+        entries[np.diff(batch.indptr) == 0] = 0
+    assert (sensed.touched.any(axis=0) >= (entries > 0)).all()
 
 
 def stream(kind: str, classes: int = 2, seed: int = 3) -> streams.Stream:

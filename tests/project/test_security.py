@@ -20,6 +20,7 @@ from running import everything, rows, run, shards, train, write
 
 import streamomd
 from streamomd.checkpoint.sealed_json import seal, unseal
+from streamomd.config.spec import Cluster
 from streamomd.core.errors import StreamomdError
 
 PACKAGE = Path(streamomd.__file__).parent
@@ -36,6 +37,7 @@ ALLOWED = {  # what each of them is told: names of the package's own files, or n
     ("import_module", "__init__.py"), ("import_module", "rules/__init__.py"),
     ("import_module", "losses/__init__.py"), ("import_module", "cli/rule_docs.py"),
     ("import_module", "compat.py"),
+    ("import_module", "config/cluster_factory.py"),  # test_a_cluster_factory_is_named_by_a_person
 }  # fmt: skip
 
 
@@ -73,6 +75,21 @@ def test_nothing_makes_code_of_data() -> None:
         for wrong in wrongs(ast.parse(file.read_text("utf-8")))
     }
     assert found == ALLOWED
+
+
+def test_a_cluster_factory_is_named_by_a_person() -> None:
+    """It is made of an option of the command line and of Dask's configuration, nowhere else; a job
+    has no key for it. A job that names one: test_ways_to_clusters."""
+    made = {
+        str(file.relative_to(PACKAGE))
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call) and called(node) == "ClusterFactory"
+    }
+    assert made == {"cli/options.py", "config/cluster_choice.py"}
+    assert {*Cluster.model_fields} == {
+        "scheduler", "window", "decode", "learner",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from helpers import Learner, dense, legal, sparse
 
 from streamomd.core.batch import Batch
 from streamomd.engine import Engine
+from streamomd.engine.side_by_side import extract_learner, join_states
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
-from streamomd.runs.sweep.batched import extract_learner, join_states, observes_with_hyper
+from streamomd.runs.sweep.batched import observes_with_hyper
 
 oracles.families()
 ROWS, COLUMNS = 40, 7

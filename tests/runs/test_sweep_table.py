@@ -79,8 +79,8 @@ def test_a_terminal_gets_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_help_teaches() -> None:
-    """On one screen, with three examples."""
+    """On one screen, with four examples."""
     told = run("sweep", "--help").out
-    assert len(re.findall(r"^ +streamomd sweep ", told, re.M)) == 3
+    assert len(re.findall(r"^ +streamomd sweep ", told, re.M)) == 4
     for word in ("--grid", "--halve", "a..b:n", "URL/learners", "URL/best"):
         assert word in told

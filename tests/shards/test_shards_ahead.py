@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from shard_rows import read_ids, read_pieces, readers, whole, write_parquet
 
-from streamomd.shards.fetch_ahead import FetchAhead, Need
+from streamomd.shards.fetch_ahead import JOBS_AT_ONCE, FetchAhead, Load, Need
 from streamomd.shards.find import find
 from streamomd.shards.group_jobs import Group, Job
 from streamomd.shards.prefetch import LEAST_BYTES, Prefetcher, Run
@@ -107,6 +107,56 @@ def test_fewer_threads_than_wanted(allowed: int, monkeypatch: pytest.MonkeyPatch
         assert len(readers()) == allowed
     ahead.close()
     assert readers() == []
+
+
+def test_requests_of_several_jobs_are_in_flight_at_the_same_time() -> None:
+    """Ten small row groups are one request: sixteen requests are in flight, not sixteen jobs."""
+    each, group = 10, Group(None, 0, 0, 1)  # type: ignore[arg-type]
+    together, begun = threading.Barrier(JOBS_AT_ONCE), []
+
+    def request(at: int) -> tuple[()]:
+        begun.append(at)
+        if at < JOBS_AT_ONCE:
+            together.wait(30)
+        return ()
+
+    loads = [Load(lambda at=at: request(at)) for at in range(20)]
+    ahead = FetchAhead(
+        (Job(at, group, 0) for at in range(each * len(loads))),
+        lambda job: Need(nbytes=1, load=loads[job.position // each]),
+        most=1 << 20,
+    )
+    for job in ahead:
+        claim = ahead.claim(job)
+        assert claim.wait().nbytes == 1
+        claim.release()
+    assert sorted(begun) == list(range(20))  # each once
+    ahead.close()
+    assert ahead.budget.held == 0
+
+
+@pytest.mark.parametrize("most", [1, 25, 1 << 20])
+def test_a_request_that_fails_holds_nothing(most: int) -> None:
+    """Its jobs get no bytes, and their share of the budget is free for those after."""
+
+    def request(at: int) -> tuple[()]:
+        if at % 2:
+            raise OSError("no answer")
+        return ()
+
+    loads = [Load(lambda at=at: request(at)) for at in range(30)]
+    group = Group(None, 0, 0, 1)  # type: ignore[arg-type]
+    ahead = FetchAhead(
+        (Job(at, group, 0) for at in range(90)),
+        lambda job: Need(nbytes=10, load=loads[job.position // 3]),
+        most,
+    )
+    for job in ahead:
+        claim = ahead.claim(job)
+        assert claim.wait().nbytes == (0 if job.position // 3 % 2 else 10)
+        claim.release()
+    assert ahead.budget.held == 0
+    ahead.close()
 
 
 def test_budget_counts_decoded_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

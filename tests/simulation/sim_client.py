@@ -36,7 +36,7 @@ class SimClient:
         workers: Any = None,
         allow_other_workers: bool = False,
     ) -> SimFuture:
-        future = self.cluster.submit(key, function, given, workers, priority)
+        future = self.cluster.submit(key, function, given, workers, allow_other_workers, priority)
         self._mine.append(future.task)
         return future
 

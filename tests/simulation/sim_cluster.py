@@ -31,7 +31,7 @@ class Worker:
         self.cut_since: float | None = None
         self.silent_since: float | None = None
         self.memory_manager = SimpleNamespace(memory_limit=0)
-        self.held: list[Any] = []  # what averaged mode holds of a commit
+        self.merged: dict[str, Any] = {}  # results of rounds of averaged mode
 
     @property
     def seen(self) -> float:
@@ -123,6 +123,7 @@ class Task:
     function: Callable[..., Any]
     given: tuple[Any, ...]
     where: list[str] | None
+    loose: bool
     priority: int
     number: int
     changed: Signal
@@ -205,10 +206,12 @@ class Cluster:
         self.everyone.append(worker)
         self._place()
 
-    def submit(self, key: str, function: Any, given: Any, where: Any, priority: int) -> SimFuture:
-        """A task, to be run as soon as there is a place."""
+    def submit(
+        self, key: str, function: Any, given: Any, where: Any, loose: bool, priority: int
+    ) -> SimFuture:
+        """A task, to be run as soon as there is a place. loose: anywhere once ``where`` is gone."""
         number = next(self._numbers)
-        task = Task(key, function, given, where, priority, number, Signal(self.loop))
+        task = Task(key, function, given, where, loose, priority, number, Signal(self.loop))
         self.tasks.append(task)
         self.submitted.append(task)
         self._place()
@@ -275,7 +278,10 @@ class Cluster:
         for task in sorted(wanted, key=lambda task: (-task.priority, task.number)):
             if any(need.state != "memory" for need in task.needs):
                 continue
-            fit = [one for one in free if task.where is None or one.address in task.where]
+            where = task.where
+            if task.loose and where is not None and self.workers.keys().isdisjoint(where):
+                where = None
+            fit = [one for one in free if where is None or one.address in where]
             if not fit:
                 continue
             worker = self.loop.draw.choice(fit)

@@ -21,6 +21,7 @@ from streamomd.distributed import (
     allreduce_zmq,
     averaged_worker,
     partition_owner,
+    round_state,
     sum_exchange,
     worker_group,
 )
@@ -82,11 +83,11 @@ MUTANTS = (
         "model.state",
     ),
     Mutant(
-        "any commit that is held",
-        averaged_worker,
-        "load_start_model",
-        "and _loaded[0][0] == start",
-        "and 1",
+        "any round that is in memory",
+        round_state,
+        "start_state",
+        "_merged.get(start.previous)",
+        "next(iter(_merged.values()), None)",
     ),
     Mutant("no commit between rounds", Averaged, "_apply", "self.manager.commit()", "pass"),
     Mutant(
@@ -130,9 +131,9 @@ MUTANTS = (
     Mutant(
         "no word of the leader",
         sum_exchange.SumExchange,
-        "receive_sum",
-        "return total.copy(), flags",
-        "return total.copy(), 0",
+        "receive_steps",
+        "return flags",
+        "return 0",
     ),
 )
 

@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import metadata
 from types import SimpleNamespace
@@ -34,6 +34,7 @@ from streamomd.checkpoint.manifest import decode
 from streamomd.distributed import (
     averaged_worker,
     partition_owner,
+    round_state,
     worker_group,
 )
 from streamomd.training import checkpoint_manager, progress
@@ -103,11 +104,11 @@ def places() -> Iterator[tuple[Any, str, Any]]:
         yield metadata, name, lru_cache(getattr(metadata, name))
     yield worker_group, "QUEUE_POLL_SECONDS", 0.2
     yield checkpoint_manager, "SHARE", 0.5  # or there is one commit due by time in a run so short
-    yield averaged_worker, "_loaded", _Held()
-    yield averaged_worker, "_load_lock", nullcontext()
+    yield round_state, "_merged", _Merged()
+    yield round_state, "engine_of", lambda spec, plan: _engine()
+    yield round_state, "load_model", _loaded
     yield averaged_worker, "rows_of_group", rows_of_group
     yield averaged_worker, "merge", merge
-    yield averaged_worker, "load_model", _loaded
     yield partition_owner, "engine_of", lambda spec, plan: _engine()
     yield partition_owner, "Rounds", TinyRounds
     yield partition_owner, "connect", lambda *_: None
@@ -133,23 +134,17 @@ def _loaded(url: str, *, storage_options: Any, at: int) -> Any:
     return models[-1], None
 
 
-class _Held:
-    """What averaged mode holds of a commit: a list for each worker."""
+class _Merged:
+    """Results of rounds: a table for each worker."""
 
-    def _list(self) -> list[Any]:
-        return _here().held
+    def get(self, run: str) -> Any:
+        return _here().merged.get(run)
 
-    def __bool__(self) -> bool:
-        return bool(self._list())
+    def __setitem__(self, run: str, result: Any) -> None:
+        _here().merged[run] = result
 
-    def __getitem__(self, at: int) -> Any:
-        return self._list()[at]
-
-    def clear(self) -> None:
-        self._list().clear()
-
-    def append(self, value: Any) -> None:
-        self._list().append(value)
+    def values(self) -> Any:
+        return _here().merged.values()
 
 
 class _Event:

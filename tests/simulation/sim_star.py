@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 from sim_loop import Loop, Process, Signal
 
 from streamomd.distributed import allreduce_zmq
-from streamomd.distributed.sum_exchange import HEAD
 
 FREE = 2
 """So few numbers to choose from that one that is free again is soon another gang's."""
@@ -127,7 +127,7 @@ class Net:
 
 def stranger(owner: int) -> list[bytes]:
     """What an owner of another gang of two says: who it is, and its numbers of some rounds."""
-    rounds = [HEAD.pack(count, 0) + bytes(8) for count in (1, 2, 3)]
+    rounds = [struct.pack("<QQQQ", count, 0, 1, 0) for count in (1, 2, 3)]
     return [allreduce_zmq.HELLO.pack(b"omd1", bytes(16), owner), *rounds]
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from streamomd.checkpoint import Commit, Part
 from streamomd.config.spec import Spec
 from streamomd.core.batch import DenseBatch
+from streamomd.engine import Sensed
 from streamomd.engine.state import Layout, State
 from streamomd.features import make_plan
 from streamomd.features.plan import Plan
@@ -54,19 +55,27 @@ class TinyEngine:
             sums += [1.0, y, 0.0]
         return np.zeros((len(batch), 1))
 
-    def sense(self, state: State, edges: Any, batch: DenseBatch) -> Any:
+    step_numbers = 2
+
+    def sense(self, state: State, edges: Any, batch: DenseBatch) -> Sensed:
         w = state.table[:, 0]
         shares = [w[a:b].sum() % MODULUS for a, b in pairwise(edges)]
-        return np.array(shares)[:, None, None] + batch.y[None, :, None]
+        numbers = np.array(shares)[:, None, None] + batch.y[None, :, None]
+        return Sensed(numbers, np.ones(numbers.shape[:2], np.uint8))
 
-    def follow(self, state: State, sums: Any, batch: DenseBatch, found: Any) -> Any:
+    def decide(self, state: State, sums: Any, batch: DenseBatch, numbers: Any) -> Any:
+        steps = np.ones((len(batch), 1, 2))
+        for at in range(len(batch)):
+            steps[at, 0, 1] = numbers[:, at, 0].sum() % MODULUS
+            sums += [1.0, steps[at, 0, 1], 0.0]
+        return steps, np.zeros((len(batch), 1))
+
+    def apply(self, state: State, batch: DenseBatch, steps: Any) -> None:
         self.work(len(batch))
-        for at, y in enumerate(batch.y):
-            total = found[:, at, 0].sum() % MODULUS
+        for y, (active, total) in zip(batch.y, steps[:, 0], strict=True):
+            assert active
             state.table[:, 0] = (state.table[:, 0] * 3 + total + y) % MODULUS
             state.clock += 1
-            sums += [1.0, total, 0.0]
-        return np.zeros((len(batch), 1))
 
 
 def learn(w: Any, y: float) -> None:

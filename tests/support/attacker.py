@@ -16,7 +16,7 @@ import psutil
 import zmq
 
 from streamomd.distributed.allreduce_zmq import HELLO
-from streamomd.distributed.sum_exchange import HEAD
+from streamomd.engine.round_messages import HEAD
 
 HOST = "127.0.0.1"
 
@@ -52,7 +52,7 @@ def learned(made: Any) -> bytes:
             mark, group, owner = HELLO.unpack(data)
             made.send(HELLO.pack(mark, group, owner + 1))
         elif data and isinstance(made, zmq.Socket):
-            made.send(data[: HEAD.size] + b"\x7f" * (len(data) - HEAD.size))
+            made.send(data[: 8 * HEAD] + b"\x7f" * (len(data) - 8 * HEAD))
     except (OSError, zmq.Again):
         return b""
     return data

@@ -5,18 +5,37 @@ from __future__ import annotations
 import queue
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamomd.distributed.sum_exchange import Floats, SumExchange
+from streamomd.engine import Sensed
 from streamomd.training.partitions import owned
 
 
-def numbers(parts: int, rows: int, n: int = 1) -> Floats:
-    """Of every magnitude, so that each order of additions has bits of its own."""
+def numbers(parts: int, rows: int, n: int = 1, touched: float = 1.0) -> Sensed:
+    """Of every magnitude, so that each order of additions has bits of its own.
+
+    touched: the share of the cells (partition, row) that have an entry.
+    """
     draw = np.random.default_rng(parts * 1_000 + rows)
-    return draw.normal(size=(parts, rows, n)) * 10.0 ** draw.integers(-12, 12, (parts, rows, n))
+    found = draw.normal(size=(parts, rows, n)) * 10.0 ** draw.integers(-12, 12, (parts, rows, n))
+    cells = draw.random((parts, rows)) < touched
+    return Sensed(np.where(cells[:, :, None], found, 0.0), cells.astype(np.uint8))
+
+
+def steps_of(total: Floats, moves: float = 1.0) -> Floats:
+    """Steps that have a row's sums as numbers, (rows, 1, 1 + n). moves: the share that move."""
+    draw = np.random.default_rng(len(total))
+    active = (draw.random(len(total)) < moves).astype(float)
+    return np.column_stack([active, total])[:, None, :]
+
+
+def shares_of(sensed: Sensed, owners: int) -> list[Sensed]:
+    """What each owner has found."""
+    ranges = [owned(owner, owners, len(sensed.touched)) for owner in range(owners)]
+    return [Sensed(*(array[one.start : one.stop] for array in sensed)) for one in ranges]
 
 
 @dataclass(eq=False)
@@ -55,21 +74,36 @@ class CountingStar:
     def receive(self, peer: int) -> bytes:
         return self.counted.box(peer, self.owner).get_nowait()
 
+    def check(self) -> None:
+        """No peer is lost."""
+
     def close(self) -> None:
         """Nothing to close."""
 
 
-def exchange_all(owners: int, parts: int, found: Floats) -> tuple[list[Floats], Counted]:
-    """Each owner's sum after a round, and what was sent. found: (partitions, rows, n)."""
-    counted = Counted()
+class Round(NamedTuple):
+    """The leader's sum and steps, the other owners' steps, and what was sent."""
+
+    total: Floats
+    steps: Floats
+    received: list[Floats]
+    counted: Counted
+
+
+def exchange_all(owners: int, sensed: Sensed, moves: float = 1.0) -> Round:
+    """A round. sensed: of all partitions. moves: the share of rows that move."""
+    counted, parts, flags = Counted(), len(sensed.touched), 1
     made = [SumExchange(CountingStar(owner, owners, counted), parts) for owner in range(owners)]
-    ranges = [owned(owner, owners, parts) for owner in range(owners)]
-    own = [found[one.start : one.stop] for one in ranges]
-    for exchange, numbers in zip(made[1:], own[1:], strict=True):
-        exchange.send(numbers)
-    sums = [made[0].exchange(own[0], 1)[0]]
-    for exchange, numbers in zip(made[1:], own[1:], strict=True):
-        total, flags = exchange.receive_sum(numbers)
-        assert flags == 1
-        sums.append(total)
-    return sums, counted
+    shares, totals, sums = shares_of(sensed, owners), np.ones((1, 1)), np.arange(3.0)
+    for exchange, share in zip(made[1:], shares[1:], strict=True):
+        exchange.send(share)
+    total = made[0].add_all(shares[0])[0]
+    steps = steps_of(total, moves)
+    made[0].send_steps(steps, totals, sums, flags)
+    received = []
+    for exchange in made[1:]:
+        found, there = np.full_like(steps, np.nan), [np.empty((1, 1)), np.empty(3)]
+        assert exchange.receive_steps(found, *there) == flags
+        assert [one.tolist() for one in there] == [totals.tolist(), sums.tolist()]
+        received.append(found)
+    return Round(total, steps, received, counted)

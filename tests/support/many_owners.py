@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from counting_star import numbers
+import numpy as np
+from counting_star import numbers, shares_of, steps_of
 
 from streamomd.distributed.allreduce_zmq import ZmqStar
 from streamomd.distributed.curve_keys import CurveKeys, new_keys
@@ -25,9 +26,9 @@ HOST, GROUP, ROUNDS, ROWS, EACH = "127.0.0.1", bytes(16), 5, 16, 100
 
 
 class Learned(NamedTuple):
-    """What an owner had and sent: the hex of its last sum, messages and bytes of its rounds."""
+    """What an owner had and sent: the hex of its last steps, messages and bytes of its rounds."""
 
-    total: str
+    steps: str
     messages: int
     nbytes: int
 
@@ -39,10 +40,16 @@ def learn(star: ZmqStar, leader: str) -> Learned:
     send = star.send
     star.send = lambda peer, data: (sent.append(len(data)), send(peer, data))[1]  # type: ignore
     exchange = SumExchange(star, star.owners)
-    own = numbers(star.owners, ROWS)[star.owner : star.owner + 1]
+    own = shares_of(numbers(star.owners, ROWS), star.owners)[star.owner]
     for _ in range(ROUNDS):
-        total, _ = exchange.exchange(own, 0)
-    return Learned(total.tobytes().hex(), len(sent), sum(sent))
+        if star.owner:
+            steps = np.empty((ROWS, 1, 2))
+            exchange.send(own)
+            exchange.receive_steps(steps, np.empty((1, 1)), np.empty(3))
+        else:
+            steps = steps_of(exchange.add_all(own)[0])
+            exchange.send_steps(steps, np.zeros((1, 1)), np.zeros(3), 0)
+    return Learned(steps.tobytes().hex(), len(sent), sum(sent))
 
 
 def limit_descriptors(limit: int) -> None:
@@ -75,7 +82,7 @@ def lead(owners: int, limit: int, folder: Path) -> None:
     found = {
         "owners": len(learned),
         "descriptors": descriptors,
-        "sums": [*{one.total for one in learned}],
+        "steps": [*{one.steps for one in learned}],
         "messages": sum(one.messages for one in learned) / ROUNDS,
         "bytes": sum(one.nbytes for one in learned) / ROUNDS,
     }

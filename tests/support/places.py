@@ -27,8 +27,24 @@ PLACES: dict[str, dict[str, Place]] = {
         "round": (("streamomd.runs.exact.learn_rows", range(2, 60)),),
         "commit": ((COMMITS, range(2, 12)),),
     },
+    "sweep": {
+        "rendezvous": (
+            ("streamomd.runs.sweep.group_run.load_group", range(2)),
+            ("streamomd.runs.session.resume_checkpoint", range(4)),
+        ),
+        "round": (  # a group alone calls it 76 times before it waits
+            ("streamomd.runs.sweep.batched.LearnerGroup.learn", range(120, 150)),
+            ("streamomd.runs.sweep.batched.LearnerGroup.learn", range(2, 180)),
+        ),
+        "commit": ((COMMITS, range(4, 50)),),
+        "halving": ((f"{HERE}streamomd.runs.sweep.grouped_sweep.join_groups", range(2)),),
+    },
     "averaged": {
-        "rendezvous": (("streamomd.distributed.averaged_worker._load_commit", range(4)),),
+        "rendezvous": (("streamomd.distributed.round_state._load_commit", range(1)),),
+        "start": (
+            ("streamomd.distributed.round_state.start_state", range(1, 4)),
+            ("streamomd.distributed.round_state.copy_state", range(4)),
+        ),
         "round": (("streamomd.distributed.averaged_worker.rows_of_group", range(20)),),
         "merge": (("streamomd.distributed.averaged_worker.merge", range(12)),),
         "commit": ((HERE + COMMITS, range(3)),),

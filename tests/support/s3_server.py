@@ -20,6 +20,7 @@ from xml.sax.saxutils import escape
 
 PATIENCE = 20.0
 CHUNK = 256 << 10
+PAGE = 1000
 DATE = "Mon, 01 Jan 2024 00:00:00 GMT"
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -89,10 +90,9 @@ class S3Server:
             "skip_instance_cache": True,
         }
 
-    @property
-    def most_in_flight(self) -> int:
-        """The most requests for parts that were in flight at a time."""
-        parts = [one for one in self.log if one[1].endswith(".safetensors")]
+    def most_in_flight(self, ending: str = ".safetensors") -> int:
+        """The most requests for objects of such names that were in flight at a time."""
+        parts = [one for one in self.log if one[1].endswith(ending)]
         moments = sorted([(b, 1) for *_, b, _ in parts] + [(e, -1) for *_, e in parts])
         now = most = 0
         for _, step in moments:
@@ -171,7 +171,8 @@ class S3Server:
         body: bytes,
     ) -> Answer:
         if operation == "LIST":
-            return self._list(key, query.get("prefix", [""])[0])
+            first = int(query.get("continuation-token", ["0"])[0])
+            return self._list(key, query.get("prefix", [""])[0], first)
         if operation == "PUT":
             return self._put(key, headers, body)
         if operation == "DELETE":
@@ -207,7 +208,7 @@ class S3Server:
         md5 = hashlib.md5(body).hexdigest() if self.proof == "md5" else "0"
         return 200, {"ETag": f'"{md5}"'}, b""
 
-    def _list(self, bucket: str, prefix: str) -> Answer:
+    def _list(self, bucket: str, prefix: str, first: int) -> Answer:
         files, folders = [], set()
         for key, data in sorted(self.objects.items()):
             name = key.removeprefix(f"{bucket}/")
@@ -221,15 +222,18 @@ class S3Server:
         contents = "".join(
             f"<Contents><Key>{escape(name)}</Key><LastModified>2024-01-01T00:00:00.000Z"
             f'</LastModified><ETag>"0"</ETag><Size>{size}</Size></Contents>'
-            for name, size in files
+            for name, size in files[first : first + PAGE]
         )
+        truncated = "true" if (end := first + PAGE) < len(files) else "false"
         common = "".join(
             f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>"
             for one in sorted(folders)
         )
         text = (
             '<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
-            f"<IsTruncated>false</IsTruncated>{contents}{common}</ListBucketResult>"
+            f"<IsTruncated>{truncated}</IsTruncated>"
+            f"<NextContinuationToken>{end}</NextContinuationToken>"
+            f"{contents}{common}</ListBucketResult>"
         )
         return 200, {"Content-Type": "application/xml"}, text.encode()
 

@@ -249,7 +249,9 @@ def test_a_hint_is_text_and_no_command(address: str, honest: Path, tmp_path: Pat
     assert len(words) == 3
 
 
-@pytest.mark.parametrize("cluster", [7, {"scheduler": 7}, {"scheduler": ["x"]}, {"unknown": 1}])
+@pytest.mark.parametrize(
+    "cluster", [7, {"scheduler": 7}, {"scheduler": ["x"]}, {"cluster": "os:abort"}]
+)
 def test_a_cluster_that_makes_no_sense_means_nothing(
     cluster: Any, honest: Path, tmp_path: Path
 ) -> None:

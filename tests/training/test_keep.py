@@ -279,9 +279,12 @@ def test_a_copy_has_memory_of_its_own_and_keeps_it() -> None:
     copy = async_commit.async_committer(one, 2.0 * one.nbytes)
     assert copy is not None
     assert copy.outcome() is None
-    places = {copy.copy_state().cells.ctypes.data for _ in range(3)}
+    places = {copy.copy_state(one).cells.ctypes.data for _ in range(3)}
     assert len(places) == 1
-    assert not np.shares_memory(copy.copy_state().cells, one.cells)
+    assert not np.shares_memory(copy.copy_state(one).cells, one.cells)
+    other = one.copy()
+    other.totals += 1.0
+    assert copy.copy_state(other).totals.tolist() == other.totals.tolist()
 
 
 @pytest.mark.parametrize("why", ["told", "spare", "limit", "none to be had"])

@@ -14,7 +14,7 @@ from streamomd.checkpoint.commit_list import read_commit
 from streamomd.core.batch import Batch
 from streamomd.core.errors import CorruptionError
 from streamomd.engine.state import State
-from streamomd.shards.columns import check_columns
+from streamomd.shards.columns import check_columns, distinct_schemas
 from streamomd.shards.digests import Digests
 from streamomd.shards.find import ShardSet
 from streamomd.shards.order import places
@@ -61,7 +61,7 @@ class Replay:
     """Digests of the run and of replayed data: every pass reads the same bytes."""
 
     def __post_init__(self) -> None:
-        for shard in self.shards:
+        for shard in distinct_schemas(self.shards):
             check_columns(self.model.plan, shard)
 
     def __call__(self) -> Iterator[Batch]:

@@ -1,8 +1,9 @@
 """The loops of sharded mode: a micro-batch of rows is observed and predicted, stepped, applied.
 
-Three loops instead of one, because between them is a sum over partition owners: each
-gives the numbers of its own partitions, and all take the same steps from the sums. The numbers of a
-row are ``step.numbers_of``'s. Compiled by ``engine.compile``; for rules whose ``modes`` include it.
+Three loops instead of one, because between them is a sum over partition owners: each gives the
+numbers of its own partitions, one of them takes the steps from the sums, and all apply these. The
+numbers of a row are ``step.numbers_of``'s. Compiled by ``engine.compile``; for rules whose
+``modes`` include it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """sense(…): observes all rows, then sums each partition's share of margins and the like.
 
     cells, totals, hyper and rows as ``loops.make_learn`` has them. edges: (partitions + 1,), the
-    coordinates between partitions. out: (partitions * rows * numbers,), zeros, written.
+    coordinates between partitions. out: (partitions * rows * numbers,), zeros, written. touched:
+    (partitions * rows,), zeros; 1 is written where a row has an entry in a partition: other numbers
+    stay 0.0. No number is -0.0, because each is added to 0.0.
     """
     L, _, width, bias, dense = shape
     Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
@@ -59,6 +62,7 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         indices: Any,
         values: Any,
         out: Any,
+        touched: Any,
     ) -> None:
         stored, rows = len(indices), len(importance)
         if touches:
@@ -108,6 +112,7 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                 while j >= edges[p + 1]:
                     p += 1
                 at = j * width
+                touched[p * rows + i] = 1
                 to = (p * rows + i) * size + sums
                 shared = Shared(*load_shared(cells, at, 1))
                 for k in range(L):

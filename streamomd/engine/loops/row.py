@@ -70,6 +70,15 @@ def is_sweep(shape: Shape, coupled: bool) -> bool:
     return shape.learners > 1 and shape.classes <= 2 and not coupled
 
 
+def is_group(shape: Shape) -> bool:
+    """Whether the learners are some of the classes: see ``engine.divided``.
+
+    y is then relative to the first of them, and sums, (rows * learners,), gets each one's loss of
+    each row.
+    """
+    return shape.classes > 2 and shape.learners < shape.classes
+
+
 def span(indptr: Any, i: int, bias: int, dense: bool) -> Any:
     """Where row i's values begin, and how many entries it has: the bias, then its values.
 

@@ -8,7 +8,7 @@ from typing import Any
 from streamomd.engine.loops import defaults
 from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.load_store import inlined, put, take
-from streamomd.engine.loops.row import Shape, is_sweep, miss_of, number_of_class, target
+from streamomd.engine.loops.row import Shape, is_group, is_sweep, miss_of, number_of_class, target
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 
@@ -34,14 +34,15 @@ def make_score(rule: Rule, loss: Loss, shape: Shape, *, learns: bool) -> Callabl
     """score(margins, m, y, importance, hyper, sums, losses, slopes): what a row adds to sums.
 
     margins: row m is this row's. losses, slopes: (learners,), written where ``learns``: a sweep's
-    learners then have sums of their own. Without it no slope is computed.
+    learners then have sums of their own. Without it no slope is computed. Of a group of classes
+    sums get the losses alone: see ``row.is_group``.
     """
     L, classes = shape.learners, shape.classes
     Aim, n_rule = loss.hyper, len(fields(rule.hyper))
     n_hyper = n_rule + len(fields(Aim))
     load_aim = take(n_hyper - n_rule)
     value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or defaults.couple
-    coupled = loss.coupled
+    coupled, grouped = loss.coupled, is_group(shape)
     swept = learns and is_sweep(shape, coupled)
     alone = shape._replace(learners=1) if swept else shape
     goals, miss = alone.learners, miss_of(alone)
@@ -72,16 +73,47 @@ def make_score(rule: Rule, loss: Loss, shape: Shape, *, learns: bool) -> Callabl
                     slopes[k] = slope(p, aim, goal)
             if learns:
                 losses[k] = suffered
+            if grouped:
+                sums[m * L + k] = suffered
             if swept:
                 sums[3 * k] += importance
                 sums[3 * k + 1] += importance * suffered
                 sums[3 * k + 2] += importance * miss(margins[:, k:], m, y, mean)
-        if not swept:
+        if not (swept or grouped):
             sums[0] += importance
             sums[1] += importance * row_loss
             sums[2] += importance * miss(margins, m, y, mean)
 
     return score
+
+
+def make_add(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """add(sums, firsts, found, losses, y, importance, margins): what ``make_score`` adds.
+
+    For rows whose classes were learned in groups: each row's classes are added in their order.
+    firsts: each group's first class, and the number of classes. found, losses: (rows * classes,),
+    margins and losses, group after group, in each row after row. margins: (rows, classes), written.
+    """
+    miss, mean = miss_of(shape), loss.mean
+
+    def add(
+        sums: Any, firsts: Any, found: Any, losses: Any, y: Any, importance: Any, margins: Any
+    ) -> None:
+        rows = len(y)
+        for i in range(rows):
+            row_loss = 0.0
+            for group in range(len(firsts) - 1):
+                first = firsts[group]
+                classes = firsts[group + 1] - first
+                at = first * rows + i * classes
+                for k in range(classes):
+                    margins[i, first + k] = found[at + k]
+                    row_loss += losses[at + k]
+            sums[0] += importance[i]
+            sums[1] += importance[i] * row_loss
+            sums[2] += importance[i] * miss(margins, i, y[i], mean)
+
+    return add
 
 
 def make_decide_row(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from streamomd.checkpoint import Loaded
 from streamomd.config.build_job import build_job
 from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
@@ -15,11 +17,13 @@ from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown
 from streamomd.features import Plan, limits_of
 from streamomd.runs.collection_job import refuse_collection
+from streamomd.runs.connection import record_cluster
 from streamomd.runs.metrics_server import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
 from streamomd.runs.sweep.edges import find_edges
 from streamomd.runs.sweep.grid import Entry, dotted_key, entries, entries_of, values_of
+from streamomd.runs.sweep.grouped_sweep import GroupedSweep, join_here
 from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.runs.sweep.loop import SweepLoop
 from streamomd.runs.sweep.sweep_checkpoint import (
@@ -27,10 +31,13 @@ from streamomd.runs.sweep.sweep_checkpoint import (
     load_sweep,
     resume_sweep_checkpoint,
     save_best,
+    take_over_sweep,
     with_checkpoint,
 )
+from streamomd.runs.worker_task import SentSettings
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model
+from streamomd.training.open_checkpoint import open_ledger
 from streamomd.training.progress import note, quiet_notes
 from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import stop_on_signals
@@ -45,6 +52,7 @@ def sweep(
     grid: Mapping[str, str | Sequence[Any]] | None = None,
     halve: int = 0,
     extend: bool = False,
+    client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     restart: bool = False,
     quiet: bool = False,
@@ -62,9 +70,10 @@ def sweep(
     number has doubled, the worse half is dropped, by the loss of the rows since; 0: none is.
     extend: while the best value of a parameter is at an end of its values, three more beyond it are
     learned in another reading, at most three times; their checkpoints are in URL/extended-1 … and
-    ``extensions`` has their sweeps. Exported metrics have a label ``learner``. The other arguments
-    are those of ``train``. Each learner ends
-    with the bits of one trained alone.
+    ``extensions`` has their sweeps. Exported metrics have a label ``learner``. client: a
+    distributed.Client (else one is made for ``cluster.scheduler``, if that is given), whose workers
+    learn a group of the learners each; the checkpoint is at a URL that they reach. The other
+    arguments are those of ``train``. Each learner ends with the bits of one trained alone.
 
     Gives the models, in the order of the grid; ``best`` is the one with the lowest progressive
     loss (where losses differ: error or rmse). Raises what ``train`` raises; UnsupportedError in
@@ -102,35 +111,61 @@ def sweep(
         for line in choices:
             note(line)
         _refuse_what_shares_no_rows(found[0].spec)
-        session = Session.of(found[0].spec, stop=stop)
+        session = Session.of(found[0].spec, stop=stop, client=client)
         name_run(shown(session.spec.checkpoint.url))
-        made = _learn(found, session, halve, reporting, restart=restart)
-        for number in range(1, EXTENSIONS + 1) if extend else ():
-            more = _beyond(made, make, tried, number)
-            if not more:
-                break
-            session = replace(session, spec=more[0].spec)
-            try:
-                prefix = f"extended-{number}/"
-                learned = _learn(more, session, 0, reporting, restart=True, prefix=prefix)
-                made.extensions.append(learned)
-            except DivergedError as error:
-                note(f"extension {number} ends: {error}")
-                break
-            save_best(made, session)
+        with _connected(session) as connection:
+            given = (connection, reporting)
+            made = _learn(found, session, halve, *given, restart=restart)
+            for number in range(1, EXTENSIONS + 1) if extend else ():
+                more = _beyond(made, make, tried, number)
+                if not more:
+                    break
+                session = replace(session, spec=more[0].spec)
+                try:
+                    prefix = f"extended-{number}/"
+                    learned = _learn(more, session, 0, *given, restart=True, prefix=prefix)
+                    made.extensions.append(learned)
+                except DivergedError as error:
+                    note(f"extension {number} ends: {error}")
+                    break
+                save_best(made, session)
         return made
+
+
+@contextmanager
+def _connected(session: Session) -> Iterator[Any]:
+    """A client of the cluster whose workers learn, or None: without one, this process learns."""
+    spec = session.spec
+    named = session.client is not None or spec.cluster.scheduler
+    if not named and spec.cluster.learner != "worker":
+        yield None
+        return
+    if spec.checkpoint.url == "none":
+        raise UsageError(
+            "a sweep on a cluster needs a checkpoint at a URL that its workers reach: what they "
+            "learn comes back through it"
+        )
+    with replace(session, spec=_on_worker(spec)).connect() as connection:
+        yield connection
+
+
+def _on_worker(spec: Spec) -> Spec:
+    cluster = spec.cluster.model_copy(update={"learner": "worker"})
+    return spec.model_copy(update={"cluster": cluster})
 
 
 def _learn(
     found: Sequence[Entry],
     session: Session,
     halve: int,
+    connection: Any,
     reporting: Reporting,
     *,
     restart: bool,
     prefix: str = "",
 ) -> Sweep:
-    """A sweep of these learners, finished. prefix: of their names in metrics."""
+    """A sweep of these learners, finished. connection: to a cluster whose workers learn. prefix: of
+    the learners' names in metrics."""
     models = _new_models(found, session)
     report_plan(models[0].plan, session.rows)
     learners = [
@@ -138,9 +173,21 @@ def _learn(
         for at, (entry, model) in enumerate(zip(found, models, strict=True))
     ]
     made = Sweep(learners, halve, min(model.cursor for model in models))
-    note(f"{counted(len(made), 'learner')}, each row read once")
+    if connection is None:
+        note(f"{counted(len(made), 'learner')}, each row read once")
+        manager = begin_sweep(made, session, restart=restart)
+        return SweepLoop(made, session, manager).learn(reporting, prefix)
+    from streamomd.distributed.memory_checks import refuse_too_small
+
+    note(counted(len(made), "learner"))
+    largest = max((model.state.layout for model in models), key=lambda layout: layout.nbytes)
+    refuse_too_small(connection, _on_worker(session.spec), largest, learners=len(models))
+    for model in models:
+        record_cluster(model, session.client)
     manager = begin_sweep(made, session, restart=restart)
-    return SweepLoop(made, session, manager).learn(reporting, prefix)
+    assert manager is not None
+    sent = SentSettings.of(session.spec)
+    return GroupedSweep(made, session, manager, connection, sent).learn(reporting, prefix)
 
 
 def _beyond(
@@ -174,6 +221,7 @@ def _beyond(
 def resume_sweep(
     url: str,
     *,
+    client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
     sets: Mapping[str, Any] | None = None,
@@ -184,32 +232,68 @@ def resume_sweep(
 ) -> Sweep:
     """Resume the sweep whose checkpoint is at ``url``; a finished one returns its models.
 
-    Arguments and errors are those of ``streamomd.resume``; learners that were dropped stay so.
+    Arguments and errors are those of ``streamomd.resume``; learners that were dropped stay so. A
+    sweep that began on a cluster may be resumed without one, and the other way round. Without one,
+    groups that are behind are learned one after the other up to the foremost, then all in one
+    reading.
     """
     reporting = Reporting(quiet=quiet, metrics=MetricsAddress.of(metrics_port, metrics_host))
+    sets, options = sets or {}, (storage_options, checkpoint_storage_options)
+    named = client is not None or bool(sets.get("cluster.scheduler"))
+    there = named or sets.get("cluster.learner") == "worker"
+    if there and accept_new_shards:
+        raise UnsupportedError(
+            "a sweep accepts new shards in this process alone: resume it once without --scheduler"
+        )
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as reporting:
         name_run(shown(url))
-        found, loaded, commits = load_sweep(url, checkpoint_storage_options)
+        found, loaded, commits, more = _load_changed(url, sets, options, there)
         report_rejected(loaded, found.sequence)
-        options, more = (storage_options, checkpoint_storage_options), False
-        for learner in found.active:
-            model = learner.model
-            more = change_model_job(model, sets or {}, *options)
-            model.spec = with_checkpoint(model.spec, model.url)
-            model.names = found.lead.names
         if found.finished and not more:
             return found
-        found.finished = False
-        no_cache = "data.cache" not in (sets or {})
-        for line in found.lead.recorded.hints(found.url, cluster=False, cache=no_cache):
+        no_cache = "data.cache" not in sets
+        for line in found.lead.recorded.hints(found.url, cluster=not there, cache=no_cache):
             note(line)
-        session = Session.recorded(found.lead, stop=stop)
-        sequence = found.sequence  # resuming makes another commit
-        given = (found, loaded, commits, session)
-        manager = resume_sweep_checkpoint(*given, accept_new=accept_new_shards)
-        text = f"resuming from commit {sequence} of {shown(url)}, after row {found.rows:,}"
-        note(text, "resumed", "info", sequence=sequence, rows=found.rows)
-        return SweepLoop(found, session, manager).learn(reporting)
+        sent = SentSettings.of(found.lead.spec)
+        sent = replace(sent, settings={**sent.settings, **sets})
+        if found.division and not there:
+            join_here(found.url, sent, stop)
+            found, loaded, commits, _ = _load_changed(url, sets, options, there)
+        found.finished, sequence = False, found.sequence  # resuming makes another commit
+        facts = open_ledger(found.lead, commits[found.lead])[1].shards
+        session = Session.recorded(found.lead, facts=facts, stop=stop, client=client)
+        with _connected(session) as connection:
+            if connection is None:
+                given = (found, loaded, commits, session)
+                manager = resume_sweep_checkpoint(*given, accept_new=accept_new_shards)
+            else:
+                manager = take_over_sweep(found, loaded)
+            text = f"resuming from commit {sequence} of {shown(url)}, after row {found.rows:,}"
+            note(text, "resumed", "info", sequence=sequence, rows=found.rows)
+            if connection is None:
+                return SweepLoop(found, session, manager).learn(reporting)
+            return GroupedSweep(found, session, manager, connection, sent).learn(reporting)
+
+
+def _load_changed(
+    url: str,
+    sets: Mapping[str, Any],
+    options: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None],
+    there: bool,
+) -> tuple[Sweep, Loaded, dict[Model, Loaded], bool]:
+    """The sweep at a URL, its commits, its learners' jobs changed; whether they have more epochs.
+
+    there: workers learn, and read the states.
+    """
+    remote = (lambda spec: True) if there else None
+    found, loaded, commits = load_sweep(url, options[1], remote)
+    more = False
+    for learner in found.active:
+        model = learner.model
+        more = change_model_job(model, sets, *options)
+        model.spec = with_checkpoint(model.spec, model.url)
+        model.names = found.lead.names
+    return found, loaded, commits, more
 
 
 def _new_models(found: Sequence[Entry], session: Session) -> list[Model]:
@@ -248,8 +332,4 @@ def _refuse_what_shares_no_rows(spec: Spec) -> None:
         raise UnsupportedError(
             f"data.holdout = {spec.data.holdout}: a sweep learns every row. Its progressive loss "
             "is of rows not learned yet, and ranks its learners as well"
-        )
-    if spec.cluster.scheduler:
-        raise UnsupportedError(
-            "a sweep decodes in this process: leave cluster.scheduler out (--scheduler '')"
         )

@@ -7,22 +7,24 @@ bits are those of each learner alone, for nothing of one enters the numbers of a
 from __future__ import annotations
 
 import dis
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch
 from streamomd.core.finite import LEAST, RATIO, batch_problem
+from streamomd.core.threads import Threads
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout, State
+from streamomd.engine.divided import DividedState
+from streamomd.engine.side_by_side import extract_learner, join_states
+from streamomd.engine.state import State
 from streamomd.rules.contract import Rule
+from streamomd.training.class_threads import class_threads
 from streamomd.training.model import Model
 
 WIDEST = 8
-BLOCK = 1 << 14  # coordinates copied at a time, so that they stay in the cache
 
 
 @dataclass(eq=False)
@@ -91,15 +93,23 @@ class LearnerGroup:
             yield model
             model.state = self.state
 
+    def divide(self, rows: int, threads: int) -> None:
+        """Let threads learn the classes of a single model, where that is faster."""
+        model = self.models[0]
+        count = class_threads(model, rows, threads) if len(self.models) == 1 else 1
+        if count > 1:
+            self.state = model.state = DividedState.of(self.state, Threads(count))
+
     def split(self) -> None:
         """Give every model its own state again."""
+        if isinstance(self.state, DividedState):
+            self.state.threads.close()
+            self.models[0].state = self.state = self.state.joined()
         for k, model in enumerate(self.models if len(self.models) > 1 else ()):
             model.state = extract_learner(self.state, k)
 
 
-def group_learners(
-    models: Sequence[Model], threads: int = os.cpu_count() or 1
-) -> list[LearnerGroup]:
+def group_learners(models: Sequence[Model], threads: int) -> list[LearnerGroup]:
     """The models in as few loops as may be, but enough of them for the threads.
 
     A loop has a power of two of learners, so that few are ever compiled.
@@ -118,33 +128,6 @@ def group_learners(
             width = 1 << (min(most, len(kind)).bit_length() - 1)
             made.append(LearnerGroup.of(kind[:width]))
             del kind[:width]
-    return made
-
-
-def join_states(states: Sequence[State], layout: Layout) -> State:
-    """The numbers of several states of one learner, side by side; shared slots are those of all."""
-    made = State.start(layout)
-    for low in range(0, layout.size, BLOCK):
-        block = made.table[low : low + BLOCK]
-        for (_, of), (_, at) in zip(states[0].layout.columns(), layout.columns(), strict=True):
-            for k in range(at.stop - at.start):
-                block[:, at.start + k] = states[k].table[low : low + BLOCK, of.start]
-    made.totals[...] = np.concatenate([state.totals for state in states])
-    made.clock, made.means = states[0].clock, states[0].means.copy()
-    return made
-
-
-def extract_learner(state: State, k: int) -> State:
-    """Learner k's numbers, of several side by side, in a state of its own."""
-    layout = replace(state.layout, learners=1)
-    made = State.start(layout)
-    for low in range(0, layout.size, BLOCK):
-        block = state.table[low : low + BLOCK]
-        for (_, of), (_, at) in zip(state.layout.columns(), layout.columns(), strict=True):
-            own = k if of.stop - of.start > 1 else 0
-            made.table[low : low + BLOCK, at.start] = block[:, of.start + own]
-    made.totals[...] = state.totals[k]
-    made.clock, made.means = state.clock, state.means.copy()
     return made
 
 

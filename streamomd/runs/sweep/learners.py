@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamomd.checkpoint.manifest import GROUPS
 from streamomd.core.errors import DivergedError
 from streamomd.core.urls import shown
 from streamomd.runs.sweep.edges import find_edges
@@ -17,6 +18,9 @@ from streamomd.shards.cursor import Cursor
 from streamomd.training.metrics import Floats
 from streamomd.training.model import Model
 from streamomd.training.progress import note
+
+if TYPE_CHECKING:
+    from streamomd.runs.sweep.division import Division
 
 
 @dataclass(eq=False)
@@ -54,7 +58,7 @@ class Sweep:
     A sequence of its models, in the order of the grid. ``cursor``: the next row of all that are
     not dropped. ``url``, ``sequence``: its last commit; empty and −1 if none. ``halve``: as given.
     ``extensions``: sweeps of values beyond the grid, whose learners ``best`` and ``result``
-    include.
+    include. ``division``: into groups, while tasks of a cluster learn them.
     """
 
     learners: list[Learner]
@@ -67,6 +71,7 @@ class Sweep:
     rows_per_second: float = 0.0
     compile_seconds: float = 0.0
     extensions: list[Sweep] = field(default_factory=list)
+    division: Division | None = None
 
     def __repr__(self) -> str:
         """In a line: a model's own is as long."""
@@ -96,8 +101,8 @@ class Sweep:
 
     @property
     def rows(self) -> int:
-        """Learned, in all epochs."""
-        return self.lead.metrics.total_rows
+        """Learned by all that are not dropped, in all epochs. Groups of a cluster may be ahead."""
+        return min(learner.model.metrics.total_rows for learner in self.active)
 
     @property
     def measure(self) -> str:
@@ -158,8 +163,12 @@ class Sweep:
                 learner.dropped, learner.diverged = rows, problem
                 text = f"learner {learner.name} ({worded(learner.chosen)}) is dropped: {problem}"
                 note(text, "learner_dropped", "warning", learner=learner.name, rows=rows)
+        self.refuse_all_diverged()
+
+    def refuse_all_diverged(self) -> None:
+        """Raises DivergedError if no learner is left."""
         if not self.active:
-            last = next(learner.diverged for learner in self.learners if learner.diverged)
+            rows, last = max((one.dropped, one.diverged) for one in self.learners if one.diverged)
             raise DivergedError(
                 f"every learner of the sweep diverged, the last after {rows:,} rows: {last}. Fix "
                 "extreme values in the shards, or pass smaller learning rates"
@@ -183,6 +192,7 @@ class Sweep:
             "cursor": self.cursor.to_json(),
             "rows": self.rows,
             "finished": self.finished,
+            **({GROUPS: self.division.to_json()} if self.division else {}),
         }
 
     def result(self) -> dict[str, Any]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import math
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import repeat
+from functools import partial
 from typing import NoReturn
 
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, StoppedError, StreamomdError
 from streamomd.core.finite import Place, between
 from streamomd.core.phases import phase
+from streamomd.core.threads import Threads
 from streamomd.core.urls import shown
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
@@ -26,6 +26,7 @@ from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.training import offsets
+from streamomd.training.class_threads import thread_count
 from streamomd.training.metrics import no_rows_learned
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -35,26 +36,36 @@ from streamomd.training.training_step import begin_epoch
 
 @dataclass(eq=False)
 class SweepLoop:
-    """One walk of a sweep over its shards, from its cursor on; its groups learn in threads."""
+    """One walk of a sweep over its shards, from its cursor on; its groups learn in threads.
+
+    until: the row after which it ends with a commit, before the sweep is finished. whole: whether
+    these are all learners of the sweep, so that the best of them is saved.
+    """
 
     sweep: Sweep
     session: Session
     manager: SweepCheckpoint | None
     groups: list[LearnerGroup] = field(default_factory=list)
+    until: float = math.inf
+    whole: bool = True
 
-    def learn(self, reporting: Reporting, prefix: str = "") -> Sweep:
+    def learn(
+        self, reporting: Reporting, prefix: str = "", more: Sequence[SweepWatcher] = ()
+    ) -> Sweep:
         """Learn the remaining rows, commit and report progress. prefix: of the learners' names in
-        metrics."""
+        metrics. more: watchers."""
         sweep, before = self.sweep, self.sweep.rows
         self._side_by_side()
         began, compiled = time.perf_counter(), sweep.compile_seconds
         expected = self.session.shards.rows * sweep.lead.spec.train.epochs
-        watchers = [] if reporting.quiet else [sweep_watcher(sweep, expected)]
+        watchers = [*more, *([] if reporting.quiet else [sweep_watcher(sweep, expected)])]
         if reporting.exported:
             watchers.append(ExportedLearners(sweep, expected, reporting.exported, prefix))
         try:
-            with ThreadPoolExecutor(os.cpu_count() or 1, "streamomd-sweep") as pool:
-                self._epochs(pool, watchers)
+            with Threads(thread_count(sweep.lead.spec.train)) as threads:
+                finished = self._epochs(threads, watchers)
+            if not finished and self.manager:
+                self.manager.commit(self.groups)
         except StreamomdError as error:
             if self.manager:
                 self.manager.failed(error)
@@ -64,12 +75,14 @@ class SweepLoop:
                 one.close()
         for group in self.groups:
             group.split()
+        if not finished:
+            return sweep
         last = {learner.model: learner.model.state.problem() for learner in sweep.active}
         sweep.drop_diverged({model: problem for model, problem in last.items() if problem})
         if not sweep.rows:
             raise DataError(no_rows_learned(sweep.lead.metrics))
         if self.manager:
-            self.manager.finish(self.session)
+            self.manager.finish(self.session if self.whole else None)
         sweep.finished = True
         again = sweep.compile_seconds - compiled  # after learners were dropped
         sweep.seconds = max(time.perf_counter() - began - again, 1e-9)
@@ -80,18 +93,24 @@ class SweepLoop:
         """Those that learn, in as few loops as may be, which are compiled."""
         for group in self.groups:
             group.split()
-        self.groups = group_learners([learner.model for learner in self.sweep.active])
+        models = [learner.model for learner in self.sweep.active]
+        threads = thread_count(self.sweep.lead.spec.train)
+        self.groups = group_learners(models, threads)
         empty = no_rows(self.sweep.lead.plan, self.session.shards)
         for group in self.groups:
+            group.divide(self.session.shards.rows, threads // len(self.groups))
             before = group.engine.compile_seconds
             with phase("compiling"):
                 group.engine.warm(group.state, empty, learning=True)
             self.sweep.compile_seconds += group.engine.compile_seconds - before
 
-    def _epochs(self, pool: ThreadPoolExecutor, watchers: Sequence[SweepWatcher]) -> None:
+    def _epochs(self, threads: Threads, watchers: Sequence[SweepWatcher]) -> bool:
+        """Learn the remaining rows; False once ``until`` is reached."""
         sweep, spec = self.sweep, self.sweep.lead.spec
         cache = cache_of(spec.data)
         while sweep.cursor.epoch < spec.train.epochs:
+            if sweep.rows >= self.until:
+                return False
             at = sweep.cursor
             for learner in sweep.active if at.epoch >= 0 else ():
                 begin_epoch(learner.model, self.session.shards.unread_rows)
@@ -106,14 +125,17 @@ class SweepLoop:
                 cache=cache,
                 digests=sweep.lead.digests,
             ):
-                self._learn(piece, order[piece.position], pool, watchers)
+                self._learn(piece, order[piece.position], threads, watchers)
+                if sweep.rows >= self.until:
+                    return False
             self._move(Cursor(at.epoch + 1))
+        return True
 
     def _learn(
         self,
         piece: Piece[Rows],
         shard: int,
-        pool: ThreadPoolExecutor,
+        threads: Threads,
         watchers: Sequence[SweepWatcher],
     ) -> None:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
@@ -130,19 +152,18 @@ class SweepLoop:
             rows, skipped = batch.rows(low, high), batch.skipped.counts(passed, bad)
             if sweep.cursor.epoch < 0:
                 observing = [group for group in self.groups if group.models[0].cursor.epoch < 0]
-                list(pool.map(LearnerGroup.observe, observing, repeat(rows)))
+                threads.run([partial(group.observe, rows) for group in observing])
             else:
                 for learner in sweep.active:
                     learner.model.metrics.count_skipped(skipped, data.max_bad_rows)
                 url = self.session.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
-                self._drop_diverged(
-                    list(pool.map(LearnerGroup.learn, self.groups, repeat(rows))), at
-                )
+                calls = [partial(group.learn, rows) for group in self.groups]
+                self._drop_diverged(threads.run(calls), at)
             self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
             low, passed = high, bad
             self._after_rows(watchers, halve=sweep.rows >= halving)
-            if low == len(batch):
+            if low == len(batch) or sweep.rows >= self.until:
                 return
 
     def _drop_diverged(self, found: Sequence[dict[Model, str]], rows: tuple[Place, Place]) -> None:
@@ -160,7 +181,7 @@ class SweepLoop:
         sweep = self.sweep
         if sweep.cursor.epoch < 0:  # none is learned: what is due waits
             return 1 << 62
-        due = [sweep.lead.metrics.next_point, sweep.next_halving]
+        due = [sweep.lead.metrics.next_point, sweep.next_halving, self.until]
         due += [one.next_row for one in watchers]
         due += [self.manager.next_row] if self.manager else []
         return int(min(2.0**62, *due)) - sweep.rows
@@ -177,13 +198,14 @@ class SweepLoop:
         if halve:
             worse = sweep.drop_half()
             note(f"dropped after row {sweep.rows:,}: {counted(len(worse), 'learner')}")
-        if manager and (halve or self.session.stop.signal or manager.is_due(sweep.rows)):
+        for one in watchers:  # of a task, one reads the signal
+            one.update()
+        signal = self.session.stop.signal
+        if manager and (halve or signal or manager.is_due(sweep.rows)):
             manager.commit(self.groups)
         if halve or sum(len(group.models) for group in self.groups) != len(sweep.active):
             self._side_by_side()
-        for one in watchers:
-            one.update()
-        if self.session.stop.signal:
+        if signal:
             self._leave()
 
     def _leave(self) -> NoReturn:

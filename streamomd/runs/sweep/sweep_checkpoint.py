@@ -3,27 +3,35 @@
     URL/learners/000/   a learner's checkpoint, like that of any run
     URL/commits/        of the sweep: without parts, each names a commit of every learner
     URL/best/           the last commit of the best, once the sweep is finished
+    URL/groups/         while tasks of a cluster learn groups of learners: the commits of each
+                        group, like those of a sweep. The sweep's own commit names the groups then
 
-A commit of the sweep is made when those of its learners are; after a kill between them some are
-ahead of it, and go back. Its learners keep one commit more than they need for that.
+A commit of the sweep, or of a group, is made when those of its learners are; after a kill between
+them some are ahead of it, and go back. Its learners keep one commit more than they need for that.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
-from streamomd.checkpoint import Commit, Loaded, Part, Writer, load, open_store
+from streamomd.checkpoint import Commit, Loaded, Part, Store, Writer, load, open_store
+from streamomd.checkpoint.commit_list import FORMAT_NAME
 from streamomd.checkpoint.commit_writer import newest_replaceable
+from streamomd.checkpoint.manifest import COMMITS, GROUPS
+from streamomd.checkpoint.retention import delete_all
+from streamomd.checkpoint.transfers import in_flight
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     CorruptionError,
     DivergedError,
     NoCommitError,
+    StorageError,
     StreamomdError,
     UsageError,
 )
@@ -31,6 +39,7 @@ from streamomd.core.run_events import emit, without_events
 from streamomd.core.urls import absolute, shown
 from streamomd.runs.session import Session
 from streamomd.runs.sweep.batched import LearnerGroup
+from streamomd.runs.sweep.division import Division
 from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
@@ -41,19 +50,29 @@ from streamomd.training.checkpoint_manager import (
 )
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
+from streamomd.training.progress import note
 
+T = TypeVar("T")
 LEAST_KEPT = 2
 """Commits of a learner: what the sweep's last commit names, and one that it does not name yet."""
+Found = tuple[Sweep, Loaded, dict[Model, Loaded]]
+"""A sweep or a group, its commit, and those of its learners."""
+Remote = Callable[[Spec], bool] | None
+"""See ``load_model``."""
 
 
 class SweepCheckpoint:
-    """Commits a sweep when rows or seconds are due, and on request."""
+    """Commits a sweep, or a group of one, when rows or seconds are due, and on request.
+
+    managers: of the learners; none if tasks commit them.
+    """
 
     def __init__(
         self, sweep: Sweep, writer: Writer, managers: Mapping[Model, CheckpointManager]
     ) -> None:
         self._sweep, self._writer, self._managers = sweep, writer, managers
-        self._schedule = CommitSchedule(sweep.lead.spec.checkpoint, sweep.rows)
+        self._settings = sweep.lead.spec.checkpoint
+        self._schedule = CommitSchedule(self._settings, sweep.rows)
         sweep.url, sweep.sequence = writer.store.url, writer.sequence
 
     @property
@@ -84,16 +103,58 @@ class SweepCheckpoint:
         """Record what ended the sweep, if that is wrong input before a row was saved."""
         record_failure(self._writer, error)
 
-    def finish(self, session: Session) -> None:
-        """The last commits: each model has its own state, and the best is saved once more."""
-        began = time.monotonic()
+    def finish(self, session: Session | None) -> None:
+        """The last commits: each model has its own state, and the best is saved once more, with the
+        session; None: of a group."""
+        began, before = time.monotonic(), self._sweep.division
         with without_events("commit"):
             for learner in self._sweep.active:
                 learner.model.finished = True
-                self._managers[learner.model].commit()
-        save_best(self._sweep, session)
-        self._sweep.finished = True
+                if learner.model in self._managers:
+                    self._managers[learner.model].commit()
+        if session:
+            save_best(self._sweep, session)
+        self._sweep.finished, self._sweep.division = True, None
         self._name_them(began)
+        self._delete_groups(before)
+
+    def begin_groups(self, division: Division) -> None:
+        """Commit the groups, and then the sweep that names them: tasks continue from there."""
+        began, settings, before = time.monotonic(), self._settings, self._sweep.division
+
+        def begin(part: Sweep) -> None:
+            store = open_store(part.url, settings.storage_options)
+            Writer.begin(store, part.document(), (), keep=settings.keep)
+
+        self._sweep.division, self._managers = division, {}
+        for _ in self._in_flight(begin, division.parts(self._sweep)):
+            pass
+        self._name_them(began)
+        self._delete_groups(before)
+
+    def join_groups(self) -> None:
+        """Commit the sweep after all groups: its learners are at one row again."""
+        began, before = time.monotonic(), self._sweep.division
+        self._sweep.division = None
+        self._name_them(began)
+        self._delete_groups(before)
+
+    def _delete_groups(self, division: Division | None) -> None:
+        """Delete the commits of groups that no commit of the sweep needs any more."""
+        store = self._writer.store
+
+        def delete(directory: str) -> None:
+            names = store.names(f"{directory}/{COMMITS}")
+            delete_all(store, [*names, f"{directory}/{FORMAT_NAME}"])
+
+        try:
+            for _ in self._in_flight(delete, division.directories if division else ()):
+                pass
+        except StorageError as error:
+            note(f"old groups of the sweep could not be deleted: {error}", "sweep", "warning")
+
+    def _in_flight(self, work: Callable[[T], None], items: Sequence[T]) -> Iterator[None]:
+        return in_flight(work, items, self._writer.store.in_flight, lambda _: 0)
 
     def _name_them(self, began: float) -> None:
         """Commit the sweep, whose learners have committed since ``began``."""
@@ -102,8 +163,8 @@ class SweepCheckpoint:
 
     def report(self, seconds: float) -> None:
         """Emit the event of the last commit."""
-        sweep = self._sweep
-        size = sum(self._managers[learner.model].nbytes for learner in sweep.active)
+        sweep, active = self._sweep, {learner.model for learner in self._sweep.active}
+        size = sum(one.nbytes for model, one in self._managers.items() if model in active)
         figures = {"sequence": sweep.sequence, "rows": sweep.rows, "bytes": size}
         emit("commit", "", "info", **figures, seconds=seconds)
 
@@ -181,20 +242,50 @@ def resume_sweep_checkpoint(
     return found
 
 
-def load_sweep(
-    url: str, storage_options: Mapping[str, Any] | None
-) -> tuple[Sweep, Loaded, dict[Model, Loaded]]:
+def take_over_sweep(sweep: Sweep, loaded: Loaded) -> SweepCheckpoint:
+    """Continue after a commit of the sweep, whose learners tasks take over."""
+    settings = sweep.lead.spec.checkpoint
+    store = open_store(sweep.url, settings.storage_options)
+    found = SweepCheckpoint(sweep, Writer.take_over(store, loaded, keep=settings.keep), {})
+    found._name_them(time.monotonic())
+    return found
+
+
+def load_sweep(url: str, storage_options: Mapping[str, Any] | None, remote: Remote = None) -> Found:
     """The sweep of the newest commit that is whole, and the commits it is made of.
 
+    Learners of groups are at the rows of their groups' commits. remote: as in ``load_model``.
     Raises UsageError if it is no sweep, NoCommitError if there is none, StorageError.
     """
     store = open_store(absolute(url), storage_options)
+    return _load(store, partial(_read, store.url, storage_options, remote))
+
+
+def load_group(
+    url: str,
+    directory: str,
+    names: Sequence[str],
+    storage_options: Mapping[str, Any] | None,
+    remote: Remote = None,
+) -> Found:
+    """As ``load_sweep``, a group of the sweep at ``url``, which has the learners of these names."""
+    place = absolute(url)
+    store = open_store(f"{place}/{directory}", storage_options)
+    found, loaded, commits = _load(store, partial(_read, place, storage_options, remote))
+    if tuple(names) != (there := tuple(learner.name for learner in found.learners)):
+        raise CorruptionError(f"{directory} has the learners {', '.join(there)[:200]}")
+    return found, loaded, commits
+
+
+def _load(
+    store: Store, read: Callable[[Mapping[str, Any]], tuple[Sweep, dict[Model, Loaded]]]
+) -> Found:
     found: list[tuple[Sweep, dict[Model, Loaded]]] = []
 
     def receive(commit: Commit) -> Callable[[Part], None]:
         if "sweep" not in commit.document:
             raise UsageError(f"{shown(store.url)} is no sweep: resume it with streamomd.resume")
-        found.append(_read(commit.document, store.url, storage_options))
+        found.append(read(commit.document))
         return lambda part: None
 
     loaded = load(store, receive)
@@ -204,25 +295,44 @@ def load_sweep(
 
 
 def _read(
-    document: Mapping[str, Any], url: str, storage_options: Mapping[str, Any] | None
+    url: str,
+    storage_options: Mapping[str, Any] | None,
+    remote: Remote,
+    document: Mapping[str, Any],
 ) -> tuple[Sweep, dict[Model, Loaded]]:
-    learners, commits = [], {}
+    """The sweep, or the group, of a document. url: of the sweep."""
+    learners: list[Learner] = []
+    commits: dict[Model, Loaded] = {}
     try:
+        division = Division.from_json(document[GROUPS]) if GROUPS in document else None
+        grouped: dict[str, Learner] = {}
+        for at, names in enumerate(division.names if division else ()):
+            assert division is not None
+            given = (url, division.directory(at), names, storage_options, remote)
+            part, _, found = load_group(*given)
+            grouped |= {learner.name: learner for learner in part.learners}
+            commits |= found
         for entry in document["learners"]:
             name, at = str(entry["name"]), int(entry["sequence"])
             if not name.isdecimal():
                 raise ValueError(f"no learner is called {name!r}")
+            if name in grouped:
+                learners.append(grouped.pop(name))
+                continue
             model, loaded = load_model(
-                f"{url}/learners/{name}", storage_options=storage_options, at=at
+                f"{url}/learners/{name}", storage_options=storage_options, at=at, remote=remote
             )
             mark = np.array([float.fromhex(number) for number in entry["mark"]])
             dropped, diverged = int(entry["dropped"]), str(entry.get("diverged", ""))
             learners.append(Learner(name, entry["chosen"], model, dropped, mark, diverged))
             commits[model] = loaded
+        if grouped:
+            raise ValueError(f"its groups have other learners, {', '.join(grouped)[:200]}")
         halve, cursor = int(document["sweep"]["halve"]), Cursor.from_json(document["cursor"])
         sweep = Sweep(learners, halve, cursor, finished=bool(document["finished"]))
+        sweep.division = division
         rows = {learner.model.metrics.total_rows for learner in sweep.active}
-        if rows != {int(document["rows"])}:
+        if division is None and rows != {int(document["rows"])}:
             raise ValueError("its learners are not all after the same row")
     except NoCommitError as error:
         raise CorruptionError(

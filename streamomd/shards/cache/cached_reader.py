@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from streamomd.checkpoint.segments import shorten_facts
 from streamomd.core.batch import Batch
 from streamomd.core.profiling import Stage, staged
 from streamomd.features import Names, Plan
@@ -172,7 +173,9 @@ class CachedRows:
         if found is None:
             by = [FORMAT, _sources(), pa.__version__, unicodedata.unidata_version]
             columns = [[one.column, one.kind, one.text] for one in shard.constants]
-            about = [by, self.plan.to_json(), shard.fingerprint(), columns]
+            # A shard that a ledger records has no more than these of its facts.
+            facts = shorten_facts(shard.fingerprint())
+            about = [by, self.plan.to_json(), facts, columns]
             about.append(repr(shard.row_filter))
             found = _hash(json.dumps(about, sort_keys=True))[:SHARD_LETTERS]
             self.cache.prints[shard.url] = found

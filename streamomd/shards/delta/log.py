@@ -15,11 +15,11 @@ from streamomd.core.urls import printable, shown
 from streamomd.shards.delta.actions import INVALID, Actions, damaged, parse_lines
 from streamomd.shards.filesystem import children, stat_entry
 from streamomd.shards.formats.footer import read_shard
+from streamomd.shards.paths import DELTA_LOG
 from streamomd.shards.reader import read_batches
 from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.shard_file import open_file
-from streamomd.shards.table_finder import DELTA_LOG
 
 if TYPE_CHECKING:
     import fsspec

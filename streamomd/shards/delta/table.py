@@ -16,7 +16,8 @@ from streamomd.shards.delta.locations import check_locations, locate
 from streamomd.shards.delta.log import Log
 from streamomd.shards.delta.snapshot import Added, snapshot_files
 from streamomd.shards.listed import Listed
-from streamomd.shards.table_finder import DELTA_LOG, TableOptions
+from streamomd.shards.paths import DELTA_LOG
+from streamomd.shards.table_finder import TableOptions
 
 if TYPE_CHECKING:
     import fsspec

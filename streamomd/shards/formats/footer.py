@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from streamomd.core.errors import DataError, IncompleteShardError, StorageError, StreamomdError
 from streamomd.core.urls import printable, shown
-from streamomd.features.nested import with_fields
 from streamomd.shards.filesystem import Entry, is_local, stat_entry
 from streamomd.shards.formats import arrow, parquet
 from streamomd.shards.formats.contract import Format, ReadAt
 from streamomd.shards.formats.magic import format_of
+from streamomd.shards.schema_facts import SchemaFacts, schema_facts
 from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import Shard
 from streamomd.shards.shard_file import open_file
-from streamomd.shards.stored_object import ObjectFile
+from streamomd.shards.stored_object import WHOLE_BYTES, ObjectFile
 
 if TYPE_CHECKING:
     import fsspec
@@ -63,19 +63,23 @@ def read_shard(
     url: str,
     statistics: Collection[str] = (),
     listed: Entry | None = None,
+    *,
+    whole: bool = False,
 ) -> Shard:
     """The metadata of a file, read before its rows; every error names the file.
 
     statistics: columns of which the footer's bounds are read. listed: the file of a store, as it
-    was just listed.
+    was just listed. whole: a small object is requested as a whole, as its rows will be read.
     """
     if listed is None or listed.etag is None or listed.size < 0 or is_local(fs):
         listed = stat_entry(fs, path, url)
     entry = require_rows_file(listed, url)
     file = open_file(fs, path, url, entry)
     try:
+        if whole and isinstance(file, ObjectFile) and entry.size <= WHOLE_BYTES:
+            file.stored.load_tail(entry.size)
         form, footer, head = read_ends(file, entry.size, url)
-        stored, schema, groups = _describe(form, footer, read_at(file, url), url)
+        facts, groups = describe_footer(form, footer, read_at(file, url), url)
     except ChangedWhileReadError as error:
         raise IncompleteShardError(
             f"shard {shown(url)}: {error}, or is being written: its store sent other than "
@@ -90,13 +94,13 @@ def read_shard(
         size=entry.size,
         rows=sum(groups),
         groups=groups,
-        schema=schema,
-        stored=None if schema is stored else stored,
+        schema=facts.fields,
+        stored=None if facts.fields is facts.schema else facts.schema,
         footer_sha256=hashlib.sha256(footer).hexdigest(),
         etag=entry.etag,
         mtime_ns=entry.mtime_ns,
         checksums=form.checksummed(head),
-        statistics=form.statistics(footer, schema, statistics)
+        statistics=form.statistics(footer, facts.fields, statistics)
         if statistics and form.statistics
         else (),
     )
@@ -177,13 +181,14 @@ class _ExactReads:
         return data
 
 
-def _describe(form: Format, footer: bytes, at: ReadAt, url: str) -> Any:
-    """The file's schema, that with the fields of structs, and the rows of each group."""
+def describe_footer(
+    form: Format, footer: bytes, at: ReadAt, url: str
+) -> tuple[SchemaFacts, tuple[int, ...]]:
+    """The file's schema, and the rows of each group."""
     try:
         schema, groups = form.describe(footer, at)
         # Names that are not UTF-8 are reported only when they are requested.
-        all(field.name is not None and str(field.type) for field in schema)
-        return schema, with_fields(schema), groups
+        return schema_facts(schema), groups
     except StreamomdError:
         raise
     except Exception as error:

@@ -32,6 +32,27 @@ def read_struct(data: bytes, at: int = 0, depth: int = 0) -> tuple[dict[int, Any
     return found, at + 1
 
 
+def end_of_field(data: bytes, wanted: int) -> int:
+    """Where a field of the first struct ends; 0 if the struct has none, or begins with a later one.
+
+    >>> end_of_field(bytes([0x15, 4, 0x15, 8, 0]), 1)
+    2
+    """
+    at = field = 0
+    while head := data[at]:
+        at += 1
+        if head >> 4:
+            field += head >> 4
+        else:
+            field, at = _signed(data, at)
+        if field > wanted:
+            return 0
+        _, at = _read(data, at, head & 15, 0)
+        if field == wanted:
+            return at
+    return 0
+
+
 def _read(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     match kind:
         case 1 | 2:

@@ -127,8 +127,10 @@ class Metrics:
         that a filter drops are counted, too, and are no bad rows.
         """
         self.bad[-1] += bad
+        if most is None:
+            return
         found = int(self.bad[-1].sum() - self.bad[-1, FILTERED])
-        if most is not None and found > most:
+        if found > most:
             raise TooManyBadRowsError(
                 f"{counted(found, 'bad row')} in this epoch ({worded(self.skipped)}), and at most "
                 f"{most:,} are allowed (data.max_bad_rows): fix the shards, or resume from the "

@@ -1,0 +1,168 @@
+"""The state that a round of averaged mode starts from, and how the workers get it.
+
+The first worker of a round has it: as the result of the last merge, which is in its memory, or from
+the commit in the store. The others copy it from each other, in a tree (``placement.source_of``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import numpy as np
+from distributed import get_worker
+from numpy.typing import NDArray
+
+from streamomd.config.spec import Data, Spec
+from streamomd.core.errors import ClusterError, NoCommitError
+from streamomd.core.urls import shown
+from streamomd.engine import Engine
+from streamomd.engine.state import Layout, State
+from streamomd.features import Names, Plan
+from streamomd.shards.digests import Found
+from streamomd.training.build_engine import engine_of
+from streamomd.training.load_model import load_model
+from streamomd.training.metrics import Metrics
+
+SeenNames = dict[int, tuple[str, ...]]
+"""Names by coordinate."""
+
+
+@dataclass(frozen=True)
+class RoundStart:
+    """The commit a round starts from. run: unique to this round and driver, so that rounds are not
+    confused.
+
+    previous: the run of the round that ended with this commit; "" if another process made it.
+    data: of the driver's job, for its storage options and cache, which a commit must not choose.
+    new_pass: the commit is the end of an epoch, so that the round begins another pass.
+    """
+
+    run: str
+    url: str
+    sequence: int
+    options: Mapping[str, Any] = field(repr=False)
+    data: Data = field(repr=False)
+    new_pass: bool = False
+    previous: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class PartialState:
+    """A state to transfer, and the metrics of what it learned since the round started.
+
+    spec, plan: of the commit, without settings of a machine and credentials. names: those that the
+    start has not; of the start and of a round's result, all. metrics: of one epoch, as a checkpoint
+    saves them; most bins are empty.
+    """
+
+    spec: Spec
+    plan: Plan
+    cells: NDArray[Any]
+    totals: NDArray[np.float64]
+    clock: int
+    extra: dict[str, NDArray[Any]]
+    names: SeenNames
+    rows: int = 0
+    metrics: dict[str, NDArray[Any]] = field(default_factory=dict)
+    digests: list[Found] = field(default_factory=list)
+
+    def __sizeof__(self) -> int:
+        # For Dask, which would count it as a few bytes and never spill it.
+        arrays = (self.cells, self.totals, *self.extra.values(), *self.metrics.values())
+        return object.__sizeof__(self) + sum(array.nbytes for array in arrays)
+
+    def state(self, layout: Layout) -> State:
+        """The state, sharing these arrays."""
+        return State(layout, self.cells, self.totals, self.clock, self.extra)
+
+    def after(
+        self, state: State, metrics: Metrics, names: SeenNames, digests: list[Found]
+    ) -> PartialState:
+        """A state that was learned from this one, or merged of such, in transferable form."""
+        return PartialState(
+            self.spec,
+            self.plan,
+            state.cells,
+            state.totals,
+            state.clock,
+            state.extra,
+            names,
+            metrics.total_rows,
+            metrics.arrays(),
+            digests,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class StartModel:
+    """What a worker makes of a round's start, once for all of its tasks. Read-only."""
+
+    engine: Engine
+    state: State
+    names: Names
+
+
+_lock = threading.Lock()
+_models: WeakKeyDictionary[PartialState, StartModel] = WeakKeyDictionary()
+_merged: WeakValueDictionary[str, PartialState] = WeakValueDictionary()
+"""Results of rounds, by their runs, while Dask holds them on this worker."""
+
+
+def start_state(start: RoundStart) -> PartialState:
+    """The state of that commit: from this worker's memory, or from the store.
+
+    It depends on no other task, so Dask does not remember the rounds before, and a lost one is
+    loaded from the store by whichever worker runs the task again: the result is bit-identical.
+    """
+    merged = _merged.get(start.previous)
+    if merged is None:
+        merged = _load_commit(start)
+    found = replace(merged, rows=0, metrics={}, digests=[])
+    if start.new_pass:  # which changes totals only
+        found = replace(found, totals=found.totals.copy())
+        model = model_of(found)
+        model.engine.begin_pass(model.state)
+    return found
+
+
+def _load_commit(start: RoundStart) -> PartialState:
+    try:
+        model = load_model(start.url, storage_options=start.options, at=start.sequence)[0]
+    except NoCommitError as error:
+        raise ClusterError(
+            f"worker {get_worker().address} cannot find commit {start.sequence} in "
+            f"{shown(start.url)}: averaged mode needs a checkpoint URL that all workers can read, "
+            f"on a shared disk or in a bucket ({error})"
+        ) from None
+    state = model.state
+    arrays = (state.cells, state.totals, state.clock, state.extra)
+    return PartialState(model.spec, model.plan, *arrays, model.names.seen())
+
+
+def copy_state(start: PartialState) -> PartialState:
+    """The start, which Dask has copied to this worker from the one that it depends on."""
+    return start
+
+
+def model_of(start: PartialState) -> StartModel:
+    """The model of a round's start, made once per worker."""
+    with _lock:
+        model = _models.get(start)
+        if model is None:
+            engine = engine_of(start.spec, start.plan)
+            model = StartModel(engine, start.state(engine.layout), Names(start.names))
+            _models[start] = model
+        return model
+
+
+def round_result(run: str, start: PartialState, result: PartialState) -> PartialState:
+    """The last state of a round, with all names. It stays in this worker's memory as the start of
+    the next round, as long as the driver holds its future."""
+    names = Names(start.names)
+    names.update(result.names)
+    _merged[run] = found = replace(result, names=names.seen())
+    return found

@@ -1,0 +1,149 @@
+"""A state whose classes are divided into groups, each of which a thread learns.
+
+In one-against-all nothing of one class enters the numbers of another: the slots that classes share
+are functions of the rows alone. So each group has cells of its own, with a copy of the shared
+slots, and groups do not write to the same cache lines. Totals, matrices, references and means are
+those of the whole state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.threads import Threads
+from streamomd.engine.side_by_side import extract_cells, join_cells
+from streamomd.engine.state import Layout, State
+from streamomd.losses import Loss
+
+STORAGES = ("coordinates", "matrix", "root", "recent")
+"""Kinds of ``Rule.storage`` whose classes share nothing that depends on their gradients. A block
+has one schedule and one mixture, which depend on the loss of all classes."""
+
+
+def is_divisible(layout: Layout, loss: Loss, classes: int) -> bool:
+    """Whether classes may be divided: one-against-all, by a rule whose classes are independent."""
+    return classes > 2 and not loss.coupled and layout.rule.storage.kind in STORAGES
+
+
+def group_sizes(classes: int, groups: int) -> list[int]:
+    """Classes of each group, as equal as possible.
+
+    >>> group_sizes(7, 3), group_sizes(2, 5)
+    ([3, 2, 2], [1, 1])
+    """
+    groups = min(classes, groups)
+    return [classes // groups + (at < classes % groups) for at in range(groups)]
+
+
+class DividedState(State):
+    """As any state; ``groups`` has the classes in groups, one after another.
+
+    firsts: each group's first class, and the number of classes.
+
+    ``cells`` is a copy that cannot be written.
+    """
+
+    def __init__(
+        self, whole: State, threads: Threads, cells: Sequence[tuple[Layout, NDArray[Any]]]
+    ) -> None:
+        """whole: all but its cells are used."""
+        self.layout, self.totals, self.clock = whole.layout, whole.totals, whole.clock
+        self.extra, self.means, self.threads = whole.extra, whole.means, threads
+        self.groups: list[State] = []
+        sizes = [layout.learners for layout, _ in cells]
+        self.firsts = np.cumsum([0, *sizes])
+        for first, (layout, some) in zip(self.firsts.tolist(), cells, strict=False):
+            own = slice(first, first + layout.learners)
+            extra = {name: self.extra[name][own] for name in ("matrix",) if name in self.extra}
+            self.groups.append(State(layout, some, self.totals[own], extra=extra))
+
+    @classmethod
+    def of(cls, state: State, threads: Threads) -> DividedState:
+        """The state in a group for each thread, of at least two; it shares all but the cells with
+        this one."""
+        assert threads.count > 1
+        divided: list[tuple[Layout, NDArray[Any]]] = []
+        first = 0
+        for learners in group_sizes(state.layout.learners, threads.count):
+            layout = group_layout(state.layout, learners)
+            divided.append((layout, extract_cells(state, first, layout)))
+            first += learners
+        return cls(state, threads, divided)
+
+    @property
+    def cells(self) -> NDArray[Any]:  # type: ignore[override]
+        """All cells, in memory of their own."""
+        cells = join_cells(self._cells, self.layout)
+        cells.flags.writeable = False
+        return cells
+
+    def joined(self) -> State:
+        """A state that shares all but the cells with this one."""
+        cells = join_cells(self._cells, self.layout)
+        return State(self.layout, cells, self.totals, self.clock, self.extra, self.means)
+
+    @contextlib.contextmanager
+    def front(self, count: int) -> Iterator[State]:
+        """The first coordinates as a state, which may be changed inside."""
+        some = [(replace(of, size=count), cells[: count * of.width]) for of, cells in self._cells]
+        layout = replace(self.layout, size=count)
+        joined = join_cells(some, layout)
+        front = State(layout, joined, self.totals, self.clock, self.extra, self.means)
+        yield front
+        first = 0
+        for of, cells in some:
+            cells[...] = extract_cells(front, first, of)
+            first += of.learners
+
+    def copy(self) -> DividedState:
+        """The same numbers in memory of their own, divided in the same way."""
+        whole = State(
+            self.layout, np.empty(0), self.totals.copy(), self.clock,
+            {name: array.copy() for name, array in self.extra.items()}, self.means.copy(),
+        )  # fmt: skip
+        cells = [(group.layout, group.copy().cells) for group in self.groups]
+        return DividedState(whole, self.threads, cells)
+
+    def take(self, other: State) -> None:
+        """Copy a state that is divided in the same way into this one's memory."""
+        assert isinstance(other, DividedState)
+        self.totals[...], self.means[...], self.clock = other.totals, other.means, other.clock
+        self._take_extra(other)
+        for ours, theirs in zip(self.groups, other.groups, strict=True):
+            ours.cells[...] = theirs.cells
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the joined state: what depends on it does not depend on threads."""
+        cells = self.layout.size * self.layout.width * self.groups[0].cells.itemsize
+        return cells + sum(
+            array.nbytes for array in (self.totals, self.means, *self.extra.values())
+        )
+
+    @property
+    def _cells(self) -> list[tuple[Layout, NDArray[Any]]]:
+        return [(group.layout, group.cells) for group in self.groups]
+
+    @property
+    def _all(self) -> tuple[NDArray[Any], ...]:
+        return (*(group.cells for group in self.groups), self.totals, self.means)
+
+    def _copy(self, low: int, high: int, columns: slice) -> NDArray[Any]:
+        """One slot, given by its cells in the whole layout."""
+        names = [at for _, at in self.layout.columns()]
+        at = names.index(columns)
+        found = [list(group.layout.columns())[at][1] for group in self.groups]
+        blocks = [group.table[low:high, own] for group, own in zip(self.groups, found, strict=True)]
+        shared = at < len(self.layout.rule.shared_slots)
+        return np.ascontiguousarray(blocks[0] if shared else np.concatenate(blocks, axis=1))
+
+
+def group_layout(layout: Layout, learners: int) -> Layout:
+    """The layout of a group of classes. What all classes share is the whole state's."""
+    return replace(layout, learners=learners, standardize=False, scale_target=False, means=())

@@ -1,0 +1,54 @@
+"""The alert of a run whose lag behind its sources is too high."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from streamomd.core.urls import redact, shown
+from streamomd.runs.clock import Clock
+from streamomd.runs.landings import Landings
+from streamomd.training.metrics import Metrics
+from streamomd.training.progress import note
+
+
+class LagAlert:
+    """Reports a lag above ``max_lag`` once, until it is below. text: the alert, or empty."""
+
+    text = ""
+
+    def look(self, landings: Landings, now_ns: int, most: float) -> None:
+        """Compare the lag with ``most`` seconds; 0: there is no limit."""
+        lag = landings.lag(now_ns)
+        if not most or (lag > most) == bool(self.text):
+            return
+        url, above = landings.oldest(), f"above update.max_lag = {most:g} s"
+        if lag > most:
+            self.text = f"lag {lag:,.0f} s is {above}: {shown(url)} is not learned"
+            note(self.text, "lag", "warning", lag=lag, max_lag=most, url=redact(url))
+        else:
+            self.text = ""
+            note(
+                f"lag {lag:,.0f} s is no longer {above}", "lag_over", "info", lag=lag, max_lag=most
+            )
+
+
+class LagWatcher:
+    """Looks at the lag every second while rows are learned."""
+
+    next_row = math.inf
+
+    def __init__(self, check: Callable[[], object], clock: Clock) -> None:
+        self._check, self._clock, self._checked = check, clock, clock.seconds()
+
+    def update(self, metrics: Metrics) -> None:
+        """See ``Watcher``."""
+        if self._clock.seconds() - self._checked > 1.0:
+            self._check()
+            self._checked = self._clock.seconds()
+
+    def finish(self, metrics: Metrics) -> None:
+        """See ``Watcher``."""
+
+    def close(self) -> None:
+        """See ``Watcher``."""
