@@ -116,6 +116,6 @@ def _entries(size: int, *before: NDArray[Any]) -> tuple[NDArray[np.int32], NDArr
     """Room for the entries of rows, with those written before."""
     indices = np.frombuffer(_POOL.take(4 * size), np.int32)
     values = np.frombuffer(_POOL.take(8 * size), np.float64)
-    for made, old in zip((indices, values), before, strict=False):
-        made[: len(old)] = old
+    if before:
+        indices[: len(before[0])], values[: len(before[1])] = before
     return indices, values
