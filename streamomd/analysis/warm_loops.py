@@ -85,7 +85,8 @@ def _learn_in_mode(model: Model, batches: list[Batch]) -> None:
         share = Share.whole(engine, state, spec.train.parts)
         for batch in batches[:1]:
             some = share.cut(batch.rows(0, min(len(batch), spec.train.batch_rows)))
-            share.follow(some, sums, share.sense(some))
+            moves, _ = share.decide(some, sums, share.sense(some).numbers)
+            share.apply(some, moves)
     else:
         for batch in batches:
             if spec.rule.looks(spec.model.params):
