@@ -135,6 +135,8 @@ numeric = ["n", "k"]
 hashed = ["h", "c"]
 bits = 8
 sparse = {{ indices = "i", values = "v", size = 100 }}
+[model]
+rule = "nag"
 [train]
 epochs = 2
 [checkpoint]
