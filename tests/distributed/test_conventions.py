@@ -63,12 +63,12 @@ def test_the_cluster_is_reported_once_and_tasks_have_similar_names(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode, most", [("averaged", 2 * 2 + 2), ("sharded", 2)])
+@pytest.mark.parametrize("mode, most", [("averaged", 2 * (3 + 2)), ("sharded", 2)])
 def test_fifty_rounds_leave_no_more_tasks_than_one(
     data: Path, tmp_path: Path, shown: Client, mode: str, most: int
 ) -> None:
-    """The scheduler knows of one round at a time (its start on two workers, parts and merges; and
-    the result of the one before), or of the owners alone."""
+    """The scheduler knows of two rounds at most (each with its start on two workers, parts and
+    merges), as the result of one is wanted until the next has its start; or of the owners alone."""
     table = described(mode, data, tmp_path / "run")
     if mode == "averaged":
         table["train"] |= {"parts": 2, "rounds_per_epoch": 10, "epochs": 5}

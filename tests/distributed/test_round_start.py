@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from clustered import long, sized, spread
 from distributed import Client, LocalCluster
+from diverging import shards
 
 import streamomd
 from streamomd.core.errors import ClusterError, DivergedError
@@ -225,10 +226,15 @@ def test_the_start_reaches_every_worker_in_a_tree(workers: int) -> None:
 
 @pytest.mark.slow
 def test_a_named_error_of_a_part_is_one_line_on_a_local_cluster(
-    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Without Dask's "Compute Failed" and its traceback."""
-    table = spread(data, tmp_path / "run", model={"rule": "ogd", "params": {"eta": 1e300}})
+    table = {
+        "data": {"shards": [str(shards(tmp_path / "data"))], "label": "y"},
+        "model": {"rule": "adagrad", "loss": "square"},
+        "train": {"mode": "averaged", "parts": 2},
+        "checkpoint": {"url": str(tmp_path / "run")},
+    }
     with pytest.raises(DivergedError):
         streamomd.train(table, quiet=True)
     assert "Compute Failed" not in capfd.readouterr().err
