@@ -127,6 +127,15 @@ def arrow_function() -> Callable[[str, list[Any]], Any]:
     return found
 
 
+def arrow_cast(array: Any, to: Any) -> Any:
+    """``array.cast(to)`` without ``pyarrow.compute``."""
+    if not is_fast():
+        return array.cast(to)
+    from pyarrow._compute import CastOptions, call_function
+
+    return call_function("cast", [array], CastOptions.safe(to))
+
+
 @functools.cache
 def load_numba_arrays() -> None:
     """Load what numba knows of arrays without SciPy's linear algebra, which is half of the time.

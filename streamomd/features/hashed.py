@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.features.arrow_buffers import buffers
 from streamomd.features.arrow_types import TEXTS, family
 from streamomd.features.canonical import Csr
@@ -111,7 +112,8 @@ def _note_names(
     if unnamed:
         fresh = fresh[:unnamed]
         at, found = wanted[fresh], hashes[fresh]
-        some = as_bytes(values.take(pa.array(at, mask=at == len(values))))
+        taken = pa.array(at, mask=at == len(values))
+        some = as_bytes(arrow_function()("take", [values, taken]))
         coordinates = (first + (found & np.uint32(mask))).astype(np.int32)
         names.note(column, coordinates, some, found)
 
@@ -120,10 +122,12 @@ def coded(array: pa.Array) -> tuple[Codes, pa.Array]:
     """Each row's code (n,), and the values: one past their end is the code of a null."""
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
         array = array.dictionary_decode()
-    known = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    known = array
+    if not pa.types.is_dictionary(array.type):
+        known = arrow_function()("dictionary_encode", [array])
     indices, values = known.indices, known.dictionary
     if indices.type != pa.int32():
-        indices = indices.cast(pa.int32())
+        indices = arrow_cast(indices, pa.int32())
     if indices.null_count:
         indices = indices.fill_null(len(values))
     return indices.to_numpy(), values
@@ -141,8 +145,8 @@ def as_bytes(values: pa.Array) -> pa.Array:
         texts = [None if v is None else repr(v + 0.0).encode() for v in values.to_pylist()]
         return pa.array(texts, pa.large_binary())
     if family(values.type) not in TEXTS:
-        values = values.cast(pa.large_string())
-    return values.cast(pa.large_binary())
+        values = arrow_cast(values, pa.large_string())
+    return arrow_cast(values, pa.large_binary())
 
 
 def paired(first: Codes, second: Codes, size: int) -> tuple[Codes, pa.Array, pa.Array]:

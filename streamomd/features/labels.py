@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streamomd.config.filter_text import WORDS
 from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError, UsageError
+from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.core.urls import scrub
 from streamomd.features.arrow_types import SCALARS, TEXTS, family
 from streamomd.features.bad_rows import BadRows, CheckedValues, shown
@@ -41,10 +42,14 @@ def labels(array: pa.Array, plan: Plan, flaws: BadRows) -> Floats:
         return y
     if (signs := _two_numbers(array, plan.classes)) is not None:
         return signs
-    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    coded = array
+    if not pa.types.is_dictionary(array.type):
+        coded = arrow_function()("dictionary_encode", [array])
     values = _values(coded.dictionary)
     table = np.array([*_codes(values, plan), np.nan])
-    codes = coded.indices.cast(pa.int64()).fill_null(len(values)).to_numpy(zero_copy_only=False)
+    indices = arrow_cast(coded.indices, pa.int64())
+    codes = indices.fill_null(len(values)) if indices.null_count else indices
+    codes = codes.to_numpy(zero_copy_only=False)
     y = table[codes]
     if np.isnan(y).any():
         _note_strange(y, codes, [*values, None], cells, plan)
@@ -145,7 +150,7 @@ def _values(dictionary: pa.Array) -> list[Any]:
     if family(dictionary.type) != "string":
         found: list[Any] = dictionary.to_pylist()
         return found
-    texts = dictionary.cast(pa.large_binary()).to_pylist()
+    texts = arrow_cast(dictionary, pa.large_binary()).to_pylist()
     return [None if t is None else t.decode(errors="backslashreplace") for t in texts]
 
 

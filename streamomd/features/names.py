@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.features.arrow_buffers import buffers
 from streamomd.features.name_table import NameTable, Watch
 from streamomd.features.plan import Plan
@@ -42,6 +43,11 @@ class Names:
 
     def __len__(self) -> int:
         return len(self._seen) if self._ledger is None else self._ledger.coordinates
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no other coordinate gets a name: those that have one may get a second."""
+        return len(self) == _COORDINATES
 
     def watch(self, size: int) -> Watch:
         """The names settled so far, of ``size`` coordinates; callers note the others next."""
@@ -132,7 +138,8 @@ def _by_coordinate(
 ) -> Iterator[tuple[int, list[str]]]:
     """The names of each coordinate, in their order."""
     order = np.argsort(coordinates, kind="stable")
-    texts = names.take(pa.array(order)).cast(pa.large_string()).to_pylist()
+    names = arrow_function()("take", [names, pa.array(order)])
+    texts = arrow_cast(names, pa.large_string()).to_pylist()
     places, begins = np.unique(coordinates[order], return_index=True)
     ends = [*begins[1:].tolist(), len(texts)]
     for place, begin, end in zip(places.tolist(), begins.tolist(), ends, strict=True):
@@ -152,7 +159,7 @@ def _utf8(values: pa.Array) -> pa.Array:
     if data[offsets[0] : offsets[-1]].tobytes().isascii():
         return values
     try:
-        return values.cast(pa.large_string())
+        return arrow_cast(values, pa.large_string())
     except pa.ArrowInvalid:
         texts = [value.decode(errors="backslashreplace") for value in values.to_pylist()]
         return pa.array(texts, pa.large_string())

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.features.bad_rows import CheckedValues, shown
 from streamomd.features.canonical import Csr
 from streamomd.features.csr import Places, taken
@@ -22,7 +23,7 @@ from streamomd.features.names import Names
 from streamomd.features.plan import Plan, Text
 from streamomd.features.text_rows import text_rows
 
-_LOOKED_AT = 256
+_LOOKED_AT = 64
 
 
 class Texts(NamedTuple):
@@ -36,7 +37,7 @@ def texts_of(array: pa.Array, cells: CheckedValues) -> Texts:
     """A column's texts; a null is empty. Notes those that are not UTF-8."""
     known = _looked_up(array) if _repeats(array) else _plain(array)
     try:
-        return Texts(known.places, known.found.cast(pa.large_string()))
+        return Texts(known.places, arrow_cast(known.found, pa.large_string()))
     except pa.ArrowInvalid:
         _note_other_bytes(known, cells)
         return known
@@ -47,7 +48,7 @@ def _repeats(array: pa.Array) -> bool:
     if pa.types.is_dictionary(array.type):
         return True
     some = array.slice(0, _LOOKED_AT)
-    return 2 * len(some.dictionary_encode().dictionary) < len(some)
+    return 2 * len(arrow_function()("unique", [some])) < len(some)
 
 
 def _plain(array: pa.Array) -> Texts:
@@ -61,7 +62,7 @@ def _looked_up(array: pa.Array) -> Texts:
     size = len(distinct)
     used = np.flatnonzero(np.bincount(codes, minlength=1))
     known = used[used < size]
-    found = as_bytes(distinct).take(pa.array(known))
+    found = arrow_function()("take", [as_bytes(distinct), pa.array(known)])
     place = np.full(size + 1, len(known))
     place[known] = np.arange(len(known))
     empty = pa.array([b""], pa.large_binary())

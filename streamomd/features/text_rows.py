@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.core.buffers import BufferPool
 from streamomd.features.arrow_buffers import buffers
 from streamomd.features.canonical import Csr
 from streamomd.features.hashed import category
@@ -16,7 +17,13 @@ from streamomd.features.names import Names
 from streamomd.features.plan import Plan, Text
 from streamomd.features.tokenize import look_up, lower_cases
 
+_LETTERS_A_WORD = 8
+"""Bytes of a text by distinct words: 9 in English. Where it has more words, room is doubled."""
+_POOL = BufferPool(32 << 20)
 _UNKNOWN, _UNNAMED, _LETTERS = 4096, 4096, 1 << 16
+_SAMPLED = 8
+"""Of so many texts names are looked for in one, once no other coordinate gets a name: all that is
+found then is a second name of a coordinate, and to look for it in all takes a sixth of the time."""
 _UNWATCHED = Watch(*(np.empty(0, dtype) for dtype in ("i4", "u1", "u4", "u1", "u4")))
 
 
@@ -31,26 +38,29 @@ def text_rows(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> C
     from streamomd.features.kernels.text_rows import row_writer
 
     data, offsets = buffers(texts)
-    sizes, most = np.diff(offsets), text.ngrams
-    longest = int(sizes.max(initial=0))
-    entries = most * int(((sizes + 1) // 2).sum())
-    rows = _rows(len(texts), entries)
+    longest, most = int(np.diff(offsets).max(initial=0)), text.ngrams
+    # As many as usual texts have: a page that is written for the first time costs 2 µs.
+    size = most * (int(offsets[-1] - offsets[0]) // _LETTERS_A_WORD + _words_in(longest))
+    begins, (indices, values) = np.zeros(len(texts) + 1, np.int64), _entries(size)
     hashed = prefix_state(category(text.column, b""), plan.hash_seed)
     shift, counts = -int(plan.bias), int(text.counts != "presence")
-    places = plan.hashed_offset, (1 << plan.bits) - 1, shift, most, counts
+    places = plan.hashed_offset, plan.bits, shift, most, counts
     room, lower = _room(longest, most), lower_cases()
     unknown, unnamed = room[4], _Unnamed(longest, most if names is not None else 0)
     row = 0
     while row < len(texts):
         unknown[:] = 0
         watch = _UNWATCHED if names is None else names.watch(plan.size)
-        given = (data, offsets, lower, *hashed, *places, *room, *watch, *unnamed.arrays, *rows)
-        row = row_writer()(row, *given)
+        sampled = _SAMPLED if names is not None and names.is_full else 1
+        given = (*room, *watch, *unnamed.arrays, begins, indices, values)
+        done = row_writer()(row, data, offsets, lower, *hashed, *places, sampled, *given)
         if unknown[0]:
             look_up(np.unique(unknown[unknown > 0]).tolist(), lower)
+        elif done == row:
+            indices, values = _entries(2 * len(indices), indices, values)
         if names is not None:
             unnamed.note(names, text.column, plan)
-    begins, indices, values = rows
+        row = done
     return begins, indices[: begins[-1]], values[: begins[-1]]
 
 
@@ -98,11 +108,14 @@ def _room(longest: int, most: int) -> tuple[NDArray[Any], ...]:
     letters, fours = eights.view(np.uint8), eights.view(np.uint32)
     edges, unknown = np.empty(2 * _words_in(longest) + 9, np.int64), np.empty(_UNKNOWN, np.uint32)
     runs = most * _words_in(longest)
-    counted = (np.empty(size, np.int32) for size in (runs, runs, COUNTERS))
+    counted = (np.empty(size, np.int32) for size in (runs + 1, runs + 1, COUNTERS))
     return letters, fours, eights, edges, unknown, np.empty(runs, np.uint32), *counted
 
 
-def _rows(texts: int, entries: int) -> Csr:
-    """Room for the rows: of what is never written a process has no pages."""
-    begins = np.zeros(texts + 1, np.int64)
-    return begins, np.empty(entries, np.int32), np.empty(entries, np.float64)
+def _entries(size: int, *before: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Room for the entries of rows, with those written before."""
+    indices = np.frombuffer(_POOL.take(4 * size), np.int32)
+    values = np.frombuffer(_POOL.take(8 * size), np.float64)
+    if before:
+        indices[: len(before[0])], values[: len(before[1])] = before
+    return indices, values

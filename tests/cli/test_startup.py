@@ -43,12 +43,14 @@ from streamomd.cli.options import import_runs
 
 learner = import_runs()
 assert gc.isenabled() and gc.get_freeze_count()
-job = {"data": {"shards": sys.argv[1], "label": "y"}, "checkpoint": {"url": "none"}}
+data = {"shards": sys.argv[1], "label": "y", "text": ["t"], "hashed": ["c"]}
+job = {"data": data, "checkpoint": {"url": "none"}}
 learner.train(job, quiet=True)
-unused = {"pandas", "rich.console", "pyarrow.compute", "fsspec", "asyncio", "scipy", "yaml"}
+unused = {"pandas", "rich.console", "pyarrow.compute", "fsspec", "asyncio", "scipy.special", "yaml"}
 unused |= {"streamomd.training.scoring.scorer", "streamomd.shards.delta.table"}
 assert not unused & {*sys.modules}
 """
+TEXTS = {"t": ["one two", "THREE"] * 8, "c": ["red", "blue"] * 8}
 ONE_RULE = """
 import sys
 from streamomd.rules import find_rule
@@ -81,8 +83,10 @@ def test_a_start_leaves_out_what_is_not_needed(script: str, tmp_path: Path) -> N
 
 
 def test_a_run_on_numbers_leaves_out_what_is_slow_to_import(tmp_path: Path) -> None:
-    """The bar of a terminal, pyarrow's functions with their docstrings, stores, pandas."""
-    file = write(tmp_path / "rows.parquet", {"y": [0, 1] * 8, "x": [0.5, 2.0] * 8})
+    """The bar of a terminal, pyarrow's functions with their docstrings, stores, pandas; the same
+    with texts, categories and classes that are texts.
+    """
+    file = write(tmp_path / "rows.parquet", {"y": ["a", "b"] * 8, "x": [0.5, 2.0] * 8} | TEXTS)
     subprocess.run([sys.executable, "-c", TRAIN, str(file)], check=True, timeout=100)
 
 

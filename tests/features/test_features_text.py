@@ -338,6 +338,24 @@ def test_plain_python_writes_rows_as_compiled_code_does(most, monkeypatch):
     assert made[0] == made[1]
 
 
+def test_texts_of_very_short_words_get_more_room():
+    """Where a text has more words than its bytes let one expect, no word is lost."""
+    known = [f"{one}{two}" for one in "abcdefghij" for two in "klmnopqrst"]
+    texts = [" ".join(known[at:] + known[:at]) for at in range(60)]
+    plan, batch = one_text(pa.array(texts))
+    assert dicts(encoded(plan, batch)) == dicts(encoded(plan, batch.slice(0, 1))) * 60
+
+
+def test_a_full_table_of_names_looks_at_some_texts(monkeypatch):
+    """Every eighth: all that it could still take are second names of its coordinates."""
+    plan, batch = one_text(pa.array([f"word{at}" for at in range(20)]))
+    monkeypatch.setattr(Names, "is_full", True)
+    names = Names()
+    assert len(dicts(encoded(plan, batch, names=names))) == 20
+    found = {name for known in names.seen().values() for name in known}
+    assert found == {"t=word0", "t=word8", "t=word16"}
+
+
 BROKEN = pa.StringArray.from_buffers(
     3,
     pa.array([b"ok", b"\xff\xfe" * 90, b"fine"]).buffers()[1],

@@ -18,9 +18,9 @@ from streamomd.features.kernels.name_index import EACH, LOW, slot
 from streamomd.features.kernels.split_words import PLACE, split_any, split_ascii
 
 _LOW = 0xFFFFFFFF
-_BITS, _FEW = 9, 40
+_BITS, _FEW, _MANY = 9, 40, 1000
 COUNTERS = 1 << _BITS
-"""``sizes`` of ``ordered``: few enough that a row of some hundred places costs more."""
+"""``sizes`` of ``scatter``: few enough that a row of some hundred places costs more."""
 
 
 @functools.cache
@@ -28,9 +28,9 @@ def row_writer() -> Any:
     """``write_rows``, compiled, or loaded from the disk cache."""
     texts = [int64, read("uint8"), read("int64"), read("uint32")]
     hashed = [int64] * 4
-    placed = [int64] * 5
-    room = [written(name) for name in ("uint8", "uint32", "int64", "int64", "uint32", "uint32")]
-    room += [written(name) for name in ("int32", "int32", "int32")]
+    placed = [int64] * 6
+    room = [written(name) for name in ("uint8", "uint32", "int64", "int64")]
+    room += [written(name) for name in [*["uint32"] * 2, *["int32"] * 3]]
     names = [read("int32"), read("uint8"), read("uint32"), read("uint8"), written("uint32")]
     unnamed = [written(name) for name in ("uint32", "int64", "uint8", "int64")]
     rows = [written("int64"), written("int32"), written("float64")]
@@ -152,55 +152,63 @@ def note_unnamed(
 
 
 @register_jitable(no_cfunc_wrapper=True)
+def scatter(count: int, low: int, some: Any, others: Any, sizes: Any) -> None:
+    """Write places in order of COUNTERS' bits from ``low`` on, equal ones as they are."""
+    sizes[:] = 0
+    for k in range(count):
+        sizes[(some[k] >> low) & (COUNTERS - 1)] += 1
+    total = 0
+    for digit in range(COUNTERS):
+        size = sizes[digit]
+        sizes[digit] = total
+        total += size
+    for k in range(count):
+        digit = (some[k] >> low) & (COUNTERS - 1)
+        others[int(sizes[digit]) & PLACE] = some[k]
+        sizes[digit] += 1
+
+
+@register_jitable(no_cfunc_wrapper=True)
 def count_places(
-    count: int, hashes: Any, mask: int, shift: int, times: int, some: Any, others: Any, sizes: Any,
+    count: int, hashes: Any, bits: int, shift: int, times: int, some: Any, others: Any, sizes: Any,
     end: int, indices: Any, values: Any,
 ) -> int:  # fmt: skip
-    """Write the hashes' bits under ``mask``, each moved by ``shift``, ascending and distinct, from
+    """Write the hashes' lowest ``bits`` bits, each moved by ``shift``, ascending and distinct, from
     entry ``end`` on; where they end now.
 
-    times: 1 if values are how often each occurs, 0 if they are 1.
+    times: 1 if values are how often each occurs, 0 if they are 1. some, others: room for one more
+    than ``count``.
     """
     for k in range(count):
-        some[k] = hashes[k] & mask
-    if count <= _FEW:
-        for k in range(1, count):
-            place, at = some[k], k
-            while at > 0 and some[at - 1] > place:
-                some[at] = some[at - 1]
-                at -= 1
-            some[at] = place
-    else:  # in order of their lowest bits, then of the next, …
-        low = 0
-        while mask >> low:
-            sizes[:] = 0
-            for k in range(count):
-                sizes[(some[k] >> low) & (COUNTERS - 1)] += 1
-            total = 0
-            for digit in range(COUNTERS):
-                size = sizes[digit]
-                sizes[digit] = total
-                total += size
-            for k in range(count):
-                digit = (some[k] >> low) & (COUNTERS - 1)
-                others[sizes[digit]] = some[k]
-                sizes[digit] += 1
+        some[k] = hashes[k] & ((1 << bits) - 1)
+    if count > _MANY:  # in order of their lowest bits, then of the next, …
+        for low in range(0, bits, _BITS):
+            scatter(count, low, some, others, sizes)
             some, others = others, some
-            low += _BITS
-    at, last, start = end - 1, -1, 0
+    elif count > _FEW:  # in order of their highest bits, so that few are out of order
+        scatter(count, max(0, bits - _BITS), some, others, sizes)
+        some, others = others, some
+    for k in range(1, count):
+        place, at = some[k], k
+        while at > 0 and some[at - 1] > place:
+            some[at] = some[at - 1]
+            at -= 1
+        some[at] = place
+    some[count] = -1
+    at, start = end, 0
     for k in range(count):
-        other = some[k] != last
-        at += 1 if other else 0
-        start = k if other else start
-        last = some[k]
-        indices[at], values[at] = last + shift, (k - start) * times + 1
-    return at + 1
+        indices[at & PLACE] = some[k] + shift
+        values[at & PLACE] = (k - start) * times + 1
+        last = some[k + 1] != some[k]
+        at += 1 if last else 0
+        start = k + 1 if last else start
+    return at
 
 
 def write_rows(
     row: int, data: Any, offsets: Any, lower: Any,
     h: int, rest: int, bits: int, length: int,
-    first: int, mask: int, shift: int, most: int, times: int,
+    first: int, width: int, shift: int, most: int, times: int, sampled: int,
     letters: Any, fours: Any, eights: Any, edges: Any, unknown: Any, hashes: Any,
     some: Any, others: Any, sizes: Any,
     keys: Any, counts: Any, known: Any, closed: Any, recent: Any,
@@ -209,19 +217,21 @@ def write_rows(
 ) -> int:  # fmt: skip
     """Write the canonical rows of texts from ``row`` on; the row that comes next.
 
-    That is not the last one where ``unknown`` has characters that the caller looks up, or
-    ``unnamed`` has little room left for hashes whose names the caller notes.
+    That is not the last one where ``unknown`` has characters that the caller looks up,
+    ``unnamed`` has little room left for hashes whose names the caller notes, or the rows have none
+    for the next text.
 
     data, offsets: texts in Arrow's layout, valid UTF-8. lower: by character, for ``split_any``.
-    h … length: the hash of ``column=``, as ``prefix_state`` gives it. first … first + mask: all
+    h … length: the hash of ``column=``, as ``prefix_state`` gives it. first: the first of 2^width
     coordinates, each moved by ``shift`` in a row. most: longest run of words. times: 1 if values
-    are counts, 0 if they are 1.
+    are counts, 0 if they are 1. sampled: names are looked for in one of that
+    many texts.
     letters, fours, eights: the same memory. edges … others: room for one text. sizes: (COUNTERS,).
     keys … recent: of ``name_index``; keys empty: no names are wanted. unnamed … used: of
     ``note_unnamed``; half of unnamed, and of names, has room for one text.
     begins, indices, values: the rows, of which those before ``row`` are written.
     """
-    end = begins[row]
+    end, mask = begins[row], (1 << width) - 1
     while row < len(offsets) - 1:
         text = data[offsets[row] : offsets[row + 1]]
         found = split_ascii(text, letters, eights, edges)
@@ -234,13 +244,15 @@ def write_rows(
             count = hash_words(words, edges, fours, h, rest, bits, length, hashes)
         else:
             count = hash_runs(words, most, edges, letters, h, rest, bits, length, hashes)
-        if len(keys):
+        if end + count > len(indices):
+            break
+        if len(keys) and row % sampled == 0:
             note_unnamed(
                 count, words, edges, letters, hashes, first, mask, others, keys, counts, known,
                 closed, recent, unnamed, ends, names, used,
             )  # fmt: skip
         end = count_places(
-            count, hashes, mask, first + shift, times, some, others, sizes, end, indices, values
+            count, hashes, width, first + shift, times, some, others, sizes, end, indices, values
         )
         row += 1
         begins[row] = end
