@@ -1,7 +1,7 @@
 """What do two workers of averaged mode gain over one, next to two bare processes?
 
-Texts as in cluster.py: 8 columns of strings, hashed. Averaged mode: --parts parts a round, --rounds
-rounds, one epoch, on clusters of one and of two workers of one thread each, which are started
+Texts as in cluster.py: 8 columns of strings, hashed; NAG. Averaged mode: --parts parts a round,
+--rounds rounds, one epoch, on clusters of one and of two workers of one thread each, which run
 before. Bare: processes without a cluster decode and learn the same parts, each from an empty state,
 in one process, or half of them in each of two; they merge and save nothing. All four run in turn;
 wall time and CPU seconds of all processes, medians of --times runs.
@@ -79,7 +79,8 @@ def main() -> None:
         folder = Path(temporary) / "rows"
         folder.mkdir()
         shape = {"mode": "averaged", "parts": args.parts, "rounds_per_epoch": args.rounds}
-        job = {"data": cluster.texts(folder, args.rows), "train": shape}
+        data = cluster.texts(folder, args.rows)
+        job = {"data": data, "model": {"rule": "nag"}, "train": shape}
 
         def train(client: Client) -> Model:
             kept = {"url": str(Path(temporary) / f"run-{uuid.uuid4().hex}")}
@@ -87,7 +88,9 @@ def main() -> None:
 
         jobs: dict[str, Callable[[], Any]] = {}
         for workers in (1, 2):
-            made = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+            made = LocalCluster(
+                n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+            )
             client = stack.enter_context(Client(stack.enter_context(made), set_as_default=False))
             jobs[f"averaged, {workers}"] = partial(train, client)
             model = train(client)

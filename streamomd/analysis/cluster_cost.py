@@ -55,12 +55,13 @@ class Place:
     """What is assumed of the machines.
 
     link: bytes/s of a worker. store: bytes/s of the store in total. exchange: seconds of one
-    exchange of sharded mode without its bytes.
+    exchange of sharded mode without its bytes; message: those of the leader for each message.
     """
 
     link: float = 1.25e9
     store: float = 1e10
     exchange: float = 5e-4
+    message: float = 5e-6
 
 
 GIB = 2.0**30
@@ -130,7 +131,7 @@ def sharded_terms(epoch: Epoch, workers: int, place: Place, batch_rows: int, par
     entries = epoch.row.nbytes / NUMBER  # at most
     numbers = min(parts, entries) * (workers - 1) / workers
     numbers += min(workers - 1, entries) * STEP_NUMBERS
-    sent = NUMBER * batch_rows * numbers / place.link
+    sent = NUMBER * batch_rows * numbers / place.link + 2 * (workers - 1) * place.message
     exchanges = epoch.rows / batch_rows if workers > 1 else 0.0
     return {
         "decoding": epoch.rows * epoch.row.decode / decoders,

@@ -23,6 +23,7 @@ from streamomd.runs.session import Session
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.group_jobs import jobs_of
 from streamomd.shards.order import places
+from streamomd.training.class_threads import classes_divided
 from streamomd.training.model import Model
 from streamomd.training.partitions import Share
 
@@ -52,7 +53,7 @@ def warm(
         )
         with phase("compiling"):
             rows = (encode_rows(model.plan, rows, names=model.names) for rows in unit)
-            _learn(model, [one.value.batch for one in rows])
+            _learn(model, [one.value.batch for one in rows], shards.rows)
     unsaved = sum(not one.saved for one in found)
     if unsaved:
         raise UsageError(
@@ -67,8 +68,17 @@ def warm(
     }
 
 
-def _learn(model: Model, batches: list[Batch]) -> None:
-    """Call every loop that a run of the model's mode calls, and those of predictions."""
+def _learn(model: Model, batches: list[Batch], rows: int) -> None:
+    """Call every loop that a run of the model's mode calls, and those of predictions.
+
+    rows: of an epoch.
+    """
+    with classes_divided(model, rows * model.spec.train.epochs):
+        _learn_in_mode(model, batches)
+    model.engine.warm(model.state, batches[0].rows(0, 0), learning=False)
+
+
+def _learn_in_mode(model: Model, batches: list[Batch]) -> None:
     engine, state, spec = model.engine, model.state, model.spec
     sums = np.zeros(3)
     if spec.train.mode == "sharded":
@@ -90,4 +100,3 @@ def _learn(model: Model, batches: list[Batch]) -> None:
         small = replace(engine.layout, size=min(engine.layout.size, SMALL))
         start = State.start(small)
         merge(replace(engine, layout=small), (start, start.copy()), start, (1, 1))
-    engine.warm(state, batches[0].rows(0, 0), learning=False)

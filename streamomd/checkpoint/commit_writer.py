@@ -22,7 +22,14 @@ import numpy as np
 
 from streamomd.checkpoint.commit_list import mark_format, mark_restart, read_commit, sequences
 from streamomd.checkpoint.commit_reader import Loaded
-from streamomd.checkpoint.manifest import Commit, WriterId, decode, encode, manifest_name
+from streamomd.checkpoint.manifest import (
+    GROUPS,
+    Commit,
+    WriterId,
+    decode,
+    encode,
+    manifest_name,
+)
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, pack
 from streamomd.checkpoint.retention import Retention, delete_all
 from streamomd.checkpoint.stores.contract import Store, write_checked
@@ -66,7 +73,8 @@ def newest_replaceable(store: Store, *, restart: bool) -> tuple[int, Commit | No
     found = sequences(store)
     last = _readable(store, found[-1]) if found else None
     if found and not restart and not _failed_early(last):
-        empty = last is not None and last.document.get("rows") == 0
+        document = {} if last is None else last.document
+        empty = document.get("rows") == 0 and GROUPS not in document  # which may have saved rows
         raise OutputExistsError(
             f"{shown(store.url)} already holds a run{' that has saved no rows yet' * empty}: "
             f"continue it with `streamomd resume {shown(store.url)}`, or overwrite it with "

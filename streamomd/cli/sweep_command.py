@@ -111,7 +111,7 @@ def format_sweep(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     """A table of the learners with the best marked, and commands to run next."""
     from streamomd.runs.sweep.grid import worded
 
-    best = result["best"]
+    best, held = result["best"], "holdout" in result["best"]
     wrong = "rmse" if best["error"] is None else "error"
     rows = [
         {
@@ -119,6 +119,7 @@ def format_sweep(result: Mapping[str, Any], shards: Sequence[str]) -> str:
             "learner": worded(one["params"]),
             "rows": f"{one['rows']:,}",
             **{key: _number(one[key]) for key in ("loss", wrong)},
+            **({"held-out loss": _number((one["holdout"] or {}).get("loss"))} if held else {}),
             "saved to": _saved_to(one["name"]) if result["checkpoint"]["url"] else "",
         }
         for one in result["learners"]

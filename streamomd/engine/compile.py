@@ -12,10 +12,12 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+import llvmlite.binding as llvm
 import numba
 import numpy as np
 from numba import types
@@ -43,6 +45,11 @@ from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
 
 FOREIGN = ("numpy", "numba", "math")
+LANES = 4  # float64 of a vector, on most processors
+VECTORS = {"-vectorizer-min-trip-count": (4, 16), "-unroll-full-max-count": (2, 2**32 - 1)}
+"""Options of LLVM, by which loops of 4, 8 or 12 turns become vector instructions as longer ones do,
+and their defaults, by which such loops are written out turn by turn. They change speed and no bit.
+"""
 LOOPS: dict[str, Any] = {
     "coordinates": sparse,
     "matrix": matrix,
@@ -88,7 +95,23 @@ def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, sig
     for function in _reached(loop):
         _name_apart(function, loop.__name__)
         _register(function, function is rule.step or "inlined" in function.__dict__)
-    return jit.compile_cached(loop, signature)
+    whole = make.__module__ == sparse.__name__ and shape.learners % LANES == 0
+    # 8 learners of NAG or SNAG take half the time, of NG the same; of ADAGRAD and OGD, which align
+    # nothing, up to a quarter more, and 7 of NAG a tenth more.
+    with _short_vectors() if whole and rule.align is not None else nullcontext():
+        return jit.compile_cached(loop, signature)
+
+
+@contextmanager
+def _short_vectors() -> Iterator[None]:
+    """Compile with ``VECTORS`` while inside."""
+    for name, (value, _) in VECTORS.items():
+        llvm.set_option("streamomd", f"{name}={value}")
+    try:
+        yield
+    finally:
+        for name, (_, default) in VECTORS.items():
+            llvm.set_option("streamomd", f"{name}={default}")
 
 
 def stamp(rule: Rule, loss: Loss, loop: FunctionType) -> str:

@@ -22,11 +22,10 @@ from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import emit, name_run
 from streamomd.core.urls import shown, typed
 from streamomd.runs.clock import Clock
+from streamomd.runs.follow_alerts import LagAlert, LagWatcher, Outage
 from streamomd.runs.follow_callback import FollowCallback
-from streamomd.runs.lag_alert import LagAlert, LagWatcher
 from streamomd.runs.landings import Landings
 from streamomd.runs.metrics_server import MetricsAddress
-from streamomd.runs.outage import Outage
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.update import UpdateRun, choice_of, update_table
 from streamomd.shards.arrivals import Arrivals, SkippedShard

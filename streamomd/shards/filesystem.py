@@ -276,10 +276,10 @@ async def _page(found: AsyncIterator[Mapping[str, Any]]) -> list[Mapping[str, An
             if len(page) == PAGE:
                 break
     except Exception as error:
-        found = translate_boto_error(error)
-        if found is error:
+        explained = translate_boto_error(error)
+        if explained is error:
             raise
-        raise found from error
+        raise explained from error
     return page
 
 

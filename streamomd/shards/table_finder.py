@@ -122,7 +122,7 @@ class TableFinder:
             return
         threads = min(len(asked), CONNECTIONS)
         with ThreadPoolExecutor(threads, "streamomd-tables", **same_receivers()) as pool:
-            answers = pool.map(lambda one: self._has(*one, url_of), asked)
+            answers = pool.map(lambda one: self._has(one[0], one[1], url_of), asked)
             inside = {one for one, answer in zip(asked, answers, strict=True) if answer}
         for path in paths:
             names = {name for name in TABLE_DIRECTORIES if (path, name) in inside}

@@ -12,7 +12,10 @@ from streamomd.training.async_commit import available_memory
 from streamomd.training.model import Model
 
 LEAST_ROWS = 1 << 14
-"""Rows of a run, counted for each class, from which threads are worth their loops and groups."""
+"""Rows of a run, counted for each class, from which threads are worth loops of their own."""
+CELLS = 2
+"""Cells of the state for each such row, at most: dividing and joining copies all of them, which
+takes as long as learning about 10 values of the row."""
 
 
 def thread_count(train: Train) -> int:
@@ -28,8 +31,8 @@ def class_threads(model: Model, rows: float, threads: int) -> int:
     engine, train = model.engine, model.spec.train
     if train.mode != "exact" or not engine.divisible:
         return 1
-    classes = engine.layout.learners
-    few = not train.threads and rows * classes < LEAST_ROWS
+    classes, cells = engine.layout.learners, engine.layout.size * engine.layout.width
+    few = not train.threads and rows * classes < max(LEAST_ROWS, cells / CELLS)
     # Groups are made before the state that they replace is freed.
     if few or 2 * model.state.nbytes > available_memory():
         return 1

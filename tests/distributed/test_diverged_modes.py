@@ -68,10 +68,10 @@ def test_a_slot_of_one_owner(client: Client, tmp_path: Path) -> None:
     def spoil() -> None:
         learn = partition_owner.PartitionOwner._exchange
 
-        def swapped(self: Any, found: Any) -> Any:
+        def swapped(self: Any, *given: Any) -> Any:
             if self._setup.owner == 1 and self._metrics.total_rows > 900:
                 self._share.state.cells[:] = np.inf
-            return learn(self, found)
+            return learn(self, *given)
 
         partition_owner.PartitionOwner._exchange = swapped  # type: ignore[method-assign]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import signal
 import subprocess
@@ -11,16 +12,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cluster_faults
 import pytest
 from cluster_faults import retire, struck
-from clustered import ROWS, job, long, sized
+from clustered import ROWS, job, long, sized, spread
 from distributed import Client, LocalCluster
 from elsewhere import DASK, address_in, scheduler_words
 from sharded_jobs import sharded_job
 
 import streamomd
 from streamomd.core.run_events import Event, receiving
-from streamomd.distributed.worker_monitor import WorkerMonitor
+from streamomd.distributed.worker_monitor import WorkerMonitor, monitor_of
 from streamomd.runs import exact
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -124,11 +126,13 @@ def test_sigterm_of_a_dask_worker(
     at, quiet = tmp_path / "scheduler.json", {"stderr": subprocess.DEVNULL}
     started = [subprocess.Popen(scheduler_words(at), **quiet)]
     words = [*DASK, "worker", "--scheduler-file", str(at), "--nthreads", "1", "--no-dashboard"]
+    path = [str(Path(__file__).parent), str(Path(cluster_faults.__file__).parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     try:
         address = address_in(at)
         for name in "ab":
             folder = ["--local-directory", str(tmp_path / name)]
-            started.append(subprocess.Popen([*words, *folder], **quiet))
+            started.append(subprocess.Popen([*words, *folder], env=environment, **quiet))
         url = tmp_path / "run"
         if mode == "sharded":
             table = sharded_job(data, url, every_rows=NEVER)
@@ -226,3 +230,40 @@ def test_a_nanny_restarts_a_worker_above_its_memory(
     assert there.state_sha256 == alone.state_sha256
     assert len(rows_again(events)) == 1
     assert len([event for event in events if event.name == "worker_lost"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["retire", "kill"])
+def test_a_worker_joins_in_a_round_and_all_others_leave(
+    data: Path, expected: str, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Averaged mode: parts that were sent before it joined run there too. They waited forever for
+    the workers that they were sent to, and the merges, which it may run, for them."""
+    joined: list[str] = []
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as few,
+        Client(few, set_as_default=False) as client,
+    ):
+        submit = client.submit
+
+        def leave(addresses: list[str]) -> None:
+            with Client(few, set_as_default=False) as other:
+                if how == "retire":
+                    other.retire_workers(addresses, close_workers=True)
+                else:
+                    for pid in other.run(os.getpid, workers=addresses).values():
+                        os.kill(pid, signal.SIGKILL)
+
+        def submitting(*given: Any, key: str, **more: Any) -> Any:
+            if key.startswith("omd-merge") and not joined:
+                joined.extend(few.scheduler.workers)
+                sized(few, 2)
+                while len(monitor_of(client).usable) < 2:
+                    monitor_of(client).refresh(client)
+                threading.Timer(0.3, leave, [[*joined]]).start()
+            return submit(*given, key=key, **more)
+
+        monkeypatch.setattr(client, "submit", submitting)
+        there = streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
+    assert joined
+    assert there.state_sha256 == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import threading
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 GRID = {"eta": "0.03..3:4"}
 HALVE = 5_000
+KILLS = 12
 
 
 def swept(data: Path, url: Path | str = "none") -> dict[str, Any]:
@@ -99,21 +101,23 @@ def test_workers_that_die_all_the_time(
     table["train"] = {"epochs": 30, "threads": 4}
     more = {"grid": GRID, "halve": 100_000, "quiet": True}
     expected = everything(streamomd.sweep({**table, "checkpoint": {"url": "none"}}, **more))
-    kills = 0
+    kills, ended = 0, threading.Event()
     with (
         LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster, set_as_default=False) as client,
         Client(cluster, set_as_default=False) as other,
     ):
-        ended = threading.Event()
 
         def strikes() -> None:
+            """Once groups have made three more commits, as often as that."""
             nonlocal kills
-            while not ended.wait(2.5) and kills < 12:
+            seen: set[Path] = set()
+            while not ended.wait(0.2) and kills < KILLS:
+                there = {*(tmp_path / "run" / "groups").glob("*/commits/*.json")}
                 pids = [*other.run(os.getpid, on_error="ignore").values()]
-                if pids:
-                    os.kill(pids[kills % len(pids)], signal.SIGKILL)
-                    kills += 1
+                if len(there - seen) >= 3 and pids:
+                    os.kill(random.choice(pids), signal.SIGKILL)
+                    kills, seen = kills + 1, there
 
         striking = threading.Thread(target=strikes, daemon=True)
         striking.start()
@@ -122,7 +126,7 @@ def test_workers_that_die_all_the_time(
         finally:
             ended.set()
             striking.join()
-    assert kills > 3
+    assert kills == KILLS
     assert everything(found) == expected
 
 

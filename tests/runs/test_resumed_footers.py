@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from found_footers import note_footers
 from killing import Folder, newest
 from running import everything, rows, run, train, write
 
 from streamomd.checkpoint import Ledger, segments
 from streamomd.checkpoint.segments import TYPES
-from streamomd.shards import find as finding
 
 SHARDS, ROWS = 4, 200
 FIGURES = ("rows", "loss", "error", "epochs", "skipped", "state_sha256")
@@ -22,16 +21,7 @@ FIGURES = ("rows", "loss", "error", "epochs", "skipped", "state_sha256")
 
 @pytest.fixture
 def footers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files whose footers were read to find them."""
-    read: list[str] = []
-    own: Callable[..., Any] = finding.read_shard
-
-    def noted(fs: Any, path: str, *given: Any) -> Any:
-        read.append(os.path.basename(path))
-        return own(fs, path, *given)
-
-    monkeypatch.setattr(finding, "read_shard", noted)
-    return read
+    return note_footers(monkeypatch)
 
 
 def fill(folder: Path, first: int = 0, shards: int = SHARDS) -> Path:

@@ -177,7 +177,7 @@ def test_a_sweep_is_no_model(tmp_path: Path) -> None:
     ("more", "says"),
     [
         ({"train": {"mode": "sharded"}}, "exact mode, not sharded"),
-        ({"train": {"mode": "averaged"}}, "exact mode, not averaged"),
+        ({"train": {"patience": 2}, "data": {"holdout": 5}}, "none stops early"),
     ],
 )
 def test_other_ways_to_learn_are_refused(more: Any, says: str, tmp_path: Path) -> None:

@@ -15,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import bits, job, plain, shards
+from running import with_column, write
+from sweeping import alone, bits, job, plain, shards, table
 
 import streamomd
 from streamomd.checkpoint import Writer, list_commits, open_store
+from streamomd.cli.sweep_command import format_sweep
 from streamomd.core.errors import (
+    BadRowError,
     ConcurrentWriterError,
     CorruptionError,
     NoCommitError,
+    OutputExistsError,
     UsageError,
 )
 from streamomd.distributed import memory_checks, remote_learner, worker_monitor
@@ -382,6 +386,25 @@ def test_learners_that_diverge_are_dropped_in_their_group(tmp_path: Path) -> Non
     assert figures(found) == figures(whole)
 
 
+def test_hold_out_rows_are_those_of_a_learner_trained_alone(tmp_path: Path) -> None:
+    """Held-out metrics too, with AUC and calibration; in one process and in groups."""
+    base = told(tmp_path, tmp_path / "run")
+    base["data"]["holdout"] = 4
+    here = {**base, "checkpoint": {"url": "none"}}
+    with workers(2):
+        there = streamomd.sweep(base, grid=GRID, halve=8, quiet=True)
+    with plain():
+        models = streamomd.sweep(here, grid=GRID, halve=8, quiet=True)
+        lone = alone(here, models.best_learner.chosen)
+    assert figures(there) == figures(models)
+    assert bits(models.best) == bits(lone)
+    found, expected = models.result()["best"]["holdout"], lone.result()["holdout"]
+    assert found == expected
+    assert found["rows"]
+    assert found["calibration"]
+    assert "held-out loss" in format_sweep(there.result(), [])
+
+
 def test_a_cluster_needs_a_checkpoint(tmp_path: Path) -> None:
     """Workers commit; reported before a cluster is asked."""
     with pytest.raises(UsageError, match="needs a checkpoint at a URL that its workers reach"):
@@ -396,6 +419,22 @@ def test_lost_commits_of_a_group_are_an_error(tmp_path: Path) -> None:
         commit.unlink()
     with plain(), pytest.raises((CorruptionError, NoCommitError)):
         streamomd.resume_sweep(str(url), quiet=True)
+
+
+@pytest.mark.parametrize("bad, replaced", [(3, True), (38, False)])
+def test_a_failed_sweep_is_replaced_only_if_no_group_saved_rows(
+    bad: int, replaced: bool, tmp_path: Path
+) -> None:
+    """A bad row ends all groups; --restart is needed once rows are saved, as after ``train``."""
+    url, rows = tmp_path / "run", table(50)
+    values = rows["a"].to_pylist()
+    values[bad] = float("nan")
+    write(tmp_path / "rows" / "0.parquet", with_column(rows, "a", values), row_group_size=16)
+    for attempt in range(2):
+        error = OutputExistsError if attempt and not replaced else BadRowError
+        with workers(2), pytest.raises(error) as caught:
+            streamomd.sweep(told(tmp_path, url), grid=GRID, quiet=True)
+    assert "saved no rows" not in str(caught.value)
 
 
 def test_credentials_are_in_no_manifest(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from found_footers import note_footers
 from shard_rows import every_format, read_ids, small_set
 
 from streamomd.checkpoint.segments import (
@@ -28,7 +29,6 @@ from streamomd.checkpoint.segments import (
     shorten_facts,
 )
 from streamomd.core.errors import ChangedDataError
-from streamomd.shards import find as finding
 from streamomd.shards.find import find
 from streamomd.shards.shard import ShardSet
 
@@ -43,16 +43,7 @@ def saved(shards: ShardSet) -> Known:
 
 @pytest.fixture
 def footers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files whose footers were read to find them."""
-    read: list[str] = []
-    own: Callable[..., Any] = finding.read_shard
-
-    def noted(fs: Any, path: str, *given: Any) -> Any:
-        read.append(os.path.basename(path))
-        return own(fs, path, *given)
-
-    monkeypatch.setattr(finding, "read_shard", noted)
-    return read
+    return note_footers(monkeypatch)
 
 
 @every_format

@@ -250,10 +250,9 @@ def test_what_has_no_holdout_refuses(data: Path) -> None:
         UnsupportedError, match=r"data\.holdout = 5: sharded mode has no hold-out rows"
     ):
         learn(data / "nowhere", mode="sharded")
-    with pytest.raises(UnsupportedError, match=r"data\.holdout = 5: a sweep learns every row"):
-        streamomd.sweep(
-            str(data / "nowhere"), grid={"rule": ["nag"]}, label="y", sets={"data.holdout": 5}
-        )
+    sets = {"data.holdout": 5, "train.patience": 2}
+    with pytest.raises(UnsupportedError, match=r"train\.patience = 2: the learners of a sweep"):
+        streamomd.sweep(str(data / "nowhere"), grid={"rule": ["nag"]}, label="y", sets=sets)
 
 
 def test_what_makes_no_sense_is_refused(data: Path) -> None:

@@ -328,8 +328,8 @@ def _refuse_what_shares_no_rows(spec: Spec) -> None:
         raise UnsupportedError(
             f"a sweep learns in exact mode, not {spec.train.mode}: its learners share every row"
         )
-    if spec.data.holdout:
+    if spec.train.patience:
         raise UnsupportedError(
-            f"data.holdout = {spec.data.holdout}: a sweep learns every row. Its progressive loss "
-            "is of rows not learned yet, and ranks its learners as well"
+            f"train.patience = {spec.train.patience}: the learners of a sweep learn the same rows, "
+            "so none stops early; data.holdout alone gives the held-out loss of each"
         )

@@ -23,6 +23,7 @@ from streamomd.engine.state import State
 from streamomd.rules.contract import Rule
 from streamomd.training.class_threads import class_threads
 from streamomd.training.model import Model
+from streamomd.training.training_step import Mask, learn_counted, observe_rows
 
 WIDEST = 8
 
@@ -47,13 +48,18 @@ class LearnerGroup:
                 model.state = state
         return cls([*models], engine, state)
 
-    def observe(self, batch: Batch) -> None:
-        """Observe rows, and learn nothing."""
-        self.engine.look(self.state, batch)
+    def observe(self, batch: Batch, held: Mask | None = None) -> None:
+        """Observe rows except hold-out rows, and learn nothing."""
+        observe_rows(self.models[0], batch, held)
 
-    def learn(self, batch: Batch) -> dict[Model, str]:
+    def learn(self, batch: Batch, held: Mask | None = None) -> dict[Model, str]:
         """Learn rows; each model's figures grow as they would alone. What is not finite of which
-        models: of their figures; and of their slots, when enough rows were learned to look."""
+        models: of their figures; and of their slots, when enough rows were learned to look.
+
+        held: hold-out rows, which a group of one model predicts.
+        """
+        if held is not None:
+            return self._learn_except(batch, held)
         sums = np.concatenate([model.metrics.current for model in self.models])
         margins = self.engine.learn(self.state, sums, batch)
         for model, own in zip(self.models, sums.reshape(-1, 3), strict=True):
@@ -61,6 +67,13 @@ class LearnerGroup:
             model.metrics.count(len(batch))
         self._values += batch.values.size * len(self.models)
         return self._diverged(margins) or self._slots_diverged()
+
+    def _learn_except(self, batch: Batch, held: Mask) -> dict[Model, str]:
+        [model] = self.models
+        detail = model.spec.train.detail
+        margins = learn_counted(self.engine, self.state, model.metrics, batch, held, detail=detail)
+        self._values += batch.values.size
+        return self._diverged(margins[~held]) or self._slots_diverged()
 
     def _diverged(self, margins: NDArray[np.float64]) -> dict[Model, str]:
         sums = np.array([model.metrics.current for model in self.models])
@@ -143,6 +156,7 @@ def _alike(one: Model, other: Model) -> bool:
         and not loss.coupled
         and loss == theirs.loss
         and one.cursor == other.cursor
+        and not one.spec.data.holdout  # one loop learns for all, and predicts for one
         and (ours.params == theirs.params or not observes_with_hyper(rule))
     )
 

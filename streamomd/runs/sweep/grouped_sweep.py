@@ -17,6 +17,7 @@ from streamomd.checkpoint import Loaded
 from streamomd.core.counted import counted
 from streamomd.core.errors import CorruptionError, StoppedError, StreamomdError
 from streamomd.core.urls import shown
+from streamomd.runs.modes import learned_of
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
 from streamomd.runs.sweep.division import Division, divide
@@ -76,7 +77,8 @@ class GroupedSweep:
         return sweep
 
     def _watchers(self, reporting: Reporting, prefix: str) -> list[SweepWatcher]:
-        expected = self.session.shards.rows * self.sweep.lead.spec.train.epochs
+        spec, rows = self.sweep.lead.spec, self.session.shards.rows
+        expected = learned_of(rows, spec.data.holdout) * spec.train.epochs
         found = [] if reporting.quiet else [sweep_watcher(self.sweep, expected)]
         if reporting.exported:
             given = (self.sweep, expected, reporting.exported, prefix)

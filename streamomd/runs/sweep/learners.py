@@ -237,7 +237,7 @@ def _least(number: float | None) -> float:
 
 def _result(learner: Learner) -> dict[str, Any]:
     model, diverged = learner.model, learner.diverged
-    figures = learner.figures()
+    figures, held = learner.figures(), model.spec.data.holdout
     return {
         "name": learner.name,
         "params": dict(learner.chosen),
@@ -245,6 +245,7 @@ def _result(learner: Learner) -> dict[str, Any]:
         "rows": learner.dropped if diverged else model.metrics.total_rows,
         "state_sha256": None if diverged else model.state_sha256,
         "checkpoint": {"url": model.url, "sequence": model.sequence},
+        **({"holdout": None if diverged else model.result()["holdout"]} if held else {}),
         "dropped": learner.dropped or None,
         "diverged": diverged or None,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NoReturn
 
@@ -15,6 +15,7 @@ from streamomd.core.finite import Place, between
 from streamomd.core.phases import phase
 from streamomd.core.threads import Threads
 from streamomd.core.urls import shown
+from streamomd.runs.modes import learned_of
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
 from streamomd.runs.sweep.batched import LearnerGroup, group_learners
@@ -27,6 +28,7 @@ from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.training import offsets
 from streamomd.training.class_threads import thread_count
+from streamomd.training.holdout import rows_held_out, with_places
 from streamomd.training.metrics import no_rows_learned
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -57,7 +59,12 @@ class SweepLoop:
         sweep, before = self.sweep, self.sweep.rows
         self._side_by_side()
         began, compiled = time.perf_counter(), sweep.compile_seconds
-        expected = self.session.shards.rows * sweep.lead.spec.train.epochs
+        data, shards = sweep.lead.spec.data, self.session.shards
+        expected = learned_of(shards.rows, data.holdout) * sweep.lead.spec.train.epochs
+        if data.holdout:
+            ledger = self.manager.shards if self.manager else ()
+            shards = with_places(shards, sweep.lead.holdout_by, ledger)
+            self.session = replace(self.session, rows=shards)
         watchers = [*more, *([] if reporting.quiet else [sweep_watcher(sweep, expected)])]
         if reporting.exported:
             watchers.append(ExportedLearners(sweep, expected, reporting.exported, prefix))
@@ -145,20 +152,24 @@ class SweepLoop:
             specs = [learner.model.spec for learner in sweep.active]
             front = batch.first_columns(len(sweep.lead.plan.numeric), offsets.MOST)
             offsets.report_offsets(specs, sweep.lead.plan, front)
+        rows_of_piece = range(piece.row, piece.row + piece.rows)
+        place = self.session.shards.shards[shard].place
+        held = rows_held_out(data, place, rows_of_piece, batch.skipped)
         while True:
             halving = sweep.next_halving
             high = min(len(batch), low + self._rows_to_report(watchers))
             bad = batch.skipped.before(high)
             rows, skipped = batch.rows(low, high), batch.skipped.counts(passed, bad)
+            out = None if held is None else held[low:high]
             if sweep.cursor.epoch < 0:
                 observing = [group for group in self.groups if group.models[0].cursor.epoch < 0]
-                threads.run([partial(group.observe, rows) for group in observing])
+                threads.run([partial(group.observe, rows, out) for group in observing])
             else:
                 for learner in sweep.active:
                     learner.model.metrics.count_skipped(skipped, data.max_bad_rows)
                 url = self.session.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
-                calls = [partial(group.learn, rows) for group in self.groups]
+                calls = [partial(group.learn, rows, out) for group in self.groups]
                 self._drop_diverged(threads.run(calls), at)
             self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
             low, passed = high, bad

@@ -20,11 +20,21 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from streamomd.checkpoint import Commit, Loaded, Part, Store, Writer, load, open_store
+from streamomd.checkpoint import (
+    Commit,
+    Loaded,
+    Part,
+    Store,
+    Writer,
+    list_commits,
+    load,
+    open_store,
+)
 from streamomd.checkpoint.commit_list import FORMAT_NAME
 from streamomd.checkpoint.commit_writer import newest_replaceable
 from streamomd.checkpoint.manifest import COMMITS, GROUPS
 from streamomd.checkpoint.retention import delete_all
+from streamomd.checkpoint.segments import Facts
 from streamomd.checkpoint.transfers import in_flight
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
@@ -80,6 +90,12 @@ class SweepCheckpoint:
         """The number of rows after which a commit is due."""
         return self._schedule.next_row
 
+    @property
+    def shards(self) -> Sequence[Facts]:
+        """Facts of every shard of the sweep's ledger, which its learners have alike."""
+        managers = [*self._managers.values()]
+        return managers[0].shards if managers else ()
+
     def is_due(self, rows: int) -> bool:
         """Whether a commit is due after this number of rows."""
         return self._schedule.is_due(rows)
@@ -101,7 +117,20 @@ class SweepCheckpoint:
 
     def failed(self, error: StreamomdError) -> None:
         """Record what ended the sweep, if that is wrong input before a row was saved."""
-        record_failure(self._writer, error)
+        if not self._saved_in_groups():
+            record_failure(self._writer, error)
+
+    def _saved_in_groups(self) -> bool:
+        """Whether groups have saved rows, or may have: the sweep's own commit knows of none."""
+        division, url = self._sweep.division, self._sweep.url
+        options = self._settings.storage_options
+        try:
+            for directory in division.directories if division else ():
+                if list_commits(open_store(f"{url}/{directory}", options))[-1]["rows"]:
+                    return True
+        except (StreamomdError, OSError):
+            return True
+        return False
 
     def finish(self, session: Session | None) -> None:
         """The last commits: each model has its own state, and the best is saved once more, with the
