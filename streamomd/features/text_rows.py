@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.buffers import BufferPool
 from streamomd.features.arrow_buffers import buffers
+from streamomd.features.buffers import BufferPool
 from streamomd.features.canonical import Csr
 from streamomd.features.hashed import category
 from streamomd.features.name_table import Watch
@@ -35,7 +35,7 @@ def text_rows(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> C
     """
     # Late: numba is loaded only where values are hashed.
     from streamomd.features.kernels.murmur3 import prefix_state
-    from streamomd.features.kernels.text_rows import row_writer
+    from streamomd.features.kernels.write_texts import row_writer
 
     data, offsets = buffers(texts)
     longest, most = int(np.diff(offsets).max(initial=0)), text.ngrams
@@ -65,7 +65,7 @@ def text_rows(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> C
 
 
 class _Unnamed:
-    """Hashes and letters of words that have no name yet, as ``kernels.text_rows`` writes them."""
+    """Hashes and letters of words that have no name yet, as ``kernels.write_texts`` writes them."""
 
     def __init__(self, longest: int, most: int) -> None:
         """longest: bytes of a text. most: longest run of words, 0 if no names are wanted."""
@@ -101,7 +101,7 @@ def _letters_in(size: int) -> int:
 def _room(longest: int, most: int) -> tuple[NDArray[Any], ...]:
     """What ``write_rows`` needs to write one text: letters … sizes."""
     from streamomd.features.kernels.split_words import BACK, FRONT
-    from streamomd.features.kernels.text_rows import COUNTERS
+    from streamomd.features.kernels.write_texts import COUNTERS
 
     eights = np.empty((FRONT + _letters_in(longest) + BACK) // 8 + 1, np.int64)
     eights[: FRONT // 8] = 0

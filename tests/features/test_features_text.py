@@ -25,7 +25,7 @@ from streamomd.features import text as text_module
 from streamomd.features import text_rows as rows_module
 from streamomd.features.hashed import coordinate
 from streamomd.features.kernels import split_words
-from streamomd.features.kernels import text_rows as kernel
+from streamomd.features.kernels import write_texts as kernel
 from streamomd.features.plan import COUNTED
 from streamomd.features.tokenize import look_up, lower_cases
 

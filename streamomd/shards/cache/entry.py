@@ -26,7 +26,7 @@ import pyarrow as pa
 import xxhash
 
 from streamomd.core.batch import NONE_SKIPPED, Batch, DenseBatch, Skipped, SparseBatch
-from streamomd.core.buffers import BufferPool
+from streamomd.features.buffers import BufferPool
 
 FORMAT = 3
 _MAGIC, _END_OF_STREAM = b"ARROW1", 8

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
-from streamomd.core.buffers import BufferPool
 from streamomd.core.urls import shown
+from streamomd.features.buffers import BufferPool
 from streamomd.shards.cache.entry import DamagedError, Draft, Entry
 
 SUFFIX, DRAFT = ".arrow", ".part"

@@ -50,7 +50,7 @@ def hash_words(
 ) -> int:
     """Write the hash of a prefix, as ``prefix_state`` gives it, and each word; how many there are.
 
-    A word is read from so many bytes before it as the prefix has in its rest, which replaces them.
+    A word is read from a few bytes before it, which the rest of the prefix replaces.
     """
     behind = _LOW & ~((1 << bits) - 1)
     for k in range(words):

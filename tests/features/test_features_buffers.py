@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamomd.core.buffers import MOST_BYTES, SMALLEST_BYTES, STEP_BYTES, BufferPool
+from streamomd.features.buffers import MOST_BYTES, SMALLEST_BYTES, STEP_BYTES, BufferPool
 
 LENGTH = SMALLEST_BYTES * 3
 
