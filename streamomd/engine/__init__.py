@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 Call = Callable[[], Any]
 LEAST_WORK = 1 << 16
 """Values of a batch, counted for each class, from which threads learn it. They take 0.2 ms; to wake
-a thread takes about as long on a busy machine, a tenth of it on an idle one."""
+a thread takes about as long on a busy machine."""
 
 
 class Sensed(NamedTuple):
