@@ -178,11 +178,11 @@ def trained(rule: str, params: dict[str, Any], loss: str = "hinge", **more: Any)
 @pytest.mark.parametrize(
     ("rule", "params", "one"),
     [
-        ("eg", {"eta": 0.1, "U": 1.5}, L1(1.0, 1.5)),
         ("ogd", {"ball": "box", "radius": 0.2}, Box(0.2)),
         *(
             pytest.param(*one, marks=pytest.mark.slow)
             for one in (
+                ("eg", {"eta": 0.1, "U": 1.5}, L1(1.0, 1.5)),
                 ("winnow", {"eta": 0.1}, Simplex()),
                 ("ogd", {"ball": "l2", "radius": 0.4}, L2(1.0, 0.4)),
                 ("ogd", {"ball": "l1", "radius": 0.5}, L1(1.0, 0.5)),

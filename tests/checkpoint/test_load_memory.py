@@ -176,7 +176,7 @@ def loads(folder: Path, rule: str, cases: int) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-QUICK = ("winnow", "eg", "pnorm", "nag", "arow", "dual_ascent")
+QUICK = ("winnow", "nag", "arow", "dual_ascent")
 
 
 @pytest.mark.parametrize(

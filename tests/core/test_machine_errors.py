@@ -155,7 +155,8 @@ def test_few_descriptors_are_enough_or_named(here: Path, files: int) -> None:
     assert done.returncode in (0, 1)
 
 
-@pytest.mark.parametrize("words", [S3[0], pytest.param(S3[1], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("words", S3)
+@pytest.mark.slow
 def test_an_s3_endpoint_that_answers_garbage(here: Path, words: Any) -> None:
     """Exit 1, with the URL."""
     server = socket.create_server(("127.0.0.1", 0))

@@ -73,6 +73,7 @@ def test_the_number_of_workers_changes_no_figure(
         assert found[key] == expected[key]
 
 
+@pytest.mark.slow
 def test_a_run_stops_early_and_resumes(data: Path, client: Client, tmp_path: Path) -> None:
     """By the held-out loss of all parts. Resumed, it says the same and learns nothing."""
     sets = {"data.holdout": 5, "train.patience": 1}

@@ -33,7 +33,7 @@ def cursors(url: Path) -> list[tuple[int, int, int]]:
     return sorted((one["epoch"], one["place"], one["row"]) for one in at)
 
 
-@pytest.mark.parametrize("mode", ["decoders", "averaged", "sharded", *long("learner")])
+@pytest.mark.parametrize("mode", ["decoders", "averaged", *long("sharded", "learner")])
 def test_a_change_between_epochs(mode: str, own: Path, client: Client, tmp_path: Path) -> None:
     """The first epoch's commits have the digests that workers found; the second stops before the
     changed row group."""

@@ -55,6 +55,7 @@ def test_a_cluster_that_stays_empty_is_an_error(
         streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
 
 
+@pytest.mark.slow
 def test_a_lost_scheduler_is_an_error_and_the_run_resumes_elsewhere(
     data: Path, alone: Any, small_tasks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -114,6 +114,7 @@ def test_the_first_signal_while_connecting_ends_the_command(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_client_that_is_made_here_is_as_any_other(
     data: Path, alone: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

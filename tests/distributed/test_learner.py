@@ -30,7 +30,7 @@ def away(data: Path, url: Path, **cluster: Any) -> dict[str, Any]:
     return job(data, cluster={"learner": "worker", **cluster}, checkpoint=kept)
 
 
-@pytest.mark.parametrize("where", ["local", "remote"])
+@pytest.mark.parametrize("where", [pytest.param("local", marks=pytest.mark.slow), "remote"])
 def test_the_learner_on_a_worker_has_the_same_bits(
     data: Path, alone: Any, client: Client, tmp_path: Path, capfd: Any, where: str
 ) -> None:

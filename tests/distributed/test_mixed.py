@@ -131,6 +131,7 @@ def test_a_job_that_is_submitted_runs_on_a_usable_worker(
     assert streamomd.load(str(tmp_path / "run")).state_sha256 == alone.state_sha256
 
 
+@pytest.mark.slow
 def test_a_collection_on_workers_without_streamomd_trains(
     cluster: tuple[Mixed, Client], data: Path, alone: Any
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_cluster_without_a_usable_worker_is_an_error(
         assert [future.status for future in held] == ["finished"] * 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_listed_and_the_run_begins_without_it(
     data: Path, alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ async def retiring(address: str, dask_scheduler: Any = None) -> None:
     await dask_scheduler.remove_worker(address, stimulus_id="a test", expected=True)
 
 
+@pytest.mark.slow
 def test_a_round_that_is_lost_costs_its_rows(
     data: Path, client: Client, tmp_path: Path, expected: str, monkeypatch: pytest.MonkeyPatch,
     events: list[Event],

@@ -81,7 +81,7 @@ def count_rows(folder: str) -> None:
     exact.learn_rows = counted
 
 
-@pytest.mark.parametrize("how", ["train", *long("submit")])
+@pytest.mark.parametrize("how", long("train", "submit"))
 def test_a_learner_that_retires_costs_no_row(
     data: Path, alone: Any, client: Client, workers: LocalCluster, tmp_path: Path,
     events: list[Event], how: str,

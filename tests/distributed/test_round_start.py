@@ -76,7 +76,7 @@ def counting(client: Client, tmp_path: Path) -> Iterator[Path]:
     client.run(do_not_count)
 
 
-@pytest.mark.parametrize("count", [1, 2, *long(4)])
+@pytest.mark.parametrize("count", [2, *long(1, 4)])
 def test_a_run_reads_its_state_from_the_store_once(
     data: Path, workers: LocalCluster, tmp_path: Path, expected: str, count: int
 ) -> None:

@@ -155,6 +155,7 @@ def test_a_task_that_wakes_up_commits_nothing(
     assert everything(streamomd.resume_sweep(str(url), quiet=True)) == whole
 
 
+@pytest.mark.slow
 def test_a_signal_stops_all_groups(
     data: Path, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,7 @@ def asynchronous() -> Any:
     """A factory of a client that has to be awaited."""
 
     async def make() -> Client:
-        return await Client(address, asynchronous=True)
+        return await Client(address, asynchronous=True, set_as_default=False)
 
     return asyncio.run(make())
 

@@ -107,6 +107,7 @@ def test_a_second_process_compiles_nothing(package: Path) -> None:
     assert [first[2], second[2]] == [True, False]
 
 
+@pytest.mark.slow
 def test_nor_where_a_loop_holds_what_was_made_at_run_time(package: Path) -> None:
     """The slots of a certificate and a smoothed loss."""
     first, second = (result(run(package, "eg+accounts"))["eg+accounts"] for _ in range(2))

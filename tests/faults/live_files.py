@@ -114,7 +114,7 @@ def live_entries_truncated(folder: Path) -> Iterator[Cases]:
     yield entry_cases(folder, ("halved", "emptied"))
 
 
-@kind("live-arrow-shards", quick=4)
+@kind("live-arrow-shards", quick=2)
 @contextmanager
 def live_arrow_shards(folder: Path) -> Iterator[Cases]:
     """Arrow shard truncated or rewritten while read, before each piece is used; then restored"""

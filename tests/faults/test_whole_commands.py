@@ -146,7 +146,13 @@ def strike(place: Path, name: str, most: int | None) -> None:
     assert not broken, f"{len(broken)} broken\n" + "\n".join(broken)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+QUICK = ("train", "predict", "convert")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*QUICK, *(pytest.param(one, marks=pytest.mark.slow) for one in COMMANDS if one not in QUICK)],
+)
 def test_some_faults_of_a_whole_command(place: Path, name: str) -> None:
     """Two, of all calls and errors."""
     strike(place, name, 2)

@@ -64,7 +64,6 @@ def right_sides(model: streamomd.Model, comparator: Any) -> dict[tuple[str, str]
 
 
 RUNS = [  # rule, parameters, loss, steps of the search
-    ("perceptron", {}, "hinge", 40),
     ("vaw", {}, "square", 40),
 ]
 MORE_RUNS = [

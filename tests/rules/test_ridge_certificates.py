@@ -224,16 +224,17 @@ def test_what_bounds_are_worth(data: str, most: float, by_volume: float, tmp_pat
     "sets, words",
     [
         ({"model.loss": "logistic", "model.certificate": False}, "ridge regression's"),
-        (
+        pytest.param(
             {"model.rule": "auto", "model.loss": "absolute", "model.certificate": False},
             "learned by AdaGrad",
+            marks=pytest.mark.slow,
         ),
         ({"model.params": {"block": 2}, "data.hashed": ["job"]}, "coordinates are outside"),
         ({"train.epochs": 2}, "learned in 2 epochs"),
         pytest.param({"model.dtype": "float32"}, "float32", marks=pytest.mark.slow),
         ({"model.certificate": False}, "train with model.certificate = true"),
         ({"data.vectors": ["wide"]}, "learned in groups"),
-        ({"model.task": "classify"}, "one for each class"),
+        pytest.param({"model.task": "classify"}, "one for each class", marks=pytest.mark.slow),
     ],
 )
 def test_no_theorem(sets: dict[str, Any], words: str, tmp_path: Path) -> None:

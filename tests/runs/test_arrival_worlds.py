@@ -298,7 +298,7 @@ def worlds(
 
 
 @pytest.mark.parametrize(
-    ("count", "steps"), [(30, 3), pytest.param(1000, 6, marks=pytest.mark.slow)]
+    ("count", "steps"), [(15, 3), pytest.param(1000, 6, marks=pytest.mark.slow)]
 )
 def test_each_row_is_learned_once_whatever_happens(
     tmp_path: Path, count: int, steps: int, monkeypatch: pytest.MonkeyPatch

@@ -342,7 +342,7 @@ def test_rewritten_and_moved_shards_are_refused_together(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.parametrize("mode", ["sharded", "averaged"])
+@pytest.mark.parametrize("mode", ["sharded", pytest.param("averaged", marks=pytest.mark.slow)])
 def test_other_modes_continue_from_their_state(tmp_path: Path, mode: str) -> None:
     """Sharded: a micro-batch begins with an update. Averaged: its rows are an epoch's rounds."""
     folder, url = tmp_path / "shards", tmp_path / "run"

@@ -180,7 +180,7 @@ class SweepCheckpoint:
             for _ in self._in_flight(delete, division.directories if division else ()):
                 pass
         except StorageError as error:
-            note(f"old groups of the sweep could not be deleted: {error}", "sweep", "warning")
+            note(f"old groups of the sweep could not be deleted: {error}", "groups_left", "warning")
 
     def _in_flight(self, work: Callable[[T], None], items: Sequence[T]) -> Iterator[None]:
         return in_flight(work, items, self._writer.store.in_flight, lambda _: 0)
