@@ -1,6 +1,6 @@
 """A function of the user's that returns a Dask cluster or client: ``--cluster module:factory``.
 
-It is code, so it is no key of a job: no manifest, checkpoint or job file can name one. It comes
+It is code, so it is not a key of a job: no manifest, checkpoint or job file can name one. It comes
 from the command line, or from Dask's configuration.
 """
 

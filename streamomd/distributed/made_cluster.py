@@ -46,7 +46,7 @@ def open_made(factory: ClusterFactory, stop: StopRequest | None) -> Iterator[Cli
 
 
 def _refuse_unusable(factory: ClusterFactory, made: Any) -> None:
-    """Raises UsageError for what is no cluster, no client, or an asynchronous one."""
+    """Raises UsageError for what is neither a cluster nor a client, or is asynchronous."""
     is_cluster = not inspect.isclass(made) and hasattr(made, "scheduler_address")
     if not isinstance(made, Client) and not is_cluster:
         raise UsageError(

@@ -55,7 +55,7 @@ def extract_cells(state: State, first: int, layout: Layout) -> NDArray[Any]:
     zeros = not layout.starts.any()
     for low in range(0, layout.size, BLOCK):
         block = state.table[low : low + BLOCK]
-        # Pages that no row has touched stay unallocated. -0.0 is no zero here.
+        # Pages that no row has touched stay unallocated. -0.0 counts as a value here.
         if zeros and not block.reshape(-1).view(np.uint8).any():
             continue
         for here, there in pairs:

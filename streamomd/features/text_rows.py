@@ -22,8 +22,8 @@ _LETTERS_A_WORD = 8
 _POOL = BufferPool(32 << 20)
 _UNKNOWN, _UNNAMED, _LETTERS = 4096, 4096, 1 << 16
 _SAMPLED = 8
-"""Of so many texts names are looked for in one, once no other coordinate gets a name: all that is
-found then is a second name of a coordinate, and to look for it in all takes a sixth of the time."""
+"""Once no other coordinate gets a name, one text in eight is searched for names: what is found then
+is a second name of a coordinate, and to search all texts takes a sixth of the time."""
 _UNWATCHED = Watch(*(np.empty(0, dtype) for dtype in ("i4", "u1", "u4", "u1", "u4")))
 
 

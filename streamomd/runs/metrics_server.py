@@ -25,7 +25,7 @@ MOST_PORT = 65_535
 
 @dataclass(frozen=True)
 class MetricsAddress:
-    """Where metrics are served. port: 0: any free one. Raises UsageError for what is no port."""
+    """Where metrics are served. port: 0: any free one. Raises UsageError for what is not a port."""
 
     port: int
     host: str = HOST

@@ -20,8 +20,8 @@ _DATES = {
 def column_schemas(columns: Description) -> dict[str, dict[str, Any]]:
     """The schema of each column by name, with an example that the model takes.
 
-    Null is among the types where a missing value is no error. A list of more than 4,096 elements
-    has no example.
+    Null is among the types where a missing value is not an error. A list of more than 4,096
+    elements has no example.
     """
     found: dict[str, dict[str, Any]] = {}
     for number in columns.numbers:

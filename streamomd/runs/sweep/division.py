@@ -51,7 +51,7 @@ class Division:
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
-        """Back from ``to_json``. Raises ValueError for a stage that is no name of a folder."""
+        """Back from ``to_json``. Raises ValueError for a stage that is not the name of a folder."""
         stage = str(saved["stage"])
         if not _STAGE.fullmatch(stage):
             raise ValueError(f"no groups are called {stage!r}")
