@@ -81,7 +81,8 @@ def coded(given: pa.RecordBatch) -> pa.RecordBatch:
 
 def parts(batches: list[pa.RecordBatch]) -> dict[str, Callable[[], Any]]:
     """What is timed, by name."""
-    from streamomd.config.spec import Data, Model
+    from streamomd.config.data_table import Data
+    from streamomd.config.model_table import Model
     from streamomd.features import Names, encode, make_plan
 
     model = Model.model_validate({"loss": "logistic"})

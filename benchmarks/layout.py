@@ -25,7 +25,8 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 from kinds import KINDS
 
-from streamomd.config.spec import Data, Model
+from streamomd.config.data_table import Data
+from streamomd.config.model_table import Model
 from streamomd.features import make_plan
 from streamomd.shards import find
 from streamomd.shards.convert.encoding import stored

@@ -14,9 +14,11 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from streamomd.config.data_table import Data
 from streamomd.config.flags import assign
 from streamomd.config.refusals import FALLBACK
-from streamomd.config.spec import Cluster, Data, Spec
+from streamomd.config.run_tables import Cluster
+from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import shown, typed
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamomd.config.spec import Model
+from streamomd.config.model_table import Model
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, SchemaError, UsageError
 from streamomd.core.urls import printable

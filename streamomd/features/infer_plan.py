@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamomd.config.data_table import Data
 from streamomd.config.field_types import OTHERS
-from streamomd.config.spec import Data, Model
+from streamomd.config.model_table import Model
 from streamomd.core.errors import SchemaError, UsageError
 from streamomd.features.arrow_types import (
     CATEGORIES,

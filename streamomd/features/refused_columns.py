@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from streamomd.config.spec import Data
+from streamomd.config.data_table import Data
 from streamomd.config.toml_text import quoted
 from streamomd.config.values import join_list
 from streamomd.core.errors import SchemaError

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 
-from streamomd.config.spec import Spec, Update
+from streamomd.config.run_tables import Update
+from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
 from streamomd.core.errors import AlertError, InputNotFoundError, StoppedError, StorageError
 from streamomd.core.nearest import named_keywords

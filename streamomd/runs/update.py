@@ -20,7 +20,8 @@ from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.config.explain import explain
-from streamomd.config.spec import Spec, Update
+from streamomd.config.run_tables import Update
+from streamomd.config.spec import Spec
 from streamomd.config.values import nanoseconds
 from streamomd.core.counted import counted
 from streamomd.core.errors import (

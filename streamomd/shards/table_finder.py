@@ -23,7 +23,7 @@ from streamomd.shards.paths import DELTA_LOG, ICEBERG_METADATA, TABLE_DIRECTORIE
 if TYPE_CHECKING:
     import fsspec
 
-    from streamomd.config.spec import Data
+    from streamomd.config.data_table import Data
 
 UrlOf = Callable[[str], str]
 """The URL of a path of the file system."""

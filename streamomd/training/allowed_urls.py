@@ -8,7 +8,7 @@ from functools import partial
 
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.allow_list import allow_lists, refuse_outside
-from streamomd.config.spec import Data
+from streamomd.config.data_table import Data
 from streamomd.core.urls import absolute, protocol, shown
 from streamomd.features import Plan
 from streamomd.shards.filtered_shards import filter_columns

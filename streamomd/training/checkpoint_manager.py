@@ -12,7 +12,7 @@ from typing import Any
 
 from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, write_document
 from streamomd.checkpoint.segments import Facts
-from streamomd.config.spec import Checkpoint
+from streamomd.config.run_tables import Checkpoint
 from streamomd.core.counted import counted
 from streamomd.core.errors import (
     ChangedDataError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from streamomd.config.spec import Train
+from streamomd.config.run_tables import Train
 from streamomd.core.threads import Threads, usable_cores
 from streamomd.engine.divided import DividedState
 from streamomd.training.async_commit import available_memory

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.checkpoint.segments import Facts
-from streamomd.config.spec import Data
+from streamomd.config.data_table import Data
 from streamomd.core.batch import Skipped
 from streamomd.engine import Engine
 from streamomd.engine.state import State

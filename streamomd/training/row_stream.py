@@ -8,7 +8,7 @@ from functools import partial
 from math import ceil
 from typing import Any, Protocol
 
-from streamomd.config.spec import Data
+from streamomd.config.data_table import Data
 from streamomd.core.batch import Batch
 from streamomd.features import Names, Plan, encode
 from streamomd.shards.cache.cached_reader import Cache, CachedRows, cached_rows

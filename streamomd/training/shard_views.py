@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamomd.config.spec import Data
+from streamomd.config.data_table import Data
 from streamomd.features import Plan
 from streamomd.shards.directory_columns import infer_partitions, with_partitions
 from streamomd.shards.filtered_shards import filter_columns, with_filter

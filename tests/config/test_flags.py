@@ -12,8 +12,10 @@ import pytest
 from streamomd.cli import main
 from streamomd.cli.job_flags import JobCommand, job_options
 from streamomd.config.aliases import VALUES
+from streamomd.config.data_table import Csv
 from streamomd.config.flags import Flag, all_flags, assign, assign_flags, dotted
-from streamomd.config.spec import Csv, Spec, Update
+from streamomd.config.run_tables import Update
+from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.losses import all_losses
 from streamomd.rules import ALIASES

@@ -73,7 +73,7 @@ def test_no_secret_where_everything_is_logged(
 
 def test_what_travels_to_workers_shows_no_secret() -> None:
     """The descriptions that tasks are given show no storage options where they are shown."""
-    from streamomd.config.spec import Data
+    from streamomd.config.data_table import Data
     from streamomd.distributed.decode import DecodeRequest
     from streamomd.distributed.diagnose import DiagnosisRequest
     from streamomd.distributed.round_state import RoundStart

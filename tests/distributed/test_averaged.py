@@ -19,7 +19,8 @@ from places import cases, drawn
 from running import rows, write
 
 import streamomd
-from streamomd.config.spec import Data, Spec
+from streamomd.config.data_table import Data
+from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, ResumeRefusedError, StoppedError, UsageError
 from streamomd.distributed import averaged, averaged_worker, cluster, memory_checks, round_state
 from streamomd.distributed.averaged import Averaged

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from running import run, write
 
 import streamomd
-from streamomd.config.spec import Data, Model
+from streamomd.config.data_table import Data
+from streamomd.config.model_table import Model
 from streamomd.core.errors import SchemaError
 from streamomd.features.arrow_types import family
 from streamomd.features.infer_plan import make_plan

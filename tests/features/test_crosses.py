@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 from slow_features import cross
 
-from streamomd.config.spec import Data, Model, Spec
+from streamomd.config.data_table import Data
+from streamomd.config.model_table import Model
+from streamomd.config.spec import Spec
 from streamomd.core.errors import SchemaError, UsageError
 from streamomd.features import Names, Plan, check_schema, describe, encode, make_plan, name_of
 from streamomd.features.crosses import cross_name

@@ -7,7 +7,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from streamomd.config.spec import Data, Model
+from streamomd.config.data_table import Data
+from streamomd.config.model_table import Model
 from streamomd.core.errors import DataError, SchemaError, UsageError
 from streamomd.features import Names, Plan, check_schema, describe, make_plan, name_of
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_features_bad import BAD, FIRST, GOOD, SPOILT, encoded
 
-from streamomd.config.spec import Data, Model
+from streamomd.config.data_table import Data
+from streamomd.config.model_table import Model
 from streamomd.core.batch import REASONS, Skipped, SparseBatch
 from streamomd.core.errors import BadRowError
 from streamomd.features import encode, make_plan

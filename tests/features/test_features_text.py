@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow_features import WORTH, featurised, words_of
 
-from streamomd.config.spec import Data, Model
-from streamomd.config.spec import Text as TextOfJob
+from streamomd.config.data_table import Data
+from streamomd.config.data_table import Text as TextOfJob
+from streamomd.config.model_table import Model
 from streamomd.core.batch import DenseBatch
 from streamomd.core.errors import BadRowError
 from streamomd.features import Names, encode, make_plan, name_of

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamomd.config.spec import Data, Model
+from streamomd.config.data_table import Data
+from streamomd.config.model_table import Model
 from streamomd.features import Names, make_plan
 from streamomd.features.hashed import categories, category, places
 from streamomd.features.kernels import name_index

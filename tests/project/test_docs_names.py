@@ -15,7 +15,8 @@ from documented import ROOT, blocks
 from pydantic import BaseModel
 
 import streamomd
-from streamomd.config.spec import Sparse, Spec
+from streamomd.config.data_table import Sparse
+from streamomd.config.spec import Spec
 from streamomd.core.batch import REASONS
 
 DOCS = ROOT / "docs"

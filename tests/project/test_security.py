@@ -20,7 +20,7 @@ from running import everything, rows, run, shards, train, write
 
 import streamomd
 from streamomd.checkpoint.sealed_json import seal, unseal
-from streamomd.config.spec import Cluster
+from streamomd.config.run_tables import Cluster
 from streamomd.core.errors import StreamomdError
 
 PACKAGE = Path(streamomd.__file__).parent

@@ -15,7 +15,8 @@ import pytest
 from helpers import Learner, sparse
 from running import run, write
 
-from streamomd.config.spec import Data, Model
+from streamomd.config.data_table import Data
+from streamomd.config.model_table import Model
 from streamomd.core.batch import REASONS
 from streamomd.core.errors import BadRowError
 from streamomd.features import encode, make_plan

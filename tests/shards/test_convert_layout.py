@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamomd.config.spec import Data, Model
+from streamomd.config.data_table import Data
+from streamomd.config.model_table import Model
 from streamomd.core.errors import DataError
 from streamomd.features import make_plan
 from streamomd.shards.convert.convert import convert

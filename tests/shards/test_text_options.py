@@ -20,7 +20,8 @@ from running import alone, run
 
 import streamomd
 from streamomd.cli.tool_commands import convert as convert_command
-from streamomd.config.spec import Csv, Spec
+from streamomd.config.data_table import Csv
+from streamomd.config.spec import Spec
 from streamomd.core.errors import BadRowError, StoppedError, UsageError
 from streamomd.core.prompt_stop import stopping_promptly
 from streamomd.shards import text_cache

@@ -94,7 +94,8 @@ def shards(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 def shard_cases(folder: Path) -> Callable[[random.Random], str]:
     """A shard is found and read, or refused: "same", "other" or "refused"."""
-    from streamomd.config.spec import Data, Model
+    from streamomd.config.data_table import Data
+    from streamomd.config.model_table import Model
     from streamomd.features import check_schema, make_plan
     from streamomd.shards.encoded_rows import encode_rows
     from streamomd.shards.find import find

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamomd.config.spec import Checkpoint
+from streamomd.config.run_tables import Checkpoint
 from streamomd.training import checkpoint_manager
 from streamomd.training.checkpoint_manager import CommitSchedule
 

@@ -1,0 +1,177 @@
+"""Data, the table [data] of a job, and the entries of its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from streamomd.config.explain import explain
+from streamomd.config.field_types import (
+    Crosses,
+    Filter,
+    Folder,
+    Gibibytes,
+    Locations,
+    Moment,
+    Names,
+    Nulls,
+    OneIn,
+    Partitions,
+    Types,
+    as_texts,
+)
+from streamomd.config.table import Table, key
+from streamomd.core.errors import UsageError
+
+
+class Sparse(Table):
+    """A pair of list columns; ``size`` 0: it is in the schema's metadata."""
+
+    indices: str
+    values: str
+    size: int = Field(default=0, ge=0, le=2**31 - 2)
+
+
+class Text(Table):
+    """A column of texts: words, and runs of up to ``ngrams`` words; ``counts``: a word's value."""
+
+    column: str
+    ngrams: int = Field(default=1, ge=1, le=8)
+    counts: Literal["presence", "count", "log"] = "presence"
+
+
+Texts = Annotated[tuple[Text, ...], BeforeValidator(as_texts)]
+
+
+class Csv(Table):
+    """How CSV files are read: the options of ``convert``, by its names in Python. JSON lines have
+    ``encoding`` and ``types`` alone.
+    """
+
+    delimiter: str = key(
+        "", "Character between the values of CSV files.", flag="delimiter", metavar="CHAR",
+        shown_default="found in the first lines",
+    )  # fmt: skip
+    decimal: Literal[".", ","] = key(
+        ".", "Decimal mark of numbers in CSV files, a point or a comma.", flag="decimal",
+        metavar="CHAR",
+    )  # fmt: skip
+    encoding: str = key(
+        "", "Encoding of text files, such as latin-1.", flag="encoding", metavar="NAME",
+        shown_default="utf-8; utf-16 by its mark",
+    )  # fmt: skip
+    date_format: str = key(
+        "", "Format of dates in CSV files, such as %d.%m.%Y.", flag="date_format", metavar="FORMAT",
+        shown_default="ISO 8601",
+    )  # fmt: skip
+    types: Types = key(
+        {}, "Types of columns of text files, such as zip=string.", flag="type",
+        metavar="COL=TYPE,…", shown_default="inferred",
+    )  # fmt: skip
+    null_values: Names | None = key(
+        None, "Texts of CSV files that mean a missing value.", flag="null_values",
+        metavar="A,B,…", shown_default="NA, N/A, NaN, null, …",
+    )  # fmt: skip
+    header: bool = key(True, "Whether the first line has the names of columns.", flag=None)
+    quotes: bool = key(True, "Whether values may be in double quotes.", flag=None)
+
+    def options(self) -> dict[str, Any]:
+        """Those that are not the defaults, as ``convert`` takes them."""
+        return self.model_dump(exclude_defaults=True)
+
+    def changed(self, given: Mapping[str, Any]) -> Self:
+        """These with others in their place. Raises UsageError."""
+        try:
+            return self.model_validate({**self.model_dump(), **given})
+        except ValidationError as error:
+            raise UsageError(explain(error, type(self))) from None
+
+
+class Data(Table):
+    """[data]: where the rows are and how columns become coordinates."""
+
+    shards: Locations = key((), "Data files (shards).", flag="shards", option=False)
+    storage_options: dict[str, Any] = key(
+        {}, "Storage options for the shards.", flag="storage_options", option=False, repr=False
+    )
+    version: int | None = key(
+        None, "Version of a Delta table.", flag="version", ge=0, shown_default="the newest"
+    )
+    as_of: Moment = key(
+        "", "Time (ISO 8601) whose newest version of a Delta table is read.", flag="as_of",
+        metavar="TIME",
+    )  # fmt: skip
+    as_files: bool = key(
+        False, "Read files of Delta and Iceberg tables as they are, deleted rows too.",
+        flag="as_files",
+    )  # fmt: skip
+    csv: Csv = key(Csv(), "How CSV files and JSON lines are read.", flag=None)
+    label: str = key("", "Column to predict.", flag="label", metavar="COLUMN")
+    weight: str = key("", "Column of importance weights.", flag="weight", metavar="COLUMN")
+    numeric: Names = key(
+        (), "Numeric columns, one coordinate each.", flag="numeric",
+        shown_default="inferred from the schema",
+    )  # fmt: skip
+    hashed: Names = key(
+        (), "Categorical columns, one hashed coordinate per value.", flag="hashed",
+        shown_default="inferred from the schema",
+    )  # fmt: skip
+    vectors: Names = key((), "Columns of lists of numbers.", flag="vectors")
+    text: Texts = key((), "Text columns, one hashed coordinate per word.", flag="text")
+    dates: Names = key((), "Date columns, split into year, month, weekday and hour.", flag="dates")
+    sparse: Sparse | None = key(
+        None, "The columns of indices and values of sparse rows.", flag=None
+    )
+    crosses: Crosses = key((), "Lists of columns whose combined values are features.", flag=None)
+    ignore: Names = key((), "Columns that are not features.", flag="ignore")
+    partitions: Partitions = key(
+        "hive", "Columns of key=value directories; none, or name and kind of each.",
+        flag="partitions", metavar="hive|none",
+    )  # fmt: skip
+    where: Filter = key(
+        "", "Learn only rows that satisfy a condition, such as day >= 2026-01-01.",
+        flag="where", metavar="CONDITION", shown_default="all rows",
+    )  # fmt: skip
+    nulls: Nulls = key(
+        "error", "What a missing number becomes: error, zero, indicator (0 and a coordinate for "
+        "it) or mean (of the values before the row); or one for each column.",
+        flag="nulls", metavar="WORD|COLUMN=WORD,…",
+    )  # fmt: skip
+    standardize: Literal["none", "running"] = key(
+        "none", "Centring and scaling of numeric columns; running: by mean and scale so far.",
+        flag=None,
+    )  # fmt: skip
+    on_bad_row: Literal["error", "skip"] = key(
+        "error", "What to do with a bad row; skip: count it by reason.", flag="on_bad_row"
+    )
+    max_bad_rows: int | None = key(
+        None, "Maximum bad rows per epoch before the run fails.", flag="max_bad_rows", ge=0,
+        shown_default="unlimited",
+    )  # fmt: skip
+    bits: int = key(18, "Number of hashed coordinates, as a power of 2.", flag="bits", ge=1, le=30)
+    hash_seed: int = key(0, "Seed of the hash function.", flag=None, ge=0, le=2**32 - 1)
+    order: Literal["sorted", "given", "shuffled"] = key(
+        "sorted", "Order of the shards; shuffled: by seed and epoch.", flag="order"
+    )
+    seed: int = key(0, "Seed of the shuffled order and of the hold-out rows.", flag="seed")
+    arrival: Literal["path", "modified"] = key(
+        "path", "Order of the new shards of an update: by path, numbers as numbers, or by time.",
+        flag=None,
+    )  # fmt: skip
+    on_bad_shard: Literal["error", "skip"] = key(
+        "error", "What an update does with a shard that cannot be read; skip: record it.",
+        flag="on_bad_shard",
+    )  # fmt: skip
+    cache: Folder = key(
+        "", "Local folder for decoded rows, reused by later epochs and jobs.", flag="cache",
+        metavar="DIR",
+    )  # fmt: skip
+    cache_gib: Gibibytes = key(
+        50.0, "Maximum size of the cache, in GiB or as 50GiB; 0: unlimited.", flag=None, ge=0.0
+    )
+    holdout: OneIn = key(
+        0, "Hold out about 1 in N rows for validation; 0.1 means 10, 0 none.", flag="holdout", ge=0,
+        le=2**32 - 1,
+    )  # fmt: skip
