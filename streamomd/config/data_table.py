@@ -22,7 +22,7 @@ from streamomd.config.field_types import (
     Types,
     as_texts,
 )
-from streamomd.config.table import Table, key
+from streamomd.config.job_table import Table, key
 from streamomd.core.errors import UsageError
 
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from streamomd.config.field_types import Labels
+from streamomd.config.job_table import Table, key
 from streamomd.config.refusals import DEFAULT, parse_model
-from streamomd.config.table import Table, key
 from streamomd.losses import find_loss
 
 

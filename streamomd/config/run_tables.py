@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from streamomd.config.field_types import Mebibytes, Moment, Scheduler, Seconds
-from streamomd.config.table import Table, key
+from streamomd.config.job_table import Table, key
 
 
 class Train(Table):

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from streamomd.config.aliases import canonical_keys
 from streamomd.config.data_table import Data
 from streamomd.config.explain import explain
+from streamomd.config.job_table import Table
 from streamomd.config.model_table import Model
 from streamomd.config.refusals import (
     DEFAULT,
@@ -24,7 +25,6 @@ from streamomd.config.refusals import (
     refuse_conflicts,
 )
 from streamomd.config.run_tables import Checkpoint, Cluster, Train, Update
-from streamomd.config.table import Table
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import without_secrets
 from streamomd.losses import Loss, find_loss
