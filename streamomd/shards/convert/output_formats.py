@@ -43,7 +43,8 @@ def _arrow(file: Any, schema: pa.Schema, first: pa.RecordBatch, size: int | None
 
 
 def _with(schema: pa.Schema, size: int | None) -> pa.Schema:
-    return schema.with_metadata({SIZE_KEY: str(size)} if size else None)
+    own = {SIZE_KEY: str(size)} if size else {}
+    return schema.with_metadata({**(schema.metadata or {}), **own} or None)
 
 
 FORMS: Mapping[str, OutputFormat] = {
