@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from streamomd.features.binary_lists import encoded, stored_as_binary
-from streamomd.shards.convert.output_formats import FORMS
+from streamomd.shards.convert.output_formats import BINARY_GROUP_BYTES, FORMS
 
 SHARDS = 4
 START = 100
@@ -49,7 +49,8 @@ class Size:
         if shard != self.open:
             self._next(some, shard)
         for name, writer in self.writers.items():
-            FORMS[FOLDERS[name]].write(writer, stored(name, some))
+            for group in groups(name, stored(name, some)):
+                FORMS[FOLDERS[name]].write(writer, group)
         self.text.write(lines[: sum(lengths[: some.num_rows])])
         self.written += some.num_rows
 
@@ -71,6 +72,15 @@ class Size:
     def close(self) -> None:
         self._end()
         self.text.close()
+
+
+def groups(name: str, rows: pa.Table) -> list[pa.Table]:
+    """The rows in row groups of a folder's size."""
+    if name != "rows.binary":
+        return [rows]
+    parts = -(-rows.nbytes // BINARY_GROUP_BYTES)
+    each = -(-rows.num_rows // parts)
+    return [rows.slice(low, each) for low in range(0, rows.num_rows, each)]
 
 
 def stored(name: str, some: pa.Table) -> pa.Table:

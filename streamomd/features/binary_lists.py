@@ -83,9 +83,7 @@ def decoded(batch: pa.RecordBatch, kinds: Kinds) -> tuple[pa.RecordBatch, tuple[
 
 def _sizes(column: pa.Array) -> Any:
     """Bytes of each cell; 0 of a null."""
-    if column.null_count or pa.types.is_fixed_size_binary(column.type):
-        column = _without_nulls(column)
-    return np.diff(_offsets(column))
+    return np.diff(_offsets(_without_nulls(column)))
 
 
 def _conflict(name: str, odd: Any, sizes: Any, kind: pa.DataType) -> Conflict:
@@ -122,7 +120,8 @@ def _lists(column: pa.Array, odd: Any, kind: pa.DataType) -> pa.ListArray:
 def _without_nulls(column: pa.Array) -> pa.Array:
     """A binary column of any kind as plain or large binary, a null as no bytes."""
     if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
-        column = column.cast(pa.large_binary())
+        # Not cast: pyarrow takes other cells of a slice of binary views.
+        column = pa.array(column.to_pylist(), pa.large_binary())
     return column.fill_null(b"") if column.null_count else column
 
 

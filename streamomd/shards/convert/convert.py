@@ -19,7 +19,7 @@ from streamomd.core.registry import find
 from streamomd.features.binary_lists import declared, encoded, stored_as_binary
 from streamomd.shards.convert.csv_source import CsvReader
 from streamomd.shards.convert.jsonl_source import JsonlReader
-from streamomd.shards.convert.output_formats import FORMS
+from streamomd.shards.convert.output_formats import FORMS, with_binary_lists
 from streamomd.shards.convert.shard_writer import ShardWriter, Target, opened_target
 from streamomd.shards.convert.shuffle import shuffled
 from streamomd.shards.convert.split import Split, TimeKeys, make_split, part_of
@@ -110,7 +110,8 @@ def convert(
     _check_counts(rows_per_shard, shards, shuffle)
     own_options = to_storage_options if to_storage_options is not None else storage_options
     make, written = _maker(source_format, options), find("form", form, FORMS)
-    as_binary = _as_binary(lists_as, source_format)
+    if as_binary := _as_binary(lists_as, source_format):
+        written = with_binary_lists(written)
     stream = _Stream(locate(sources, storage_options), make, progress, encoding)
     parts = make_split(split, by=split_by, time=split_time, seed=split_seed)
     if parts and shards is not None:
