@@ -52,7 +52,7 @@ def encode(
     batch: columns by name, of a shard that ``check_schema`` has accepted. row: the place of its
     first row in the shard, from 0. labelled False: no label or weight is read; y is 0, weight 1;
     and no row is skipped, because each needs a prediction.
-    names: gets each hashed value. conflicts: rows that contradict their directories. dropped:
+    names: gets each hashed value. conflicts: rows that contradict their shard. dropped:
     places of rows that a filter dropped, which are not in ``batch`` and are counted as filtered.
     Values are float32 if all numbers are stored so, else float64.
     Raises BadRowError for the first bad row, unless plan.on_bad_row is "skip"; in it label, weight,

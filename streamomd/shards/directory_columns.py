@@ -17,9 +17,9 @@ import pyarrow as pa
 from streamomd.core.errors import DataError, SchemaError
 from streamomd.core.urls import printable, protocol, redact, shown
 from streamomd.features.arrow_types import DATES, PARTITION_TYPES, SCALARS, family
-from streamomd.features.nested import with_fields
 from streamomd.features.plan import Partition
 from streamomd.shards.constants import parse_value
+from streamomd.shards.schema_facts import schema_facts
 from streamomd.shards.shard import Constant, Shard, ShardSet
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -159,7 +159,7 @@ def with_constants(shard: Shard, constants: Sequence[Constant]) -> Shard:
 
 
 def _with_columns(shard: Shard, constants: Sequence[Constant]) -> pa.Schema:
-    schema = with_fields(shard.stored_schema)
+    schema = schema_facts(shard.stored_schema).fields
     for one in constants:
         field = pa.field(one.column, PARTITION_TYPES[one.kind])
         places = schema.get_all_field_indices(one.column)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
 from streamomd.core.urls import shown
+from streamomd.features.binary_lists import declared
 from streamomd.shards.formats.parquet_statistics import GroupStatistics
 from streamomd.shards.row_filter import RowFilter
 from streamomd.shards.schema_facts import schema_facts
@@ -50,7 +51,7 @@ class Shard:
     groups: tuple[int, ...]
     """Rows of each row group or record batch."""
     schema: pa.Schema
-    """Of its rows, with the columns of directories."""
+    """Of its rows, with the columns of directories, and lists that are stored as binary."""
     footer_sha256: str
     """Of a shard that a ledger records the first half alone."""
     etag: str | None
@@ -100,8 +101,13 @@ class Shard:
 
     @property
     def is_view(self) -> bool:
-        """Whether its rows have columns of directories, or are filtered."""
-        return bool(self.constants) or self.row_filter is not None
+        """Whether its rows have columns of directories, lists stored as binary, or are filtered."""
+        return bool(self.constants or self.binary_lists) or self.row_filter is not None
+
+    @property
+    def binary_lists(self) -> dict[str, pa.DataType]:
+        """The binary columns of the file that are lists, and the types of their elements."""
+        return {} if self.stored is None else declared(self.stored)
 
     @property
     def read_rows(self) -> int:
