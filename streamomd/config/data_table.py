@@ -97,10 +97,14 @@ class Data(Table):
         {}, "Storage options for the shards.", flag="storage_options", option=False, repr=False
     )
     version: int | None = key(
-        None, "Version of a Delta table.", flag="version", ge=0, shown_default="the newest"
+        None,
+        "Version of a Delta table, or snapshot of an Iceberg table.",
+        flag="version",
+        ge=0,
+        shown_default="the newest",
     )
     as_of: Moment = key(
-        "", "Time (ISO 8601) whose newest version of a Delta table is read.", flag="as_of",
+        "", "Time (ISO 8601) whose newest version of a table is read.", flag="as_of",
         metavar="TIME",
     )  # fmt: skip
     as_files: bool = key(

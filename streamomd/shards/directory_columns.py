@@ -28,8 +28,8 @@ _EXPECTED = {"integer": "a 64-bit integer", "date": "an ISO date such as 2026-01
 Wanted = str | Mapping[str, str]
 """As the key ``data.partitions``: "hive", "none", or the kind of each column."""
 Texts = dict[str, str | None]
-Schemas = dict[tuple[int, tuple[tuple[str, str], ...]], pa.Schema]
-"""By the stored schema, and the columns of directories: most shards have the same."""
+Schemas = dict[tuple[int, str | None, tuple[tuple[str, str], ...]], pa.Schema]
+"""By the stored schema, projection and columns of directories: most shards have the same."""
 
 
 def keys_of(name: str) -> list[tuple[str, str | None]]:
@@ -136,7 +136,11 @@ def _with_constants(
                 'move it into one, or leave the column out (data.partitions, "none" for no column)'
             )
     stored = shard.stored_schema
-    key = id(stored), tuple((one.column, one.kind) for one in constants)
+    key = (
+        id(stored),
+        shard.projection and shard.projection.text,
+        tuple((one.column, one.kind) for one in constants),
+    )
     if key not in schemas:
         schemas[key] = _with_columns(shard, constants)
     return replace(shard, schema=schemas[key], constants=tuple(constants), stored=stored)
@@ -159,7 +163,7 @@ def with_constants(shard: Shard, constants: Sequence[Constant]) -> Shard:
 
 
 def _with_columns(shard: Shard, constants: Sequence[Constant]) -> pa.Schema:
-    schema = schema_facts(shard.stored_schema).fields
+    schema = shard.own_schema
     for one in constants:
         field = pa.field(one.column, PARTITION_TYPES[one.kind])
         places = schema.get_all_field_indices(one.column)
