@@ -57,7 +57,7 @@ class PartialState:
 
     spec, plan: of the commit, without settings of a machine and credentials. names: those that the
     start has not; of the start and of a round's result, all. metrics: of one epoch, as a checkpoint
-    saves them; most bins are empty.
+    saves them; most bins are empty. classes: of the whole run so far, see ``Metrics.classes``.
     """
 
     spec: Spec
@@ -70,6 +70,7 @@ class PartialState:
     rows: int = 0
     metrics: dict[str, NDArray[Any]] = field(default_factory=dict)
     digests: list[Found] = field(default_factory=list)
+    classes: NDArray[np.float64] | None = None
 
     def __sizeof__(self) -> int:
         # For Dask, which would count it as a few bytes and never spill it.
@@ -95,6 +96,7 @@ class PartialState:
             metrics.total_rows,
             metrics.arrays(),
             digests,
+            _sum(self.classes, metrics.classes),
         )
 
 
@@ -141,7 +143,14 @@ def _load_commit(start: RoundStart) -> PartialState:
         ) from None
     state = model.state
     arrays = (state.cells, state.totals, state.clock, state.extra)
-    return PartialState(model.spec, model.plan, *arrays, model.names.seen())
+    found = PartialState(model.spec, model.plan, *arrays, model.names.seen())
+    return replace(found, classes=model.metrics.classes)
+
+
+def _sum(
+    classes: NDArray[np.float64] | None, more: NDArray[np.float64] | None
+) -> NDArray[np.float64] | None:
+    return more if classes is None else classes if more is None else classes + more
 
 
 def copy_state(start: PartialState) -> PartialState:

@@ -36,10 +36,14 @@ def held_out(every: int, seed: int, shard: int, rows: NDArray[np.int64]) -> NDAr
     >>> held_out(10, 0, 0, np.arange(1000)).sum()
     np.int64(102)
     """
-    start = _mixed(_mixed(np.array([seed & MASK], np.uint64)) + np.uint64(shard))
-    drawn = _mixed(start + rows.astype(np.uint64) * np.uint64(GAMMA))
-    found: NDArray[np.bool_] = drawn % np.uint64(every) == 0
+    found: NDArray[np.bool_] = drawn_numbers(seed, shard, rows) % np.uint64(every) == 0
     return found
+
+
+def drawn_numbers(seed: int, shard: int, rows: NDArray[np.int64]) -> Words:
+    """The random number of 64 bits of each row of a shard, as in ``held_out``."""
+    start = _mixed(_mixed(np.array([seed & MASK], np.uint64)) + np.uint64(shard))
+    return _mixed(start + rows.astype(np.uint64) * np.uint64(GAMMA))
 
 
 def number_of(name: str) -> int:

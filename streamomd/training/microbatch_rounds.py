@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,9 +22,11 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
+from streamomd.training.class_weights import ClassWeights, class_weights_of, recount
 from streamomd.training.metrics import BLOCK, Metrics
 from streamomd.training.partitions import Share, micro_batches
 from streamomd.training.row_stream import SharedDecoding, cache_of, no_rows, rows_of
+from streamomd.training.sampling import sampled_rows
 
 Floats = NDArray[np.float64]
 Exchange = Callable[[Batch, Sensed], tuple[Floats, Floats]]
@@ -106,12 +108,19 @@ class Rounds:
         return (shards[order[at.place]].url, at.row), (shards[order[place]].url, row)
 
     def _learn(self, batch: Batch, rows: tuple[Place, Place]) -> None:
-        sensed = self.share.sense(batch)
+        learned, sums = batch, self.metrics.current.copy()
+        if self._weights is not None:
+            learned = replace(batch, weight=batch.weight * self._weights.of(self.metrics, batch))
+        sensed = self.share.sense(learned)
         if self.exchange is None:
-            moves, margins = self.share.decide(batch, self.metrics.current, sensed.numbers)
+            moves, margins = self.share.decide(learned, self.metrics.current, sensed.numbers)
         else:
-            moves, margins = self.exchange(batch, sensed)
-        self.share.apply(batch, moves)
+            moves, margins = self.exchange(learned, sensed)
+        self.share.apply(learned, moves)
+        if self._weights is not None and len(margins) == len(batch):  # else the leader has them
+            losses = self.share.engine.row_losses(0.0, margins, batch.y, batch.weight)
+            self.metrics.current[...] = sums
+            recount(self.metrics.current, losses, batch)
         self.metrics.count(len(batch))
         if self.spec.train.detail and self.examines:
             self._unexamined.append((margins, batch.y, batch.weight))
@@ -129,6 +138,10 @@ class Rounds:
             engine = self.share.engine
             self.metrics.examine(engine.loss, engine.classes, *given)
             self._unexamined.clear()
+
+    @cached_property
+    def _weights(self) -> ClassWeights | None:
+        return class_weights_of(self.spec, self.plan)
 
     @cached_property
     def _cache(self) -> Cache | None:
@@ -150,4 +163,7 @@ class Rounds:
         )
         with closing(pieces):
             for piece in pieces:
-                yield piece.value.batch, piece.position, piece.row
+                place = self.shards.shards[order[piece.position]].place
+                rows = range(piece.row, piece.row + piece.rows)
+                batch = sampled_rows(data, self.plan, place, rows, piece.value.batch)
+                yield batch, piece.position, piece.row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -25,6 +26,8 @@ from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.build_engine import engine_of
+from streamomd.training.class_numbers import refuse_unknown_classes
+from streamomd.training.class_weights import ClassWeights, class_weights_of
 from streamomd.training.label_runs import LabelRuns
 from streamomd.training.memory_rows import (
     batch_of_rows,
@@ -96,6 +99,7 @@ class Model:
     def new(cls, spec: Spec, plan: Plan, state: State | None = None) -> Self:
         """A model that has seen nothing; or one with this state, whose figures are to be filled."""
         spec = spec.of_classes(len(plan.classes))
+        refuse_unknown_classes(spec, plan)
         engine = engine_of(spec, plan)
         if state is None:
             state = State.start(engine.layout)
@@ -105,6 +109,12 @@ class Model:
         held = Metrics(spec.model.classifies) if spec.data.holdout else None
         metrics = Metrics(spec.model.classifies, held=held)
         return cls(spec, plan, engine, state, metrics, cursor=cursor)
+
+    @cached_property
+    def class_weights(self) -> ClassWeights | None:
+        """What rows count for by their class, if the job says so. Raises UsageError for an unknown
+        class."""
+        return class_weights_of(self.spec, self.plan)
 
     @property
     def state_sha256(self) -> str:

@@ -31,6 +31,7 @@ def _figures_of(model: Model) -> dict[str, Any]:
         "filtered": filtered(model.unread, model.metrics.filtered)
         if model.spec.data.where
         else None,
+        "sampled_out": model.metrics.sampled_out if model.spec.data.sample else None,
         **_validation(model),
         "seconds": model.seconds,
         "rows_per_second": model.rows_per_second,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from streamomd.core.profiling import Stage
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.cursor import Cursor
+from streamomd.training.class_weights import ClassWeights, learn_weighted
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
 
@@ -65,7 +67,8 @@ def learn_rows(
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
     detail = model.spec.train.detail
-    margins = learn_counted(model.engine, model.state, model.metrics, batch, held, detail=detail)
+    given, weights = (model.engine, model.state, model.metrics), model.class_weights
+    margins = learn_counted(*given, batch, held, detail=detail, weights=weights)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
@@ -88,14 +91,20 @@ def learn_counted(
     *,
     detail: bool = True,
     part: bool = False,
+    weights: ClassWeights | None = None,
 ) -> Floats:
     """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
-    detail: whether to compute more metrics than sums. part: see ``Engine.learn``.
+    detail: whether to compute more metrics than sums. part: see ``Engine.learn``. weights: of the
+    rows by class, which are no part of the sums.
     """
+    learn = partial(engine.learn, state, metrics.current, part=part)
+    if weights is not None:
+        step = partial(engine.learn, state, part=part)
+        learn = partial(learn_weighted, engine, state, metrics, weights, step)
     if held is None:
         with Stage("learn"):
-            margins = engine.learn(state, metrics.current, batch, part=part)
+            margins = learn(batch)
         _count(engine, metrics, margins, batch.y, batch.weight, detail)
         return margins
     validation = metrics.held
@@ -107,7 +116,7 @@ def learn_counted(
             if held[low]:
                 margins[low:high] = engine.predict(state, validation.current, rows)
             else:
-                margins[low:high] = engine.learn(state, metrics.current, rows, part=part)
+                margins[low:high] = learn(rows)
     for counted, which in ((metrics, ~held), (validation, held)):
         _count(engine, counted, margins[which], batch.y[which], batch.weight[which], detail)
     return margins

@@ -58,8 +58,8 @@ class LearnerGroup:
 
         held: hold-out rows, which a group of one model predicts.
         """
-        if held is not None:
-            return self._learn_except(batch, held)
+        if held is not None or self.models[0].class_weights is not None:
+            return self._learn_alone(batch, held)
         sums = np.concatenate([model.metrics.current for model in self.models])
         margins = self.engine.learn(self.state, sums, batch)
         for model, own in zip(self.models, sums.reshape(-1, 3), strict=True):
@@ -68,12 +68,14 @@ class LearnerGroup:
         self._values += batch.values.size * len(self.models)
         return self._diverged(margins) or self._slots_diverged()
 
-    def _learn_except(self, batch: Batch, held: Mask) -> dict[Model, str]:
+    def _learn_alone(self, batch: Batch, held: Mask | None) -> dict[Model, str]:
         [model] = self.models
-        detail = model.spec.train.detail
-        margins = learn_counted(self.engine, self.state, model.metrics, batch, held, detail=detail)
+        detail, weights = model.spec.train.detail and held is not None, model.class_weights
+        given = (self.engine, self.state, model.metrics, batch, held)
+        margins = learn_counted(*given, detail=detail, weights=weights)
         self._values += batch.values.size
-        return self._diverged(margins[~held]) or self._slots_diverged()
+        learned = margins if held is None else margins[~held]
+        return self._diverged(learned) or self._slots_diverged()
 
     def _diverged(self, margins: NDArray[np.float64]) -> dict[Model, str]:
         sums = np.array([model.metrics.current for model in self.models])
@@ -157,6 +159,7 @@ def _alike(one: Model, other: Model) -> bool:
         and loss == theirs.loss
         and one.cursor == other.cursor
         and not one.spec.data.holdout  # one loop learns for all, and predicts for one
+        and not (one.spec.model.class_weight or other.spec.model.class_weight)
         and (ours.params == theirs.params or not observes_with_hyper(rule))
     )
 

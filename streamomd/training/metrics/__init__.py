@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import FILTERED, REASONS
+from streamomd.core.batch import FILTERED, REASONS, SAMPLED
 from streamomd.core.counted import counted
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
@@ -58,6 +58,8 @@ class Metrics:
     detail: more metrics of the same rows, if recorded; see ``streamomd.training.metrics.detail``.
     held: metrics of hold-out rows. Its detail restarts with each epoch; ranks, float64 (epochs
     before, 2), has their AUC and its error, NaN for none.
+    classes: float64 (classes + 1,), the weight of all rows by class and in all, of a job that
+    balances classes.
     """
 
     classifies: bool
@@ -68,6 +70,7 @@ class Metrics:
     detail: Detail | None = None
     held: Metrics | None = None
     ranks: Floats = field(default_factory=lambda: np.zeros((0, 2)))
+    classes: Floats | None = None
 
     @property
     def current(self) -> Floats:
@@ -96,6 +99,8 @@ class Metrics:
         self.current[...] += other.current
         self.count(other.total_rows)
         self.detail = joined(self.detail, other.detail, float(other.current[0]))
+        if other.classes is not None:
+            self.classes = other.classes + (0.0 if self.classes is None else self.classes)
         if self.held is not None and other.held is not None:
             self.held.add(other.held)
 
@@ -124,12 +129,12 @@ class Metrics:
         """Count bad rows of the epoch under way, by reason.
 
         Raises TooManyBadRowsError when they are more than ``most``, if that is a number. Those
-        that a filter drops are counted, too, and are no bad rows.
+        that a filter or ``data.sample`` drops are counted, too, and are no bad rows.
         """
         self.bad[-1] += bad
         if most is None:
             return
-        found = int(self.bad[-1].sum() - self.bad[-1, FILTERED])
+        found = int(self.bad[-1].sum() - self.bad[-1, [FILTERED, SAMPLED]].sum())
         if found > most:
             raise TooManyBadRowsError(
                 f"{counted(found, 'bad row')} in this epoch ({worded(self.skipped)}), and at most "
@@ -141,13 +146,18 @@ class Metrics:
     def skipped(self) -> dict[str, int]:
         """Bad rows of all epochs, by reason; those there are."""
         total = self.bad.sum(axis=0).tolist()
-        total[FILTERED] = 0
+        total[FILTERED] = total[SAMPLED] = 0
         return {reason: n for reason, n in zip(REASONS, total, strict=True) if n}
 
     @property
     def filtered(self) -> int:
         """Rows of all epochs that a filter dropped."""
         return int(self.bad[:, FILTERED].sum())
+
+    @property
+    def sampled_out(self) -> int:
+        """Rows of all epochs that ``data.sample`` dropped."""
+        return int(self.bad[:, SAMPLED].sum())
 
     def begin(self, epoch: int, unread: int = 0) -> None:
         """Start an epoch, or resume it. unread: rows of the epoch that a filter does not read."""
@@ -249,7 +259,8 @@ class Metrics:
         return {**self._learned(), **more, **saved(self.detail), **below}
 
     def _learned(self) -> dict[str, NDArray[Any]]:
-        return {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
+        found = {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
+        return found if self.classes is None else {**found, "metrics.classes": self.classes}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]], *, classifies: bool) -> Metrics:
@@ -273,6 +284,8 @@ class Metrics:
             made.curve = np.array(arrays["metrics.curve"], dtype=np.float64).reshape(-1, 4)
             made.ranks = np.array(arrays["metrics.ranks"], dtype=np.float64).reshape(-1, 2)
         made.detail = restored(arrays)
+        if "metrics.classes" in arrays:
+            made.classes = np.array(arrays["metrics.classes"], dtype=np.float64)
         return made
 
     def digest(self, digest: hashlib._Hash) -> None:
