@@ -39,6 +39,10 @@ class Model(Table):
         "metrics do not change.", flag="class_weight", metavar="balanced|CLASS=X,…",
         shown_default="1 for each class",
     )  # fmt: skip
+    calibrate: Literal["none", "sigmoid", "isotonic"] = key(
+        "none", "How probabilities of two classes are calibrated, by margins of rows before they "
+        "are learned; the score does not change.", flag="calibrate",
+    )  # fmt: skip
     bias: bool = key(True, "Whether to learn a bias (intercept).", flag=None)
     dtype: Literal["float64", "float32"] = key(
         "float64", "Type of the state's numbers; float32 takes half the memory.", flag="dtype"

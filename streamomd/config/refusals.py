@@ -221,6 +221,11 @@ def _refuse_class_keys(spec: Spec) -> None:
     """Keys about classes, in a regression or with a certificate."""
     model = spec.model
     given = {"model.class_weight": model.class_weight, "data.sample": spec.data.sample}
+    if model.calibrate != "none" and not model.classifies:
+        raise UsageError(
+            f"model.calibrate = {model.calibrate!r}: a regression has no probabilities; leave it "
+            "out, or pass --task classify"
+        )
     for name, value in given.items():
         if value and not model.classifies:
             raise UsageError(

@@ -42,6 +42,7 @@ from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note, note_return
 from streamomd.training.signals import StopRequest
+from streamomd.training.training_step import calibrates_now
 
 ATTEMPTS = 3  # of a round whose workers die: Dask itself gives up after four deaths per attempt
 FIRST_ROWS, EXACT_ROWS = 1024, 256
@@ -160,7 +161,7 @@ class Averaged:
 
     def _submit(self, run: str, parts: list[RowRange]) -> tuple[Future[Any], Future[Any]]:
         """Submit a round's tasks; its start and its result."""
-        spec, connection = self.model.spec, self.connection
+        model, spec, connection = self.model, self.model.spec, self.connection
         self._progress.clear()
         monitor_of(connection).wait_for_usable(connection, self._report)
         usable = monitor_of(connection).usable
@@ -175,6 +176,7 @@ class Averaged:
             spec.data,
             self.model.begins_pass,
             self._last,
+            calibrates_now(model),
         )
         by = "G" if spec.train.merge == "gradients" else "examples"
         tasks = RoundTasks(connection, request, [*usable], self._topic, by, self._report)

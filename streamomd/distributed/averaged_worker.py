@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from distributed import get_worker
 
@@ -91,7 +92,8 @@ def _learn(
             batch = sampled_rows(spec.data, plan, place, rows, piece.value.batch)
             held = rows_held_out(spec.data, place, rows, batch.skipped)
             given, detail = (model.engine, state, metrics), spec.train.detail
-            margins = learn_counted(*given, batch, held, detail=detail, part=part, weights=weights)
+            more: Any = {"weights": weights, "calibrates": request.calibrates}
+            margins = learn_counted(*given, batch, held, detail=detail, part=part, **more)
             learned = margins if held is None else margins[~held]
             at = (url, piece.row), (url, end)
             guard.after(state, metrics.current, learned, batch.values.size, at)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
-from streamomd.core.errors import UsageError
+from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.nearest import suggestion
 from streamomd.core.urls import printable
 from streamomd.features import Plan
@@ -40,11 +40,17 @@ def numbers_of_classes(given: Mapping[str, float], classes: Sequence[Any], key: 
 
 
 def refuse_unknown_classes(spec: Spec, plan: Plan) -> None:
-    """Raise UsageError for a class that a key of the job names and the label does not have."""
+    """Raise UsageError for a class that a key of the job names and the label does not have, and
+    UnsupportedError for classes that cannot be calibrated."""
     given = {"model.class_weight": spec.model.class_weight, "data.sample": spec.data.sample}
     for key, table in given.items():
         if isinstance(table, Mapping):
             numbers_of_classes(table, plan.classes, key)
+    if spec.model.calibrate != "none" and len(plan.classes) != 2:
+        raise UnsupportedError(
+            f"model.calibrate = {spec.model.calibrate!r} is for two classes, and the label has "
+            f"{len(plan.classes)}: leave it out"
+        )
 
 
 def places_of_labels(y: Floats, classes: int) -> NDArray[np.int64]:

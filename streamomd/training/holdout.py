@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -143,9 +143,17 @@ def rows_held_out(
 
 
 def result(
-    held: Metrics, engine: Engine, state: State, classes: Sequence[Any], epochs: int
+    held: Metrics,
+    engine: Engine,
+    state: State,
+    classes: Sequence[Any],
+    epochs: int,
+    mean: Callable[[float], float] | None = None,
 ) -> dict[str, Any]:
-    """Figures of held-out rows: of the last epoch, by epoch, and which of ``epochs`` was best."""
+    """Figures of held-out rows: of the last epoch, by epoch, and which of ``epochs`` was best.
+
+    mean: calibrated probabilities of margins.
+    """
     by_epoch = [
         {"rows": rows, **held.figures(sums), "auc": finite(auc), "auc_error": finite(error)}
         for rows, sums, (auc, error) in zip(
@@ -156,6 +164,7 @@ def result(
     return {
         **last,
         **held.detailed(engine.loss, classes, last=True, smoothing=engine.smoothing(state)),
+        "calibrated": held.calibrated(mean, last=True),
         "epochs": by_epoch,
         "best_epoch": best_epoch(held, epochs),
     }

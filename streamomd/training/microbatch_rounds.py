@@ -41,7 +41,8 @@ class Rounds:
     exchange: with the owners of other partitions, if there are any. names: records hashed values.
     digests: of the row groups that are read. shared: how several owners decode the groups of an
     epoch, given the shards, their order and the epoch. examines: whether detailed metrics are
-    recorded, which one owner's are enough for. done: rounds of this object.
+    recorded, which one owner's are enough for. done: rounds of this object. of_new: whether the
+    shards are those of an update.
     """
 
     spec: Spec
@@ -57,6 +58,8 @@ class Rounds:
     done: int = 0
     shared: Callable[[ShardSet, Sequence[int], int], SharedDecoding] | None = None
     examines: bool = True
+    of_new: bool = False
+    _epoch: int = field(default=0, init=False)
     _unexamined: list[tuple[Floats, Floats, Floats]] = field(default_factory=list, init=False)
 
     def warm(self) -> float:
@@ -82,6 +85,8 @@ class Rounds:
     def _learn_epochs(self) -> Iterator[None]:
         while self.cursor.epoch < self.spec.train.epochs:
             epoch, rows = self.cursor.epoch, self.shards.rows
+            self.examine()  # of the epoch before
+            self._epoch = epoch
             self.metrics.begin(epoch, self.shards.unread_rows)
             data = self.spec.data
             order = places(data.order, data.seed, len(self.shards), epoch)
@@ -122,7 +127,7 @@ class Rounds:
             self.metrics.current[...] = sums
             recount(self.metrics.current, losses, batch)
         self.metrics.count(len(batch))
-        if self.spec.train.detail and self.examines:
+        if (self.spec.train.detail or self._calibrates()) and self.examines:
             self._unexamined.append((margins, batch.y, batch.weight))
             if len(self._unexamined) * len(batch) >= BLOCK:
                 self.examine()
@@ -136,8 +141,15 @@ class Rounds:
         if self._unexamined:
             given = map(np.concatenate, zip(*self._unexamined, strict=True))
             engine = self.share.engine
-            self.metrics.examine(engine.loss, engine.classes, *given)
+            margins, y, weight = given
+            if self.spec.train.detail:
+                self.metrics.examine(engine.loss, engine.classes, margins, y, weight)
+            if self._calibrates():
+                self.metrics.count_margins(margins, y, weight)
             self._unexamined.clear()
+
+    def _calibrates(self) -> bool:
+        return self.spec.model.calibrate != "none" and (self.of_new or self._epoch == 0)
 
     @cached_property
     def _weights(self) -> ClassWeights | None:

@@ -86,6 +86,8 @@ def _start_from(model: Model, other: Model) -> None:
         model.metrics = other.metrics.as_one_epoch(held=model.metrics.held)
     elif model.spec.model.class_weight == BALANCED and other.metrics.classes is not None:
         model.metrics.classes = other.metrics.classes.copy()
+    if model.spec.model.calibrate != "none" and other.metrics.margins is not None:
+        model.metrics.margins = other.metrics.margins.copy()
 
 
 def _description(model: Model) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,11 +68,18 @@ def learn_rows(
         model.label_runs.add(batch.y)
     detail = model.spec.train.detail
     given, weights = (model.engine, model.state, model.metrics), model.class_weights
-    margins = learn_counted(*given, batch, held, detail=detail, weights=weights)
+    more: Any = {"weights": weights, "calibrates": calibrates_now(model)}
+    margins = learn_counted(*given, batch, held, detail=detail, **more)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
     return margins
+
+
+def calibrates_now(model: Model) -> bool:
+    """Whether margins are counted for calibration: of rows that are learned for the first time."""
+    first = model.update.of_new or model.cursor.epoch <= 0
+    return first and model.spec.model.calibrate != "none"
 
 
 def observe_rows(model: Model, batch: Batch, held: Mask | None = None) -> None:
@@ -92,11 +99,12 @@ def learn_counted(
     detail: bool = True,
     part: bool = False,
     weights: ClassWeights | None = None,
+    calibrates: bool = False,
 ) -> Floats:
     """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
     detail: whether to compute more metrics than sums. part: see ``Engine.learn``. weights: of the
-    rows by class, which are no part of the sums.
+    rows by class, which are no part of the sums. calibrates: whether margins are counted.
     """
     learn = partial(engine.learn, state, metrics.current, part=part)
     if weights is not None:
@@ -106,6 +114,8 @@ def learn_counted(
         with Stage("learn"):
             margins = learn(batch)
         _count(engine, metrics, margins, batch.y, batch.weight, detail)
+        if calibrates:
+            metrics.count_margins(margins, batch.y, batch.weight)
         return margins
     validation = metrics.held
     assert validation is not None
@@ -119,6 +129,8 @@ def learn_counted(
                 margins[low:high] = learn(rows)
     for counted, which in ((metrics, ~held), (validation, held)):
         _count(engine, counted, margins[which], batch.y[which], batch.weight[which], detail)
+    if calibrates:
+        metrics.count_margins(margins[~held], batch.y[~held], batch.weight[~held])
     return margins
 
 

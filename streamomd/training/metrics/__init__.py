@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,8 +19,16 @@ from streamomd.core.batch import FILTERED, REASONS, SAMPLED
 from streamomd.core.counted import counted
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
-from streamomd.training.metrics.bins import FINE
-from streamomd.training.metrics.detail import NOTHING, Detail, detail_of, joined, restored, saved
+from streamomd.training.metrics.bins import FINE, binned, bins
+from streamomd.training.metrics.detail import (
+    NOTHING,
+    BinaryDetail,
+    Detail,
+    detail_of,
+    joined,
+    restored,
+    saved,
+)
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -59,7 +67,8 @@ class Metrics:
     held: metrics of hold-out rows. Its detail restarts with each epoch; ranks, float64 (epochs
     before, 2), has their AUC and its error, NaN for none.
     classes: float64 (classes + 1,), the weight of all rows by class and in all, of a job that
-    balances classes.
+    balances classes. margins: float64 (2, bins), the weight of rows of either class by their margin
+    before they were first learned, of a job that calibrates.
     """
 
     classifies: bool
@@ -71,6 +80,7 @@ class Metrics:
     held: Metrics | None = None
     ranks: Floats = field(default_factory=lambda: np.zeros((0, 2)))
     classes: Floats | None = None
+    margins: Floats | None = None
 
     @property
     def current(self) -> Floats:
@@ -101,6 +111,8 @@ class Metrics:
         self.detail = joined(self.detail, other.detail, float(other.current[0]))
         if other.classes is not None:
             self.classes = other.classes + (0.0 if self.classes is None else self.classes)
+        if other.margins is not None:
+            self.margins = other.margins + (0.0 if self.margins is None else self.margins)
         if self.held is not None and other.held is not None:
             self.held.add(other.held)
 
@@ -124,6 +136,14 @@ class Metrics:
         for low in range(0, len(y), BLOCK):
             some = slice(low, low + BLOCK)
             self.detail.add(loss, margins[some], y[some], weight[some])
+
+    def count_margins(self, margins: Floats, y: Floats, weight: Floats) -> None:
+        """Count rows of two classes by their margins, (rows, learners), for calibration."""
+        if self.margins is None:
+            self.margins = np.zeros((2, bins(FINE)))
+        scores = margins[:, 0] if margins.shape[1] == 1 else margins[:, 1] - margins[:, 0]
+        at = binned(scores, FINE) + (y > 0.0) * self.margins.shape[1]
+        np.add.at(self.margins.reshape(-1), at, weight)
 
     def count_skipped(self, bad: Counts, most: int | None) -> None:
         """Count bad rows of the epoch under way, by reason.
@@ -241,6 +261,16 @@ class Metrics:
             return dict(NOTHING)
         return {**NOTHING, **detail.figures(loss, sums, classes, smoothing)}
 
+    def calibrated(
+        self, mean: Callable[[float], float] | None, *, last: bool = False
+    ) -> dict[str, Any] | None:
+        """Log loss and calibration of calibrated probabilities, mean(margin), of the same rows as
+        ``detailed``; None without them."""
+        rows = self.rows[-1] if last and self.rows else self.total_rows
+        if mean is None or not isinstance(self.detail, BinaryDetail) or self.detail.rows != rows:
+            return None
+        return self.detail.calibrated(mean)
+
     def figures(self, sums: Floats) -> dict[str, float | None]:
         """loss, error, rmse of some sums."""
         importance, loss, wrong = (float(number) for number in sums)
@@ -260,7 +290,13 @@ class Metrics:
 
     def _learned(self) -> dict[str, NDArray[Any]]:
         found = {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
-        return found if self.classes is None else {**found, "metrics.classes": self.classes}
+        if self.classes is not None:
+            found["metrics.classes"] = self.classes
+        if self.margins is not None:  # few of thousands of bins have rows
+            at = np.flatnonzero(self.margins)
+            found["metrics.margins.at"] = at
+            found["metrics.margins.value"] = self.margins.reshape(-1)[at]
+        return found
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]], *, classifies: bool) -> Metrics:
@@ -286,6 +322,9 @@ class Metrics:
         made.detail = restored(arrays)
         if "metrics.classes" in arrays:
             made.classes = np.array(arrays["metrics.classes"], dtype=np.float64)
+        if "metrics.margins.at" in arrays:
+            made.margins = np.zeros((2, bins(FINE)))
+            made.margins.reshape(-1)[arrays["metrics.margins.at"]] = arrays["metrics.margins.value"]
         return made
 
     def digest(self, digest: hashlib._Hash) -> None:
