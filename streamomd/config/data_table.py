@@ -19,6 +19,7 @@ from streamomd.config.field_types import (
     Nulls,
     OneIn,
     Partitions,
+    Shares,
     Types,
     as_texts,
 )
@@ -137,6 +138,10 @@ class Data(Table):
     where: Filter = key(
         "", "Learn only rows that satisfy a condition, such as day >= 2026-01-01.",
         flag="where", metavar="CONDITION", shown_default="all rows",
+    )  # fmt: skip
+    sample: Shares = key(
+        {}, "Share of the rows of a class that are learned, such as no=0.1, whose weight is then "
+        "divided by it.", flag="sample", metavar="CLASS=X,…", shown_default="all rows",
     )  # fmt: skip
     nulls: Nulls = key(
         "error", "What a missing number becomes: error, zero, indicator (0 and a coordinate for "

@@ -16,10 +16,13 @@ LoopArrays = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[Any]]
 REASONS = (
     "null", "nan", "inf", "overflow", "label", "negative_weight", "ragged", "negative_index",
     "index", "utf8", "out_of_range", "partition", "filtered", "fraction", "binary_list",
+    "sampled",
 )  # fmt: skip
 """Why rows are not learned. Checkpoints count by index in this list: only append to it."""
 FILTERED = REASONS.index("filtered")
 """Of rows that ``data.where`` drops, which are no bad rows."""
+SAMPLED = REASONS.index("sampled")
+"""Of rows that ``data.sample`` drops, which are no bad rows either."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,6 +20,7 @@ from streamomd.training.holdout import reason_to_stop, rows_held_out
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
+from streamomd.training.sampling import sampled_rows
 from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_step import begin_epoch, learn_rows, observe_rows
 
@@ -106,9 +107,12 @@ class ExactRun:
 
         The results do not depend on where it is cut.
         """
-        model, batch, low, passed = self.model, piece.value.batch, 0, 0
+        model, low, passed = self.model, 0, 0
         rows = range(piece.row, piece.row + piece.rows)
         place = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
+        batch = piece.value.batch
+        if model.spec.data.sample:
+            batch = sampled_rows(model.spec.data, model.plan, place, rows, batch)
         held = rows_held_out(model.spec.data, place, rows, batch.skipped)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)

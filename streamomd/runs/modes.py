@@ -49,9 +49,10 @@ def learn_remaining_rows(
 
     Raises DivergedError if numbers are no longer finite; the last commit stands.
     """
-    if model.spec.data.holdout and isinstance(shards, ShardSet):
+    data = model.spec.data
+    if (data.holdout or data.sample) and isinstance(shards, ShardSet):
         shards = with_places(shards, model.holdout_by, manager.shards if manager else ())
-    expected = learned_of(shards.rows, model.spec.data.holdout)
+    expected = learned_of(shards.rows, data.holdout)
     expected = (
         model.update.rows + expected if model.update.first else expected * model.spec.train.epochs
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from streamomd.core.profiling import Stage
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.cursor import Cursor
+from streamomd.training.class_weights import ClassWeights, learn_weighted
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
 
@@ -65,11 +67,19 @@ def learn_rows(
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
     detail = model.spec.train.detail
-    margins = learn_counted(model.engine, model.state, model.metrics, batch, held, detail=detail)
+    given, weights = (model.engine, model.state, model.metrics), model.class_weights
+    more: Any = {"weights": weights, "calibrates": calibrates_now(model)}
+    margins = learn_counted(*given, batch, held, detail=detail, **more)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
     return margins
+
+
+def calibrates_now(model: Model) -> bool:
+    """Whether margins are counted for calibration: of rows that are learned for the first time."""
+    first = model.update.of_new or model.cursor.epoch <= 0
+    return first and model.spec.model.calibrate != "none"
 
 
 def observe_rows(model: Model, batch: Batch, held: Mask | None = None) -> None:
@@ -88,15 +98,24 @@ def learn_counted(
     *,
     detail: bool = True,
     part: bool = False,
+    weights: ClassWeights | None = None,
+    calibrates: bool = False,
 ) -> Floats:
     """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
-    detail: whether to compute more metrics than sums. part: see ``Engine.learn``.
+    detail: whether to compute more metrics than sums. part: see ``Engine.learn``. weights: of the
+    rows by class, which are no part of the sums. calibrates: whether margins are counted.
     """
+    learn = partial(engine.learn, state, metrics.current, part=part)
+    if weights is not None:
+        step = partial(engine.learn, state, part=part)
+        learn = partial(learn_weighted, engine, state, metrics, weights, step)
     if held is None:
         with Stage("learn"):
-            margins = engine.learn(state, metrics.current, batch, part=part)
+            margins = learn(batch)
         _count(engine, metrics, margins, batch.y, batch.weight, detail)
+        if calibrates:
+            metrics.count_margins(margins, batch.y, batch.weight)
         return margins
     validation = metrics.held
     assert validation is not None
@@ -107,9 +126,11 @@ def learn_counted(
             if held[low]:
                 margins[low:high] = engine.predict(state, validation.current, rows)
             else:
-                margins[low:high] = engine.learn(state, metrics.current, rows, part=part)
+                margins[low:high] = learn(rows)
     for counted, which in ((metrics, ~held), (validation, held)):
         _count(engine, counted, margins[which], batch.y[which], batch.weight[which], detail)
+    if calibrates:
+        metrics.count_margins(margins[~held], batch.y[~held], batch.weight[~held])
     return margins
 
 
