@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streamomd.core.errors import DataError
 
 Floats = NDArray[np.float64]
+Times = NDArray[np.int64]
 LoopArrays = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[Any]]
 REASONS = (
     "null", "nan", "inf", "overflow", "label", "negative_weight", "ragged", "negative_index",
@@ -64,7 +65,7 @@ class SparseBatch:
 
     indptr: int64 (n + 1,), from 0. indices: int32 (nnz,), 0 or above.
     values: float32 or float64 (nnz,). y, weight: float64 (n,). skipped: of a decoded batch;
-    a slice of a batch has none.
+    a slice of a batch has none. time: int64 (n,), nanoseconds since 1970, of a job with data.time.
     """
 
     indptr: NDArray[np.int64]
@@ -73,6 +74,7 @@ class SparseBatch:
     y: Floats
     weight: Floats
     skipped: Skipped = NONE_SKIPPED
+    time: Times | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -86,7 +88,7 @@ class SparseBatch:
     def nbytes(self) -> int:
         """Size in bytes."""
         arrays = (self.indptr, self.indices, self.values, self.y, self.weight)
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in arrays) + _nbytes(self.time)
 
     @property
     def arrays(self) -> LoopArrays:
@@ -111,6 +113,7 @@ class SparseBatch:
             self.values[first:last],
             self.y[low:high],
             self.weight[low:high],
+            time=None if self.time is None else self.time[low:high],
         )
 
 
@@ -118,13 +121,15 @@ class SparseBatch:
 class DenseBatch:
     """Rows as a matrix: column c is coordinate c, or c + 1 in a model with a bias.
 
-    values: float32 or float64 (n, m), C order. y, weight: float64 (n,). skipped: as SparseBatch's.
+    values: float32 or float64 (n, m), C order. y, weight: float64 (n,). skipped, time: as
+    SparseBatch's.
     """
 
     values: NDArray[Any]
     y: Floats
     weight: Floats
     skipped: Skipped = NONE_SKIPPED
+    time: Times | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -137,7 +142,7 @@ class DenseBatch:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.values.nbytes + self.y.nbytes + self.weight.nbytes
+        return self.values.nbytes + self.y.nbytes + self.weight.nbytes + _nbytes(self.time)
 
     @property
     def arrays(self) -> LoopArrays:
@@ -150,7 +155,12 @@ class DenseBatch:
 
     def rows(self, low: int, high: int) -> DenseBatch:
         """Rows low … high − 1, without a copy."""
-        return DenseBatch(self.values[low:high], self.y[low:high], self.weight[low:high])
+        time = None if self.time is None else self.time[low:high]
+        return DenseBatch(self.values[low:high], self.y[low:high], self.weight[low:high], time=time)
+
+
+def _nbytes(time: Times | None) -> int:
+    return 0 if time is None else time.nbytes
 
 
 _NO_INDICES = np.empty(0, np.uint32)

@@ -86,9 +86,7 @@ def _learn(
         for piece in pieces:
             batch = piece.value.batch
             end = piece.row + piece.rows
-            held = rows_held_out(
-                spec.data, span.group.shard.place, range(piece.row, end), batch.skipped
-            )
+            held = rows_held_out(spec.data, span.group.shard.place, range(piece.row, end), batch)
             margins = learn_counted(
                 model.engine, state, metrics, batch, held, detail=spec.train.detail, part=part
             )
@@ -107,7 +105,7 @@ def _learn(
 def part_metrics(spec: Spec) -> Metrics:
     """Metrics of no rows yet, of one epoch."""
     classifies = spec.model.classifies
-    held = Metrics(classifies) if spec.data.holdout else None
+    held = Metrics(classifies) if spec.data.holds_out else None
     metrics = Metrics(classifies, held=held)
     metrics.begin(0)
     return metrics

@@ -32,6 +32,7 @@ from streamomd.features.numeric import Numbers, matrix, missing, numbers, vector
 from streamomd.features.plan import Plan
 from streamomd.features.sparse_pairs import sparse
 from streamomd.features.text import Texts, counted, texts_of
+from streamomd.features.times import times
 
 
 def encode(
@@ -88,6 +89,8 @@ def _encode(
         weight = (
             weights(batch.column(plan.weight), plan.weight, flaws) if weighted else np.ones(rows)
         )
+        timed = labelled and plan.time
+        time = times(batch.column(plan.time), plan.time, flaws) if timed else None
     with Stage("numbers"):
         parts = [
             numbers(batch.column(name), CheckedValues(flaws, name), plan.nulls_of(name), legal)
@@ -105,7 +108,7 @@ def _encode(
         ]
     if plan.dense:
         with Stage("gather"):
-            return DenseBatch(matrix([*parts, *gone], rows, dtype), y, weight)
+            return DenseBatch(matrix([*parts, *gone], rows, dtype), y, weight, time=time)
     with Stage("hash"):
         columns = {
             name: as_first(batch.column(name), plan.family(name), CheckedValues(flaws, name))
@@ -135,7 +138,7 @@ def _encode(
         blocks = _numbers_and_hashed(plan, rows, parts, texts, coordinates, listed, dtype, names)
         blocks += [pair] if pair is not None else []
         blocks += [_indicators(plan, gone, dtype)] if gone else []
-        return SparseBatch(*joined(blocks), y, weight)
+        return SparseBatch(*joined(blocks), y, weight, time=time)
 
 
 def _dtype(plan: Plan, schema: pa.Schema) -> Any:

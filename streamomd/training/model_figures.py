@@ -31,6 +31,8 @@ def _figures_of(model: Model) -> dict[str, Any]:
         "filtered": filtered(model.unread, model.metrics.filtered)
         if model.spec.data.where
         else None,
+        **({"by_time": model.metrics.time_figures()} if model.spec.data.time else {}),
+        **_delay(model),
         **_validation(model),
         "seconds": model.seconds,
         "rows_per_second": model.rows_per_second,
@@ -101,6 +103,15 @@ def rule_figure(model: Model) -> Figure | None:
         return float(sum(live(totals, float(model.state.clock), h) for totals in learners))
 
     return Figure(rule.certificate.live_name, now)
+
+
+def _delay(model: Model) -> dict[str, Any]:
+    """Rows whose label is known by now, and those that wait for it; nothing without a delay."""
+    if not (delay := model.spec.data.delay):
+        return {}
+    learned = model.teaching.rows
+    waiting = model.metrics.total_rows - learned
+    return {"delay": {"seconds": delay, "learned": learned, "waiting": waiting}}
 
 
 def _validation(model: Model) -> dict[str, Any]:

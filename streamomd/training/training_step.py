@@ -15,6 +15,7 @@ from streamomd.engine.state import State
 from streamomd.shards.cursor import Cursor
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
+from streamomd.training.metrics.by_time import HOUR, ByTime
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model
@@ -56,6 +57,8 @@ def learn_rows(
 ) -> Floats:
     """Learn a batch that the features made; margins of before learning, (rows, learners).
 
+    Rows with times are all of one hour (``metrics.by_time.ends_of_hours``).
+
     bad: bad rows that were skipped, counted by reason. held: (rows,), validation rows, which are
     predicted and not learned. rows: where the batch begins and ends, for the error. Raises
     DivergedError if a number of the model is no longer finite.
@@ -64,10 +67,43 @@ def learn_rows(
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
+    begin_hour(model.metrics, batch)
     detail = model.spec.train.detail
     margins = learn_counted(model.engine, model.state, model.metrics, batch, held, detail=detail)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
+    model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
+    return margins
+
+
+def predict_rows(
+    model: Model,
+    batch: Batch,
+    bad: Counts,
+    held: Mask | None,
+    rows: tuple[Place, Place],
+) -> Floats:
+    """As ``learn_rows``, of rows that are learned later, by another cursor."""
+    model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
+    if model.spec.model.classifies:
+        model.label_runs.add(batch.y)
+    begin_hour(model.metrics, batch)
+    parts = [(model.metrics, None if held is None else ~held)]
+    if model.metrics.held is not None and held is not None:
+        parts.append((model.metrics.held, held))
+    margins = np.empty((len(batch), model.engine.layout.learners))
+    for low, high in [(0, len(batch))] if held is None else stretches_of(held):
+        validates = held is not None and held[low]
+        sums = parts[validates][0].current
+        with Stage("learn"):
+            margins[low:high] = model.engine.predict(model.state, sums, batch.rows(low, high))
+    for counted, which in parts:
+        some = slice(None) if which is None else which
+        _count(
+            model.engine, counted, margins[some], batch.y[some], batch.weight[some],
+            model.spec.train.detail,
+        )  # fmt: skip
+    learned = margins if held is None else margins[~held]
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
     return margins
 
@@ -113,11 +149,28 @@ def learn_counted(
     return margins
 
 
+def begin_hour(metrics: Metrics, batch: Batch) -> None:
+    """Begin the hour of a batch, also for its hold-out rows."""
+    if batch.time is None:
+        metrics.end_hour()
+        return
+    if not len(batch):
+        return
+    for one in (metrics, metrics.held):
+        if one is not None:
+            one.by_time = one.by_time or ByTime()
+            one.by_time.begin(int(batch.time[0]) // HOUR, one.current)
+    assert metrics.by_time is not None
+    metrics.by_time.read(batch.time)
+
+
 def _count(
     engine: Engine, metrics: Metrics, margins: Floats, y: Floats, weight: Floats, detail: bool
 ) -> None:
     """Count rows whose sums the engine has added already."""
     metrics.count(len(y))
+    if metrics.by_time is not None:
+        metrics.by_time.count(len(y))
     if detail:
         with Stage("metrics"):
             metrics.examine(engine.loss, engine.classes, margins, y, weight)

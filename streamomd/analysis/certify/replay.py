@@ -43,7 +43,7 @@ def unreplayable_reason(model: Model) -> str:
             spec.refers_target
         ),
         "rows were held out (data.holdout): the theorems are about all rows in order": (
-            spec.data.holdout > 0
+            spec.data.holds_out
         ),
         f"the rows were learned in {epochs} epochs: the theorems are about one pass": epochs > 1,
         "no row was learned yet": not model.metrics.total_rows,

@@ -60,8 +60,8 @@ class SweepLoop:
         self._side_by_side()
         began, compiled = time.perf_counter(), sweep.compile_seconds
         data, shards = sweep.lead.spec.data, self.session.shards
-        expected = learned_of(shards.rows, data.holdout) * sweep.lead.spec.train.epochs
-        if data.holdout:
+        expected = learned_of(shards.rows, data.held_every) * sweep.lead.spec.train.epochs
+        if data.holds_out:
             ledger = self.manager.shards if self.manager else ()
             shards = with_places(shards, sweep.lead.holdout_by, ledger)
             self.session = replace(self.session, rows=shards)
@@ -154,7 +154,7 @@ class SweepLoop:
             offsets.report_offsets(specs, sweep.lead.plan, front)
         rows_of_piece = range(piece.row, piece.row + piece.rows)
         place = self.session.shards.shards[shard].place
-        held = rows_held_out(data, place, rows_of_piece, batch.skipped)
+        held = rows_held_out(data, place, rows_of_piece, batch)
         while True:
             halving = sweep.next_halving
             high = min(len(batch), low + self._rows_to_report(watchers))
