@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.choice import Choice
 from streamomd.cli.job_flags import JobCommand
 from streamomd.cli.options import (
     CODES,
@@ -33,7 +34,7 @@ from streamomd.core.phases import phase
 @set_option
 @cluster_option
 @click.option(
-    "--by", type=click.Choice(["hour", "day", "week"]), default="day", show_default=True,
+    "--by", type=Choice(["hour", "day", "week"]), default="day", show_default=True,
     help="Length of the periods, in UTC; weeks begin on Monday.",
 )  # fmt: skip
 @click.option(

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.choice import Choice
 from streamomd.cli.job_flags import DURATION
 from streamomd.cli.options import (
     CODES,
@@ -39,7 +40,7 @@ from streamomd.core.urls import printable, typed
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite an existing file.")
 @click.option(
-    "--by", type=click.Choice(["day", "hour"]),
+    "--by", type=Choice(["day", "hour"]),
     help="Length of the periods in charts by the rows' own time (data.time).  [day]",
 )  # fmt: skip
 @click.option(

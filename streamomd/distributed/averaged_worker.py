@@ -86,7 +86,9 @@ def _learn(
         for piece in pieces:
             batch = piece.value.batch
             end = piece.row + piece.rows
-            held = rows_held_out(spec.data, span.group.shard.place, range(piece.row, end), batch)
+            held = rows_held_out(
+                spec.data, span.group.shard.place, range(piece.row, end), batch.skipped, batch.time
+            )
             margins = learn_counted(
                 model.engine, state, metrics, batch, held, detail=spec.train.detail, part=part
             )

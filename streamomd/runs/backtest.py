@@ -78,7 +78,7 @@ class BacktestRun(DelayedRun):
     ) -> None:
         model = self.model
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
-        begin_hour(model.metrics, batch)
+        begin_hour(model.metrics, batch.time)
         if not len(batch):
             return
         self._begin_period((int(stream[0]) - self.origin) // self.length)
@@ -165,8 +165,8 @@ def backtest(
         with session.prepare() as (model, connection):
             report_plan(model.plan, session.rows, "", session.choices)
             length, origin = PERIODS[by]
-            given: Any = (model, session.rows, None, [], stop, connection)
-            run = BacktestRun(*given, length=length, origin=origin, gap=round(lag * 1e9))
+            periods = (length, origin, round(lag * 1e9))
+            run = BacktestRun(model, session.rows, None, [], stop, connection, *periods)
             seconds = _learn(run, session, opened)
             return _result(run, by, lag, seconds)
 

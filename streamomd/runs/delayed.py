@@ -60,7 +60,8 @@ class DelayedRun(ExactRun):
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Predict a piece; before each row others are learned that are due when it arrives."""
         model, batch, low, passed = self.model, piece.value.batch, 0, 0
-        held = self.held_out_rows(shard, range(piece.row, piece.row + piece.rows), batch)
+        rows = range(piece.row, piece.row + piece.rows)
+        held = self.held_out_rows(shard, rows, batch.skipped, batch.time)
         assert batch.time is not None
         known = model.metrics.by_time
         latest = NEVER if known is None or known.latest is None else known.latest
@@ -137,7 +138,7 @@ class Teacher:
             assert batch.time is not None
             shard = self._order[self._piece.position]
             rows = range(self._piece.row, self._piece.row + self._piece.rows)
-            self._held = run.held_out_rows(shard, rows, batch)
+            self._held = run.held_out_rows(shard, rows, batch.skipped, batch.time)
             self._stream = stream_times(batch.time, run.model.teaching.latest)
             self._due = run.schedule.due(self._stream)
             self._low = self._passed = 0

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Skipped, Times
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset, unread_rows
@@ -114,7 +114,7 @@ class ExactRun:
         """
         model, batch, low, passed = self.model, piece.value.batch, 0, 0
         rows = range(piece.row, piece.row + piece.rows)
-        held = self.held_out_rows(shard, rows, batch)
+        held = self.held_out_rows(shard, rows, batch.skipped, batch.time)
         hours = ends_of_hours(batch.time)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
@@ -138,10 +138,12 @@ class ExactRun:
             if low == len(batch):
                 return
 
-    def held_out_rows(self, shard: int, rows: range, batch: Batch) -> NDArray[np.bool_] | None:
-        """Which rows of a shard's batch are held out; rows: those it stands for."""
+    def held_out_rows(
+        self, shard: int, rows: range, skipped: Skipped, time: Times | None
+    ) -> NDArray[np.bool_] | None:
+        """As ``rows_held_out``, of a shard by its number."""
         place = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
-        return rows_held_out(self.model.spec.data, place, rows, batch)
+        return rows_held_out(self.model.spec.data, place, rows, skipped, time)
 
     def shard_name(self, shard: int) -> str:
         """The URL of a shard, for messages."""

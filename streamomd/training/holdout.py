@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.data_table import Data
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Skipped, Times
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.dataset import Dataset
@@ -126,21 +126,22 @@ def reason_to_stop(held: Metrics | None, epochs: int, patience: int) -> str:
     return f"stopped early: {last} had no better held-out loss than epoch {best}"
 
 
-def rows_held_out(data: Data, place: int, rows: range, batch: Batch) -> NDArray[np.bool_] | None:
-    """Which rows of a batch are held out; None without hold-out.
+def rows_held_out(
+    data: Data, place: int, rows: range, skipped: Skipped, time: Times | None
+) -> NDArray[np.bool_] | None:
+    """Which of a shard's rows are held out, without the skipped ones; None without hold-out.
 
-    place: the shard's number, see ``with_places``. rows: of the shard that the batch stands for,
-    with those that were skipped.
+    place: the shard's number, see ``with_places``. time: of the rows that were not skipped.
     """
     if not data.holds_out:
         return None
-    found = np.zeros(len(batch), np.bool_)
+    found = np.zeros(len(rows) - len(skipped), np.bool_)
     if data.held_every:
-        numbers = np.delete(rows, batch.skipped.places)
+        numbers = np.delete(rows, skipped.places)
         found = held_out(data.held_every, data.seed, place, numbers)
     if data.held_after is not None:
-        assert batch.time is not None
-        found |= batch.time >= data.held_after
+        assert time is not None
+        found |= time >= data.held_after
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, check
+from streamomd.core.batch import Batch, Times, check
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
 from streamomd.engine import Engine
@@ -67,7 +67,7 @@ def learn_rows(
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
-    begin_hour(model.metrics, batch)
+    begin_hour(model.metrics, batch.time)
     detail = model.spec.train.detail
     margins = learn_counted(model.engine, model.state, model.metrics, batch, held, detail=detail)
     learned = margins if held is None else margins[~held]
@@ -87,7 +87,7 @@ def predict_rows(
     model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
-    begin_hour(model.metrics, batch)
+    begin_hour(model.metrics, batch.time)
     parts = [(model.metrics, None if held is None else ~held)]
     if model.metrics.held is not None and held is not None:
         parts.append((model.metrics.held, held))
@@ -149,19 +149,19 @@ def learn_counted(
     return margins
 
 
-def begin_hour(metrics: Metrics, batch: Batch) -> None:
-    """Begin the hour of a batch, also for its hold-out rows."""
-    if batch.time is None:
+def begin_hour(metrics: Metrics, time: Times | None) -> None:
+    """Begin the hour of rows, also for those that are held out. time: of rows of one hour."""
+    if time is None:
         metrics.end_hour()
         return
-    if not len(batch):
+    if not len(time):
         return
     for one in (metrics, metrics.held):
         if one is not None:
             one.by_time = one.by_time or ByTime()
-            one.by_time.begin(int(batch.time[0]) // HOUR, one.current)
+            one.by_time.begin(int(time[0]) // HOUR, one.current)
     assert metrics.by_time is not None
-    metrics.by_time.read(batch.time)
+    metrics.by_time.read(time)
 
 
 def _count(

@@ -154,7 +154,7 @@ class SweepLoop:
             offsets.report_offsets(specs, sweep.lead.plan, front)
         rows_of_piece = range(piece.row, piece.row + piece.rows)
         place = self.session.shards.shards[shard].place
-        held = rows_held_out(data, place, rows_of_piece, batch)
+        held = rows_held_out(data, place, rows_of_piece, batch.skipped, batch.time)
         while True:
             halving = sweep.next_halving
             high = min(len(batch), low + self._rows_to_report(watchers))
