@@ -27,7 +27,7 @@ from streamomd.training.metrics.by_time import NEVER, ends_of_hours, next_end
 from streamomd.training.row_stream import Source
 from streamomd.training.signals import raise_stopped
 from streamomd.training.teaching import Schedule, Teaching, stream_times
-from streamomd.training.training_step import predict_rows
+from streamomd.training.training_step import learn_rows
 
 Mask = NDArray[np.bool_]
 NONE_DUE = (1 << 63) - 1
@@ -102,7 +102,7 @@ class DelayedRun(ExactRun):
         stream: Times,
     ) -> None:
         """Predict and count rows. stream: the stream times when they arrive."""
-        predict_rows(self.model, batch, bad, held, at)
+        learn_rows(self.model, batch, bad, held, at, learns=False)
 
 
 class Teacher:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,13 +55,16 @@ def learn_rows(
     bad: Counts | None = None,
     held: Mask | None = None,
     rows: tuple[Place, Place] | None = None,
+    *,
+    learns: bool = True,
 ) -> Floats:
     """Learn a batch that the features made; margins of before learning, (rows, learners).
 
     Rows with times are all of one hour (``metrics.by_time.ends_of_hours``).
 
     bad: bad rows that were skipped, counted by reason. held: (rows,), validation rows, which are
-    predicted and not learned. rows: where the batch begins and ends, for the error. Raises
+    predicted and not learned. rows: where the batch begins and ends, for the error. learns: False
+    where another cursor learns the rows later: they are predicted and counted. Raises
     DivergedError if a number of the model is no longer finite.
     """
     if bad is not None:
@@ -69,41 +73,10 @@ def learn_rows(
         model.label_runs.add(batch.y)
     begin_hour(model.metrics, batch.time)
     detail = model.spec.train.detail
-    margins = learn_counted(model.engine, model.state, model.metrics, batch, held, detail=detail)
+    given = (model.engine, model.state, model.metrics, batch, held)
+    margins = learn_counted(*given, detail=detail, learns=learns)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
-    model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
-    return margins
-
-
-def predict_rows(
-    model: Model,
-    batch: Batch,
-    bad: Counts,
-    held: Mask | None,
-    rows: tuple[Place, Place],
-) -> Floats:
-    """As ``learn_rows``, of rows that are learned later, by another cursor."""
-    model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
-    if model.spec.model.classifies:
-        model.label_runs.add(batch.y)
-    begin_hour(model.metrics, batch.time)
-    parts = [(model.metrics, None if held is None else ~held)]
-    if model.metrics.held is not None and held is not None:
-        parts.append((model.metrics.held, held))
-    margins = np.empty((len(batch), model.engine.layout.learners))
-    for low, high in [(0, len(batch))] if held is None else stretches_of(held):
-        validates = held is not None and held[low]
-        sums = parts[validates][0].current
-        with Stage("learn"):
-            margins[low:high] = model.engine.predict(model.state, sums, batch.rows(low, high))
-    for counted, which in parts:
-        some = slice(None) if which is None else which
-        _count(
-            model.engine, counted, margins[some], batch.y[some], batch.weight[some],
-            model.spec.train.detail,
-        )  # fmt: skip
-    learned = margins if held is None else margins[~held]
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
     return margins
 
@@ -124,14 +97,17 @@ def learn_counted(
     *,
     detail: bool = True,
     part: bool = False,
+    learns: bool = True,
 ) -> Floats:
     """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
-    detail: whether to compute more metrics than sums. part: see ``Engine.learn``.
+    detail: whether to compute more metrics than sums. part: see ``Engine.learn``. learns: False
+    predicts the rows in place of learning them.
     """
+    walk = partial(engine.learn, part=part) if learns else engine.predict
     if held is None:
         with Stage("learn"):
-            margins = engine.learn(state, metrics.current, batch, part=part)
+            margins = walk(state, metrics.current, batch)
         _count(engine, metrics, margins, batch.y, batch.weight, detail)
         return margins
     validation = metrics.held
@@ -143,7 +119,7 @@ def learn_counted(
             if held[low]:
                 margins[low:high] = engine.predict(state, validation.current, rows)
             else:
-                margins[low:high] = engine.learn(state, metrics.current, rows, part=part)
+                margins[low:high] = walk(state, metrics.current, rows)
     for counted, which in ((metrics, ~held), (validation, held)):
         _count(engine, counted, margins[which], batch.y[which], batch.weight[which], detail)
     return margins
