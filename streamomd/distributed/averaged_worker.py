@@ -109,7 +109,7 @@ def _learn(
             end, place = piece.row + piece.rows, span.group.shard.place
             rows = range(piece.row, end)
             batch = sampled_rows(spec.data, plan, place, rows, piece.value.batch)
-            held = rows_held_out(spec.data, place, rows, batch.skipped)
+            held = rows_held_out(spec.data, place, rows, batch.skipped, batch.time)
             given, detail = (model.engine, state, metrics), spec.train.detail
             more: Any = {"weights": weights, "calibrates": request.calibrates}
             margins = learn_counted(*given, batch, held, detail=detail, part=part, **more)
@@ -128,7 +128,7 @@ def _learn(
 def part_metrics(spec: Spec) -> Metrics:
     """Metrics of no rows yet, of one epoch."""
     classifies = spec.model.classifies
-    held = Metrics(classifies) if spec.data.holdout else None
+    held = Metrics(classifies) if spec.data.holds_out else None
     metrics = Metrics(classifies, held=held)
     metrics.begin(0)
     return metrics

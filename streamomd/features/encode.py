@@ -34,6 +34,7 @@ from streamomd.features.numeric import Numbers, missing, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse_pairs import sparse
 from streamomd.features.text import Texts, counted, texts_of
+from streamomd.features.times import times
 
 
 def encode(
@@ -90,6 +91,8 @@ def _encode(
         weight = (
             weights(batch.column(plan.weight), plan.weight, flaws) if weighted else np.ones(rows)
         )
+        timed = labelled and plan.time
+        time = times(batch.column(plan.time), plan.time, flaws) if timed else None
     with Stage("numbers"):
         measured = {name: batch.column(name) for name in plan.measured}
         width = plan.numbers + (len(plan.indicators) if plan.dense else 0)
@@ -99,7 +102,7 @@ def _encode(
         if plan.dense:
             for at, which in enumerate(gone, plan.numbers):
                 table[:, at] = which
-            return DenseBatch(table, y, weight)
+            return DenseBatch(table, y, weight, time=time)
     with Stage("hash"):
         columns = {
             name: as_first(batch.column(name), plan.family(name), CheckedValues(flaws, name))
@@ -129,7 +132,7 @@ def _encode(
         blocks = _numbers_and_hashed(plan, table, texts, coordinates, listed, names)
         blocks += [pair] if pair is not None else []
         blocks += [_indicators(plan, gone, dtype)] if gone else []
-        return SparseBatch(*joined(blocks), y, weight)
+        return SparseBatch(*joined(blocks), y, weight, time=time)
 
 
 def _dtype(plan: Plan, schema: pa.Schema) -> Any:

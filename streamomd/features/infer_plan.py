@@ -19,6 +19,7 @@ from streamomd.features.arrow_types import (
     CROSSED,
     DATES,
     MEASURED,
+    MOMENTS,
     NUMBERS,
     SCALARS,
     TEXTS,
@@ -104,6 +105,7 @@ def make_plan(
         dates=_dates(data, schema),
         limits=limits_of([model], standardize=data.standardize == "running"),
         partitions=partitions,
+        time=data.time,
     )
     _check_features(plan)
     return replace(plan, types=tuple(_column(schema, name) for name in plan.columns))
@@ -145,7 +147,8 @@ def _check_names(data: Data, schema: pa.Schema) -> None:
         known = nearest("", schema.names)
         raise UsageError(f"data.label is not set: name the label column; {known}")
     named = _named(data)
-    if missing := [name for name in dict.fromkeys(named) if name not in schema.names]:
+    needed = [*named, data.time] if data.time else named
+    if missing := [name for name in dict.fromkeys(needed) if name not in schema.names]:
         lines = (
             f"no column {name!r} in the first shard; {nearest(name, schema.names)}"
             for name in missing
@@ -153,6 +156,10 @@ def _check_names(data: Data, schema: pa.Schema) -> None:
         raise SchemaError("\n".join(lines))
     if twice(named):
         raise UsageError(f"column {twice(named)[0]!r} is named twice in [data]; give it one role")
+    if data.time in _targets(data):
+        raise UsageError(
+            f"data.time = {data.time!r} is the label or the weight: name the column of the times"
+        )
 
 
 def _named(data: Data) -> list[str]:
@@ -177,7 +184,7 @@ def _features(
     numeric, hashed = data.numeric, data.hashed
     strange: tuple[str, ...] = ()
     if not (numeric or hashed or data.vectors or data.sparse):
-        numeric, hashed, strange = _choose(schema, [*_named(data), *optional])
+        numeric, hashed, strange = _choose(schema, [*_named(data), *optional, data.time])
     made = data.text or data.dates or data.crosses
     if not (numeric or hashed or data.vectors or data.sparse or made or strange):
         raise SchemaError("no feature column is left; name some in numeric, hashed or vectors")
@@ -188,6 +195,11 @@ def _features(
     found += _wrong_types(schema, tuple(text.column for text in data.text), "text", TEXTS)
     found += _wrong_types(schema, data.dates, "dates", DATES)
     found += [*_wrong_weight(data, schema), *_wrong_crosses(data, schema)]
+    if data.time:
+        remedy = "name another column, or write it as a timestamp, a date or whole seconds"
+        expected = "time takes timestamps, dates, and whole seconds since 1970"
+        of = family(schema.field(data.time).type)
+        found += [] if of in MOMENTS else [refused(schema, data.time, expected, remedy)]
     for name in data.vectors:
         if not is_number_list(schema.field(name).type):
             found.append(refused(schema, name, "vectors takes lists of numbers"))

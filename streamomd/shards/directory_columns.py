@@ -19,7 +19,6 @@ from streamomd.core.urls import printable, protocol, redact, shown
 from streamomd.features.arrow_types import DATES, PARTITION_TYPES, SCALARS, family
 from streamomd.features.plan import Partition
 from streamomd.shards.constants import parse_value
-from streamomd.shards.schema_facts import schema_facts
 from streamomd.shards.shard import Constant, Shard, ShardSet
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
