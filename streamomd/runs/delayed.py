@@ -22,9 +22,10 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
-from streamomd.training.holdout import stretches_of
+from streamomd.training.holdout import rows_held_out, stretches_of
 from streamomd.training.metrics.by_time import NEVER, ends_of_hours, next_end
 from streamomd.training.row_stream import Source
+from streamomd.training.sampling import sampled_rows
 from streamomd.training.signals import raise_stopped
 from streamomd.training.teaching import Schedule, Teaching, stream_times
 from streamomd.training.training_step import learn_rows
@@ -87,6 +88,13 @@ class DelayedRun(ExactRun):
                 raise_stopped(self.stop, self.model, self.manager)
             if low == len(batch):
                 return
+
+    def rows_and_held_out(self, piece: Piece[Rows], shard: int) -> tuple[Batch, Mask | None]:
+        """The rows of a piece that are sampled, and which of them are held out."""
+        data, place = self.model.spec.data, self.place(shard)
+        rows = range(piece.row, piece.row + piece.rows)
+        batch = sampled_rows(data, self.model.plan, place, rows, piece.value.batch)
+        return batch, rows_held_out(data, place, rows, batch.skipped, batch.time)
 
     def _ends(self, time: Times, stream: Times) -> list[int]:
         """Where rows that are counted together end."""

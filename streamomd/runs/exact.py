@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from streamomd.core.batch import Batch
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset, unread_rows
@@ -114,7 +110,11 @@ class ExactRun:
         changes.
         """
         model, low, passed = self.model, 0, 0
-        batch, held = self.rows_and_held_out(piece, shard)
+        rows, place = range(piece.row, piece.row + piece.rows), self.place(shard)
+        batch, data = piece.value.batch, model.spec.data
+        if data.sample:
+            batch = sampled_rows(data, model.plan, place, rows, batch)
+        held = rows_held_out(data, place, rows, batch.skipped, batch.time)
         hours = ends_of_hours(batch.time)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
@@ -138,15 +138,9 @@ class ExactRun:
             if low == len(batch):
                 return
 
-    def rows_and_held_out(
-        self, piece: Piece[Rows], shard: int
-    ) -> tuple[Batch, NDArray[np.bool_] | None]:
-        """The rows of a piece that are sampled, and which of them are held out."""
-        data, plan = self.model.spec.data, self.model.plan
-        place = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
-        rows = range(piece.row, piece.row + piece.rows)
-        batch = sampled_rows(data, plan, place, rows, piece.value.batch)
-        return batch, rows_held_out(data, place, rows, batch.skipped, batch.time)
+    def place(self, shard: int) -> int:
+        """The number by which rows of a shard are drawn."""
+        return self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
 
     def shard_name(self, shard: int) -> str:
         """The URL of a shard, for messages."""
