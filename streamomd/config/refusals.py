@@ -147,7 +147,8 @@ def refuse_conflicts(spec: Spec) -> None:
             f"rule {rule.name!r} {NEEDS_BIAS}: set model.bias = true, or take a rule that learns "
             f"without one, such as {FALLBACK} (--rule {FALLBACK})"
         )
-    if spec.data.holdout and mode == "sharded":
+    _refuse_time(spec)
+    if spec.data.holds_out and mode == "sharded":
         raise UnsupportedError(
             f"data.holdout = {spec.data.holdout}: sharded mode has no hold-out rows; "
             "set a shard aside and run streamomd evaluate on it"
@@ -158,12 +159,13 @@ def refuse_conflicts(spec: Spec) -> None:
             "model.continue_metrics continues the metrics of a checkpoint: name it (--start URL), "
             "or leave continue_metrics out"
         )
-    if spec.train.patience and not spec.data.holdout:
+    if spec.train.patience and not spec.data.holds_out:
         raise UsageError(
             f"train.patience = {spec.train.patience}: early stopping needs hold-out rows; set "
             "data.holdout, e.g. 10"
         )
     _refuse_means(spec)
+    _refuse_class_keys(spec)
     if spec.data.standardize != "none":
         _refuse_standardized(spec)
     _refuse_target(spec)
@@ -175,6 +177,45 @@ def refuse_conflicts(spec: Spec) -> None:
         raise UsageError(
             f"train.exact_epochs = {spec.train.exact_epochs}: only averaged mode has exact epochs "
             f"first; the mode is {mode!r}"
+        )
+
+
+def _refuse_time(spec: Spec) -> None:
+    """Keys that need ``data.time``, and what it does not go with."""
+    data, mode = spec.data, spec.train.mode
+    for key, given in (("holdout.after", data.held_after is not None), ("delay", data.delay > 0.0)):
+        if given and not data.time:
+            raise UsageError(
+                f"data.{key} needs the rows' times: name their column in data.time (--time COLUMN)"
+            )
+    if data.time and mode != "exact":
+        raise UnsupportedError(
+            f"data.time = {data.time!r}: metrics by time are those of one learner, in mode exact, "
+            f"not {mode}; leave data.time out"
+        )
+    if data.delay:
+        refuse_delay(spec, f"data.delay = {data.delay:g} s")
+
+
+def refuse_delay(spec: Spec, given: str) -> None:
+    """Raise UnsupportedError for a job whose rows cannot be learned later than they are predicted.
+
+    given: what asks for it.
+    """
+    if spec.train.epochs > 1:
+        raise UnsupportedError(
+            f"{given}: rows are learned once, in order of time; set train.epochs = 1, not "
+            f"{spec.train.epochs} (--epochs 1)"
+        )
+    if spec.rule.looks(spec.model.params):
+        raise UnsupportedError(
+            f"{given}: rule {spec.model.rule!r} observes all rows before it learns the first, "
+            "labels that are not known yet, too; take another rule"
+        )
+    if spec.model.certificate:
+        raise UnsupportedError(
+            f"{given}: the theorems are about rows that are learned when they are predicted; leave "
+            "model.certificate out"
         )
 
 
@@ -214,6 +255,28 @@ def _refuse_means(spec: Spec) -> None:
             'data.nulls = "mean" takes the mean of the rows before each row, which mode exact '
             f'alone knows, not {spec.train.mode}: choose "zero" or "indicator"'
         )
+
+
+def _refuse_class_keys(spec: Spec) -> None:
+    """Keys about classes, in a regression or with a certificate."""
+    model = spec.model
+    given = {"model.class_weight": model.class_weight, "data.sample": spec.data.sample}
+    if model.calibrate != "none" and not model.classifies:
+        raise UsageError(
+            f"model.calibrate = {model.calibrate!r}: a regression has no probabilities; leave it "
+            "out, or pass --task classify"
+        )
+    for name, value in given.items():
+        if value and not model.classifies:
+            raise UsageError(
+                f"{name} is about classes, and the task is regression: leave it out, or pass "
+                "--task classify"
+            )
+        if value and model.certificate:
+            raise UnsupportedError(
+                f"{name} changes what rows count for: the theorems are about the rows and weights "
+                f"of the shards; leave model.certificate or {name} out"
+            )
 
 
 def _refuse_scaled_target(spec: Spec) -> None:

@@ -43,6 +43,7 @@ from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note, note_return
 from streamomd.training.signals import StopRequest
+from streamomd.training.training_step import calibrates_now
 
 ATTEMPTS = 3  # of a round whose workers die: Dask itself gives up after four deaths per attempt
 FIRST_ROWS, EXACT_ROWS = 1024, 256
@@ -164,7 +165,7 @@ class Averaged:
         self, run: str, parts: list[RowRange]
     ) -> tuple[Future[Any], Callable[[], Future[Any]]]:
         """Submit a round's tasks; see ``RoundTasks.submit``."""
-        spec, connection = self.model.spec, self.connection
+        model, spec, connection = self.model, self.model.spec, self.connection
         self._progress.clear()
         monitor_of(connection).wait_for_usable(connection, self._report)
         usable = monitor_of(connection).usable
@@ -179,6 +180,7 @@ class Averaged:
             spec.data,
             self.model.begins_pass,
             self._last,
+            calibrates_now(model),
         )
         by = "G" if spec.train.merge == "gradients" else "examples"
         ranges = ranges_of(self.model.state.layout)

@@ -7,6 +7,7 @@ runs again on any worker, and a late duplicate is harmless.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from distributed import get_worker
 
@@ -28,9 +29,11 @@ from streamomd.features import Names
 from streamomd.shards.cache.cached_reader import cached_rows
 from streamomd.shards.digests import Digests
 from streamomd.shards.row_ranges import RowRange
+from streamomd.training.class_weights import class_weights_of
 from streamomd.training.holdout import rows_held_out
 from streamomd.training.metrics import Metrics
 from streamomd.training.row_stream import cache_of, rows_of_group
+from streamomd.training.sampling import sampled_rows
 from streamomd.training.training_step import learn_counted
 
 REPORT_SECONDS = 0.5
@@ -87,7 +90,7 @@ def _learn(
     model = model_of(start)
     plan, state, names = start.plan, model.state.copy(), Names(start.names)
     spec, reported, digests = start.spec, time.monotonic(), Digests()
-    metrics = part_metrics(spec)
+    metrics, weights = part_metrics(spec), class_weights_of(spec, plan, start.classes)
     shards = [span.group.shard for span in row_range.spans]
     cached = cached_rows(cache_of(request.data), shards, plan, names)
     for span in row_range.spans:
@@ -103,14 +106,13 @@ def _learn(
         )
         url = span.group.shard.url
         for piece in pieces:
-            batch = piece.value.batch
-            end = piece.row + piece.rows
-            held = rows_held_out(
-                spec.data, span.group.shard.place, range(piece.row, end), batch.skipped
-            )
-            margins = learn_counted(
-                model.engine, state, metrics, batch, held, detail=spec.train.detail, part=part
-            )
+            end, place = piece.row + piece.rows, span.group.shard.place
+            rows = range(piece.row, end)
+            batch = sampled_rows(spec.data, plan, place, rows, piece.value.batch)
+            held = rows_held_out(spec.data, place, rows, batch.skipped, batch.time)
+            given, detail = (model.engine, state, metrics), spec.train.detail
+            more: Any = {"weights": weights, "calibrates": request.calibrates}
+            margins = learn_counted(*given, batch, held, detail=detail, part=part, **more)
             learned = margins if held is None else margins[~held]
             at = (url, piece.row), (url, end)
             guard.after(state, metrics.current, learned, batch.values.size, at)
@@ -126,7 +128,7 @@ def _learn(
 def part_metrics(spec: Spec) -> Metrics:
     """Metrics of no rows yet, of one epoch."""
     classifies = spec.model.classifies
-    held = Metrics(classifies) if spec.data.holdout else None
+    held = Metrics(classifies) if spec.data.holds_out else None
     metrics = Metrics(classifies, held=held)
     metrics.begin(0)
     return metrics

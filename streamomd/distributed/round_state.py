@@ -39,7 +39,8 @@ class RoundStart:
 
     previous: the run of the round that ended with this commit; "" if another process made it.
     data: of the driver's job, for its storage options and cache, which a commit must not choose.
-    new_pass: the commit is the end of an epoch, so that the round begins another pass.
+    new_pass: the commit is the end of an epoch, so that the round begins another pass. calibrates:
+    whether margins are counted for calibration.
     """
 
     run: str
@@ -49,6 +50,7 @@ class RoundStart:
     data: Data = field(repr=False)
     new_pass: bool = False
     previous: str = ""
+    calibrates: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ class PartialState:
 
     spec, plan: of the commit, without settings of a machine and credentials. names: those that the
     start has not; of the start and of a round's result, all. metrics: of one epoch, as a checkpoint
-    saves them; most bins are empty.
+    saves them; most bins are empty. classes: of the whole run so far, see ``Metrics.classes``.
     """
 
     spec: Spec
@@ -70,6 +72,7 @@ class PartialState:
     rows: int = 0
     metrics: dict[str, NDArray[Any]] = field(default_factory=dict)
     digests: list[Found] = field(default_factory=list)
+    classes: NDArray[np.float64] | None = None
 
     def __sizeof__(self) -> int:
         # For Dask, which would count it as a few bytes and never spill it.
@@ -96,6 +99,7 @@ class PartialState:
             rows=metrics.total_rows,
             metrics=metrics.arrays(),
             digests=digests,
+            classes=_sum(self.classes, metrics.classes),
         )
 
 
@@ -142,7 +146,14 @@ def _load_commit(start: RoundStart) -> PartialState:
         ) from None
     state = model.state
     arrays = (state.cells, state.totals, state.clock, state.extra)
-    return PartialState(model.spec, model.plan, *arrays, model.names.seen())
+    found = PartialState(model.spec, model.plan, *arrays, model.names.seen())
+    return replace(found, classes=model.metrics.classes)
+
+
+def _sum(
+    classes: NDArray[np.float64] | None, more: NDArray[np.float64] | None
+) -> NDArray[np.float64] | None:
+    return more if classes is None else classes if more is None else classes + more
 
 
 def copy_state(start: PartialState) -> PartialState:
@@ -183,6 +194,7 @@ def merge_about(a: PartialState, b: PartialState) -> PartialState:
         metrics=metrics.arrays(),
         # The driver compares the digests of a row group that both have read.
         digests=a.digests + b.digests,
+        classes=_sum(a.classes, other.classes),
     )
 
 

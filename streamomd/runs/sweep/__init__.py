@@ -328,6 +328,11 @@ def _refuse_what_shares_no_rows(spec: Spec) -> None:
         raise UnsupportedError(
             f"a sweep learns in exact mode, not {spec.train.mode}: its learners share every row"
         )
+    if spec.data.delay:
+        raise UnsupportedError(
+            f"data.delay = {spec.data.delay:g} s: a sweep learns each row when it reads it; leave "
+            "data.delay out, or train the learners one by one"
+        )
     if spec.train.patience:
         raise UnsupportedError(
             f"train.patience = {spec.train.patience}: the learners of a sweep learn the same rows, "
