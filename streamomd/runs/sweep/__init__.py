@@ -328,6 +328,8 @@ def _refuse_what_shares_no_rows(spec: Spec) -> None:
         raise UnsupportedError(
             f"a sweep learns in exact mode, not {spec.train.mode}: its learners share every row"
         )
+    if spec.alert.watches:
+        raise UnsupportedError("[alert] is for one learner, not for a sweep: leave the table out")
     if spec.train.patience:
         raise UnsupportedError(
             f"train.patience = {spec.train.patience}: the learners of a sweep learn the same rows, "
