@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import os
 from collections.abc import Mapping
@@ -48,15 +47,6 @@ def _check_crosses(value: Any) -> Any:
                 f"data.crosses contains {brief(cross)}: expected lists of two or more different "
                 'columns, e.g. crosses = [["job", "marital"]]'
             )
-    return value
-
-
-def _check_holdout(value: int) -> int:
-    if value == 1:
-        raise UsageError(
-            "data.holdout = 1 would hold out every row: expected 2 or more, a fraction such as "
-            "0.1, or 0 for none"
-        )
     return value
 
 
@@ -191,10 +181,6 @@ def _check_cache(value: str) -> str:
     return absolute(os.path.expanduser(local_name(value))) if value else ""
 
 
-def _moment_text(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime.date) else value
-
-
 def _check_moment(value: str) -> str:
     if value:
         values.nanoseconds(value)
@@ -211,7 +197,7 @@ Mebibytes = Annotated[int, BeforeValidator(values.whole_mebibytes)]
 Gibibytes = Annotated[float, BeforeValidator(values.gibibytes)]
 Scheduler = Annotated[str | None, AfterValidator(_absolute_file)]
 Seconds = Annotated[float, BeforeValidator(values.seconds)]
-Moment = Annotated[str, BeforeValidator(_moment_text), AfterValidator(_check_moment)]
+Moment = Annotated[str, BeforeValidator(values.moment_text), AfterValidator(_check_moment)]
 """A time as ISO 8601, or TOML's own; empty: none."""
 Partitions = Annotated[str | dict[str, str], BeforeValidator(_as_partitions)]
 Nulls = Annotated[str | dict[str, str], BeforeValidator(_as_nulls)]
@@ -223,5 +209,4 @@ Shares = Annotated[dict[str, float], BeforeValidator(_as_shares)]
 Types = Annotated[dict[str, str], BeforeValidator(_as_types)]
 """Types of columns by name."""
 Filter = Annotated[str, AfterValidator(_check_filter)]
-OneIn = Annotated[int, BeforeValidator(values.one_in), AfterValidator(_check_holdout)]
 Folder = Annotated[str, AfterValidator(_check_cache)]

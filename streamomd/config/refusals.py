@@ -149,7 +149,8 @@ def refuse_conflicts(spec: Spec) -> None:
             f"rule {rule.name!r} {NEEDS_BIAS}: set model.bias = true, or take a rule that learns "
             f"without one, such as {FALLBACK} (--rule {FALLBACK})"
         )
-    if spec.data.holdout and mode == "sharded":
+    _refuse_time(spec)
+    if spec.data.holds_out and mode == "sharded":
         raise UnsupportedError(
             f"data.holdout = {spec.data.holdout}: sharded mode has no hold-out rows; "
             "set a shard aside and run streamomd evaluate on it"
@@ -160,7 +161,7 @@ def refuse_conflicts(spec: Spec) -> None:
             "model.continue_metrics continues the metrics of a checkpoint: name it (--start URL), "
             "or leave continue_metrics out"
         )
-    if spec.train.patience and not spec.data.holdout:
+    if spec.train.patience and not spec.data.holds_out:
         raise UsageError(
             f"train.patience = {spec.train.patience}: early stopping needs hold-out rows; set "
             "data.holdout, e.g. 10"
@@ -180,6 +181,53 @@ def refuse_conflicts(spec: Spec) -> None:
             f"train.exact_epochs = {spec.train.exact_epochs}: only averaged mode has exact epochs "
             f"first; the mode is {mode!r}"
         )
+
+
+def _refuse_time(spec: Spec) -> None:
+    """Keys that need ``data.time``, and what it does not go with."""
+    data, mode = spec.data, spec.train.mode
+    for key, given in (("holdout.after", data.held_after is not None), ("delay", data.delay > 0.0)):
+        if given and not data.time:
+            raise UsageError(
+                f"data.{key} needs the rows' times: name their column in data.time (--time COLUMN)"
+            )
+    if data.time and mode != "exact":
+        raise UnsupportedError(
+            f"data.time = {data.time!r}: metrics by time are those of one learner, in mode exact, "
+            f"not {mode}; leave data.time out"
+        )
+    if data.delay:
+        refuse_delay(spec, f"data.delay = {data.delay:g} s")
+
+
+def refuse_delay(spec: Spec, given: str) -> None:
+    """Raise UnsupportedError for a job whose rows cannot be learned later than they are predicted.
+
+    given: what asks for it.
+    """
+    if spec.train.epochs > 1:
+        raise UnsupportedError(
+            f"{given}: rows are learned once, in order of time; set train.epochs = 1, not "
+            f"{spec.train.epochs} (--epochs 1)"
+        )
+    if spec.rule.looks(spec.model.params):
+        raise UnsupportedError(
+            f"{given}: rule {spec.model.rule!r} observes all rows before it learns the first, "
+            "labels that are not known yet, too; take another rule"
+        )
+    if spec.model.certificate:
+        raise UnsupportedError(
+            f"{given}: the theorems are about rows that are learned when they are predicted; leave "
+            "model.certificate out"
+        )
+    for key, watches in (
+        ("model.calibrate", spec.model.calibrate != "none"), ("[alert]", spec.alert.watches),
+    ):  # fmt: skip
+        if watches:
+            raise UnsupportedError(
+                f"{given}: {key} compares each row with its label when it is predicted, and the "
+                f"label is known later; leave {key} out"
+            )
 
 
 def _refuse_standardized(spec: Spec) -> None:

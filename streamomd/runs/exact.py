@@ -18,6 +18,7 @@ from streamomd.training import offsets
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.drift_alerts import fails_on_alert, raise_alert
 from streamomd.training.holdout import reason_to_stop, rows_held_out
+from streamomd.training.metrics.by_time import ends_of_hours, next_end
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
@@ -106,27 +107,28 @@ class ExactRun:
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Learn a piece, cut at the curve's next point and at watchers' next rows.
 
-        The results do not depend on where it is cut.
+        The results do not depend on where it is cut. Rows with times are cut where their hour
+        changes.
         """
         model, low, passed = self.model, 0, 0
-        rows = range(piece.row, piece.row + piece.rows)
-        place = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
-        batch = piece.value.batch
-        if model.spec.data.sample:
-            batch = sampled_rows(model.spec.data, model.plan, place, rows, batch)
-        held = rows_held_out(model.spec.data, place, rows, batch.skipped)
+        rows, place = range(piece.row, piece.row + piece.rows), self.place(shard)
+        batch, data = piece.value.batch, model.spec.data
+        if data.sample:
+            batch = sampled_rows(data, model.plan, place, rows, batch)
+        held = rows_held_out(data, place, rows, batch.skipped, batch.time)
+        hours = ends_of_hours(batch.time)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
             offsets.report_offsets([model.spec], model.plan, front)
         while True:
-            high = min(len(batch), low + self._rows_to_tell())
+            high = next_end(hours, low, min(len(batch), low + self._rows_to_tell()))
             bad = batch.skipped.before(high)
             some, out = batch.rows(low, high), None if held is None else held[low:high]
             begin, end = piece.row + low + passed, piece.row + high + bad
             if model.cursor.epoch < 0:
                 observe_rows(model, some, out)
             else:
-                at = (self._name(shard), begin), (self._name(shard), end)
+                at = (self.shard_name(shard), begin), (self.shard_name(shard), end)
                 learn_rows(model, some, batch.skipped.counts(passed, bad), out, at)
             model.cursor = Cursor(model.cursor.epoch, piece.position, end)
             low, passed = high, bad
@@ -139,7 +141,12 @@ class ExactRun:
             if low == len(batch):
                 return
 
-    def _name(self, shard: int) -> str:
+    def place(self, shard: int) -> int:
+        """The number by which rows of a shard are drawn."""
+        return self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
+
+    def shard_name(self, shard: int) -> str:
+        """The URL of a shard, for messages."""
         if isinstance(self.shards, ShardSet):
             return self.shards.shards[shard].url
         return f"partition {shard} of the Dask collection"

@@ -319,6 +319,17 @@ def refuse_update(spec: Spec) -> None:
         )
     if spec.data.order == "shuffled":
         raise UnsupportedError(SHUFFLED)
+    if spec.data.delay:
+        raise UnsupportedError(
+            f"data.delay = {spec.data.delay:g} s: an update reads new shards alone, and rows of "
+            "learned ones still wait for their labels: train on all shards again"
+        )
+    if spec.data.held_after is not None:
+        raise UnsupportedError(
+            f"data.holdout = {spec.data.holdout}: every new row would be held out, and none "
+            "learned. Train a run of its own on all rows, with data.holdout as a number, and "
+            "update that one"
+        )
     if spec.rule.looks(spec.model.params):
         raise UnsupportedError(
             f"rule {spec.model.rule!r} observes all rows before it learns the first, so no row can "

@@ -47,6 +47,10 @@ class ClassWeights:
             metrics.classes = np.zeros(self.classes + 1)
         return self._balanced(metrics.classes, place, batch.weight)
 
+    def weighted(self, metrics: Metrics, batch: Batch) -> Batch:
+        """The rows with what they count for in learning."""
+        return replace(batch, weight=batch.weight * self.of(metrics, batch))
+
     def _balanced(self, counts: Floats, place: NDArray[np.int64], weight: Floats) -> Floats:
         before = self.before if len(self.before) else np.zeros(self.classes + 1)
         each, total = np.empty(len(place)), _running(counts, self.classes, weight)
@@ -90,8 +94,7 @@ def learn_weighted(
 ) -> Floats:  # fmt: skip
     """Learn a batch with weights by class. The sums are those of the rows' own weights."""
     learned = engine.rows_learned(state)
-    weighted = replace(batch, weight=batch.weight * weights.of(metrics, batch))
-    margins = learn(np.zeros(3), weighted)
+    margins = learn(np.zeros(3), weights.weighted(metrics, batch))
     recount(metrics.current, engine.row_losses(learned, margins, batch.y, batch.weight), batch)
     return margins
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.data_table import Data
-from streamomd.core.batch import Skipped
+from streamomd.core.batch import Skipped, Times
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.dataset import Dataset
@@ -131,15 +131,22 @@ def reason_to_stop(held: Metrics | None, epochs: int, patience: int) -> str:
 
 
 def rows_held_out(
-    data: Data, place: int, rows: range, skipped: Skipped
+    data: Data, place: int, rows: range, skipped: Skipped, time: Times | None
 ) -> NDArray[np.bool_] | None:
     """Which of a shard's rows are held out, without the skipped ones; None without hold-out.
 
-    place: the shard's number, see ``with_places``.
+    place: the shard's number, see ``with_places``. time: of the rows that were not skipped.
     """
-    if not data.holdout:
+    if not data.holds_out:
         return None
-    return held_out(data.holdout, data.seed, place, np.delete(rows, skipped.places))
+    found = np.zeros(len(rows) - len(skipped), np.bool_)
+    if data.held_every:
+        numbers = np.delete(rows, skipped.places)
+        found = held_out(data.held_every, data.seed, place, numbers)
+    if data.held_after is not None:
+        assert time is not None
+        found |= time >= data.held_after
+    return found
 
 
 def result(
@@ -165,6 +172,7 @@ def result(
         **last,
         **held.detailed(engine.loss, classes, last=True, smoothing=engine.smoothing(state)),
         "calibrated": held.calibrated(mean, last=True),
+        **({"by_time": timed} if (timed := held.time_figures()) else {}),
         "epochs": by_epoch,
         "best_epoch": best_epoch(held, epochs),
     }

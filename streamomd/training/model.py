@@ -44,6 +44,7 @@ from streamomd.training.predict import evaluate, mean_of, predict, probabilities
 from streamomd.training.row_stream import cache_of
 from streamomd.training.scoring.calibration import Calibration
 from streamomd.training.scoring.probabilities import chosen, each_class
+from streamomd.training.teaching import Teaching
 from streamomd.training.top_weights import heaviest, weight_blocks
 from streamomd.training.training_step import learn_foreign_rows, learn_more
 from streamomd.training.update_record import UpdateRecord
@@ -59,7 +60,8 @@ class Model:
 
     ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
     ``digests``: of the row groups that were read. ``cursor``: the next row of the list of shards
-    that is learned; ``update``: which list that is.
+    that is learned; ``update``: which list that is. ``teaching``: with data.delay, the next row to
+    learn, while ``cursor`` is the next one to predict.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
     ``label_runs``: of the rows of this process. ``unread``: what its filter does not read.
     ``holdout_by``: what hold-out rows depend on, a shard's name or its position.
@@ -77,6 +79,7 @@ class Model:
     names: Names = field(default_factory=Names)
     digests: Digests = field(default_factory=Digests, repr=False)
     cursor: Cursor = field(default_factory=Cursor)
+    teaching: Teaching = field(default_factory=Teaching, repr=False)
     update: UpdateRecord = field(default_factory=UpdateRecord)
     url: str = ""
     sequence: int = -1
@@ -113,7 +116,7 @@ class Model:
             engine.begin(state)
         looks = spec.rule.looks(spec.model.params)
         cursor = Cursor(epoch=-1 if looks else 0)
-        held = Metrics(spec.model.classifies) if spec.data.holdout else None
+        held = Metrics(spec.model.classifies) if spec.data.holds_out else None
         metrics = Metrics(spec.model.classifies, held=held)
         return cls(spec, plan, engine, state, metrics, cursor=cursor)
 
@@ -400,7 +403,7 @@ class Model:
         if not allow_non_finite:
             self.refuse_non_finite()
         found = evaluate(
-            self.plan,
+            self.plan.timeless,
             self.engine,
             self.state,
             shards,

@@ -35,6 +35,8 @@ def _figures_of(model: Model) -> dict[str, Any]:
         else None,
         "alerts": alerts_of(model),
         "sampled_out": model.metrics.sampled_out if model.spec.data.sample else None,
+        **({"by_time": model.metrics.time_figures()} if model.spec.data.time else {}),
+        **_delay(model),
         **_validation(model),
         "seconds": model.seconds,
         "rows_per_second": model.rows_per_second,
@@ -105,6 +107,15 @@ def rule_figure(model: Model) -> Figure | None:
         return float(sum(live(totals, float(model.state.clock), h) for totals in learners))
 
     return Figure(rule.certificate.live_name, now)
+
+
+def _delay(model: Model) -> dict[str, Any]:
+    """Rows whose label is known by now, and those that wait for it; nothing without a delay."""
+    if not (delay := model.spec.data.delay):
+        return {}
+    learned = model.teaching.rows
+    waiting = model.metrics.total_rows - learned
+    return {"delay": {"seconds": delay, "learned": learned, "waiting": waiting}}
 
 
 def _validation(model: Model) -> dict[str, Any]:

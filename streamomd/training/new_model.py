@@ -95,9 +95,9 @@ def _description(model: Model) -> dict[str, Any]:
     known = ("rule", "loss", "loss_params", "certificate", "dtype", "bias")
     # A run that diverged may continue with a smaller learning rate.
     params = {key: value for key, value in job.params.items() if key != "eta"}
-    plan = model.plan.to_json()
+    plan = model.plan.timeless.to_json()
     # Types may differ as they may between shards.
-    plan["types"] = [(column.name, column.family) for column in model.plan.types]
+    plan["types"] = [(column.name, column.family) for column in model.plan.timeless.types]
     del plan["label_type"], plan["on_bad_row"]
     plan.pop("partitions", None)  # those that are features have types
     plan.pop("limits", None)  # as the rule and dtype say, and older versions did not save

@@ -41,7 +41,7 @@ def sampled_rows(data: Data, plan: Plan, place: int, rows: range, batch: Batch) 
     at = np.delete(np.arange(len(rows)), batch.skipped.places)
     share = shares[places_of_labels(batch.y, len(plan.classes))]
     chosen = drawn_shares(data.seed, place, rows.start + at) < share
-    held = rows_held_out(data, place, rows, batch.skipped)
+    held = rows_held_out(data, place, rows, batch.skipped, batch.time)
     if held is not None:
         chosen |= held
         share = np.where(held, 1.0, share)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, check
+from streamomd.core.batch import Batch, Times, check
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
 from streamomd.engine import Engine
@@ -18,6 +18,7 @@ from streamomd.training.class_weights import ClassWeights, learn_weighted
 from streamomd.training.drift_alerts import watch_rows
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
+from streamomd.training.metrics.by_time import HOUR, ByTime
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model
@@ -56,20 +57,26 @@ def learn_rows(
     bad: Counts | None = None,
     held: Mask | None = None,
     rows: tuple[Place, Place] | None = None,
+    *,
+    learns: bool = True,
 ) -> Floats:
     """Learn a batch that the features made; margins of before learning, (rows, learners).
 
+    Rows with times are all of one hour (``metrics.by_time.ends_of_hours``).
+
     bad: bad rows that were skipped, counted by reason. held: (rows,), validation rows, which are
-    predicted and not learned. rows: where the batch begins and ends, for the error. Raises
+    predicted and not learned. rows: where the batch begins and ends, for the error. learns: False
+    where another cursor learns the rows later: they are predicted and counted. Raises
     DivergedError if a number of the model is no longer finite.
     """
     if bad is not None:
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
+    begin_hour(model.metrics, batch.time)
     detail = model.spec.train.detail
     given, weights = (model.engine, model.state, model.metrics), model.class_weights
-    more: Any = {"weights": weights, "calibrates": calibrates_now(model)}
+    more: Any = {"weights": weights, "calibrates": calibrates_now(model), "learns": learns}
     margins = learn_counted(*given, batch, held, detail=detail, **more)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
@@ -107,16 +114,21 @@ def learn_counted(
     part: bool = False,
     weights: ClassWeights | None = None,
     calibrates: bool = False,
+    learns: bool = True,
 ) -> Floats:
     """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
     detail: whether to compute more metrics than sums. part: see ``Engine.learn``. weights: of the
-    rows by class, which are no part of the sums. calibrates: whether margins are counted.
+    rows by class, which are no part of the sums. calibrates: whether margins are counted. learns:
+    False predicts the rows in place of learning them.
     """
-    learn = partial(engine.learn, state, metrics.current, part=part)
-    if weights is not None:
+    if not learns:
+        learn = partial(engine.predict, state, metrics.current)
+    elif weights is not None:
         step = partial(engine.learn, state, part=part)
         learn = partial(learn_weighted, engine, state, metrics, weights, step)
+    else:
+        learn = partial(engine.learn, state, metrics.current, part=part)
     if held is None:
         with Stage("learn"):
             margins = learn(batch)
@@ -141,11 +153,28 @@ def learn_counted(
     return margins
 
 
+def begin_hour(metrics: Metrics, time: Times | None) -> None:
+    """Begin the hour of rows, also for those that are held out. time: of rows of one hour."""
+    if time is None:
+        metrics.end_hour()
+        return
+    if not len(time):
+        return
+    for one in (metrics, metrics.held):
+        if one is not None:
+            one.by_time = one.by_time or ByTime()
+            one.by_time.begin(int(time[0]) // HOUR, one.current)
+    assert metrics.by_time is not None
+    metrics.by_time.read(time)
+
+
 def _count(
     engine: Engine, metrics: Metrics, margins: Floats, y: Floats, weight: Floats, detail: bool
 ) -> None:
     """Count rows whose sums the engine has added already."""
     metrics.count(len(y))
+    if metrics.by_time is not None:
+        metrics.by_time.count(len(y))
     if detail:
         with Stage("metrics"):
             metrics.examine(engine.loss, engine.classes, margins, y, weight)

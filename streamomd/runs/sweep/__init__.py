@@ -330,6 +330,11 @@ def _refuse_what_shares_no_rows(spec: Spec) -> None:
         )
     if spec.alert.watches:
         raise UnsupportedError("[alert] is for one learner, not for a sweep: leave the table out")
+    if spec.data.delay:
+        raise UnsupportedError(
+            f"data.delay = {spec.data.delay:g} s: a sweep learns each row when it reads it; leave "
+            "data.delay out, or train the learners one by one"
+        )
     if spec.train.patience:
         raise UnsupportedError(
             f"train.patience = {spec.train.patience}: the learners of a sweep learn the same rows, "

@@ -166,7 +166,7 @@ def _alike(one: Model, other: Model) -> bool:
         and not loss.coupled
         and loss == theirs.loss
         and one.cursor == other.cursor
-        and not one.spec.data.holdout  # one loop learns for all, and predicts for one
+        and not one.spec.data.holds_out  # one loop learns for all, and predicts for one
         and not any(_learns_alone(model) for model in (one, other))
         and (ours.params == theirs.params or not observes_with_hyper(rule))
     )

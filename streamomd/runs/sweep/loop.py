@@ -61,8 +61,8 @@ class SweepLoop:
         self._side_by_side()
         began, compiled = time.perf_counter(), sweep.compile_seconds
         data, shards = sweep.lead.spec.data, self.session.shards
-        expected = learned_of(shards.rows, data.holdout) * sweep.lead.spec.train.epochs
-        if data.holdout or data.sample:
+        expected = learned_of(shards.rows, data.held_every) * sweep.lead.spec.train.epochs
+        if data.holds_out or data.sample:
             ledger = self.manager.shards if self.manager else ()
             shards = with_places(shards, sweep.lead.holdout_by, ledger)
             self.session = replace(self.session, rows=shards)
@@ -156,7 +156,7 @@ class SweepLoop:
             specs = [learner.model.spec for learner in sweep.active]
             front = batch.first_columns(len(sweep.lead.plan.numeric), offsets.MOST)
             offsets.report_offsets(specs, sweep.lead.plan, front)
-        held = rows_held_out(data, place, rows_of_piece, batch.skipped)
+        held = rows_held_out(data, place, rows_of_piece, batch.skipped, batch.time)
         while True:
             halving = sweep.next_halving
             high = min(len(batch), low + self._rows_to_report(watchers))

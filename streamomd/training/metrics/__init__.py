@@ -20,6 +20,7 @@ from streamomd.core.counted import counted
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
 from streamomd.training.metrics.bins import FINE, binned, bins
+from streamomd.training.metrics.by_time import ByTime
 from streamomd.training.metrics.detail import (
     NOTHING,
     BinaryDetail,
@@ -70,6 +71,7 @@ class Metrics:
     classes: float64 (classes + 1,), the weight of all rows by class and in all, of a job that
     balances classes. margins: float64 (2, bins), the weight of rows of either class by their margin
     before they were first learned, of a job that calibrates. drift: of a job with alerts.
+    by_time: of the same rows, by hour and day, if they have times.
     """
 
     classifies: bool
@@ -83,6 +85,7 @@ class Metrics:
     classes: Floats | None = None
     margins: Floats | None = None
     drift: Drift | None = None
+    by_time: ByTime | None = None
 
     @property
     def current(self) -> Floats:
@@ -184,6 +187,9 @@ class Metrics:
     def begin(self, epoch: int, unread: int = 0) -> None:
         """Start an epoch, or resume it. unread: rows of the epoch that a filter does not read."""
         if len(self.rows) <= epoch:
+            self.end_hour()
+            if self.by_time is not None:  # times begin again
+                self.by_time.latest = None
             self.rows.append(0)
             self.sums = np.vstack([self.sums, np.zeros(3)])
             self.bad = np.vstack([self.bad, np.zeros(len(REASONS), np.int64)])
@@ -200,6 +206,26 @@ class Metrics:
         """Begin an epoch, with a detail of its own."""
         self.ranks, self.detail = self.ranks_by_epoch, None
         self.begin(epoch)
+        self.by_time = None
+
+    def end_hour(self) -> None:
+        """End the hour under way: the next rows that are learned have another time, or none."""
+        if self.by_time is not None and self.rows:
+            self.by_time.close(self.current)
+
+    @property
+    def last_day(self) -> dict[str, Any] | None:
+        """Figures of the day of the row that was learned last; None without times."""
+        last = self.by_time.last_day(self.current) if self.by_time is not None else None
+        return (
+            None if last is None else {"period": last[0], "rows": last[1], **self.figures(last[2])}
+        )
+
+    def time_figures(self) -> dict[str, Any] | None:
+        """Figures by hour and by day; None without times."""
+        if self.by_time is None or not self.rows:
+            return None
+        return self.by_time.result(self.current, self.figures)
 
     @property
     def ranks_by_epoch(self) -> Floats:
@@ -216,6 +242,7 @@ class Metrics:
             return replace(self, held=held)
         bad = self.bad.sum(axis=0, keepdims=True)
         sums = self.total[None, :]
+        self.end_hour()
         return replace(self, rows=[self.total_rows], sums=sums, bad=bad, held=held)
 
     def copy(self) -> Metrics:
@@ -289,7 +316,8 @@ class Metrics:
         held = self.held.arrays() if self.held is not None else {}
         below = {f"{HELD}{name}": array for name, array in held.items()}
         alerts = self.drift.saved() if self.drift is not None else {}
-        return {**self._learned(), **more, **saved(self.detail), **alerts, **below}
+        timed = self.by_time.arrays() if self.by_time is not None else {}
+        return {**self._learned(), **more, **timed, **saved(self.detail), **alerts, **below}
 
     def _learned(self) -> dict[str, NDArray[Any]]:
         found = {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
@@ -329,6 +357,7 @@ class Metrics:
         if "metrics.margins.at" in arrays:
             made.margins = np.zeros((2, bins(FINE)))
             made.margins.reshape(-1)[arrays["metrics.margins.at"]] = arrays["metrics.margins.value"]
+        made.by_time = ByTime.from_arrays(arrays) if "metrics.clock" in arrays else None
         return made
 
     def digest(self, digest: hashlib._Hash) -> None:
