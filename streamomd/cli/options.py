@@ -313,11 +313,12 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--as-of", default="", metavar="TIME",
-            help="Time (ISO 8601) whose newest version of a Delta table is read.",
+            help="Time (ISO 8601) whose newest version of a table is read.",
         ),
         click.option(
             "--version", type=click.IntRange(min=0), metavar="N",
-            help="Version of a Delta table.  [the newest; certify: that of the run]",
+            help="Version of a Delta table, or snapshot of an Iceberg table.  [the newest; "
+            "certify: that of the run]",
         ),
     ):  # fmt: skip
         function = option(function)

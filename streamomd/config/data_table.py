@@ -19,6 +19,7 @@ from streamomd.config.field_types import (
     Nulls,
     Partitions,
     Seconds,
+    Shares,
     Types,
     as_texts,
 )
@@ -108,10 +109,14 @@ class Data(Table):
         {}, "Storage options for the shards.", flag="storage_options", option=False, repr=False
     )
     version: int | None = key(
-        None, "Version of a Delta table.", flag="version", ge=0, shown_default="the newest"
+        None,
+        "Version of a Delta table, or snapshot of an Iceberg table.",
+        flag="version",
+        ge=0,
+        shown_default="the newest",
     )
     as_of: Moment = key(
-        "", "Time (ISO 8601) whose newest version of a Delta table is read.", flag="as_of",
+        "", "Time (ISO 8601) whose newest version of a table is read.", flag="as_of",
         metavar="TIME",
     )  # fmt: skip
     as_files: bool = key(
@@ -144,6 +149,10 @@ class Data(Table):
     where: Filter = key(
         "", "Learn only rows that satisfy a condition, such as day >= 2026-01-01.",
         flag="where", metavar="CONDITION", shown_default="all rows",
+    )  # fmt: skip
+    sample: Shares = key(
+        {}, "Share of the rows of a class that are learned, such as no=0.1, whose weight is then "
+        "divided by it.", flag="sample", metavar="CLASS=X,…", shown_default="all rows",
     )  # fmt: skip
     nulls: Nulls = key(
         "error", "What a missing number becomes: error, zero, indicator (0 and a coordinate for "

@@ -165,6 +165,7 @@ def refuse_conflicts(spec: Spec) -> None:
             "data.holdout, e.g. 10"
         )
     _refuse_means(spec)
+    _refuse_class_keys(spec)
     if spec.data.standardize != "none":
         _refuse_standardized(spec)
     _refuse_target(spec)
@@ -254,6 +255,28 @@ def _refuse_means(spec: Spec) -> None:
             'data.nulls = "mean" takes the mean of the rows before each row, which mode exact '
             f'alone knows, not {spec.train.mode}: choose "zero" or "indicator"'
         )
+
+
+def _refuse_class_keys(spec: Spec) -> None:
+    """Keys about classes, in a regression or with a certificate."""
+    model = spec.model
+    given = {"model.class_weight": model.class_weight, "data.sample": spec.data.sample}
+    if model.calibrate != "none" and not model.classifies:
+        raise UsageError(
+            f"model.calibrate = {model.calibrate!r}: a regression has no probabilities; leave it "
+            "out, or pass --task classify"
+        )
+    for name, value in given.items():
+        if value and not model.classifies:
+            raise UsageError(
+                f"{name} is about classes, and the task is regression: leave it out, or pass "
+                "--task classify"
+            )
+        if value and model.certificate:
+            raise UnsupportedError(
+                f"{name} changes what rows count for: the theorems are about the rows and weights "
+                f"of the shards; leave model.certificate or {name} out"
+            )
 
 
 def _refuse_scaled_target(spec: Spec) -> None:

@@ -16,11 +16,14 @@ Times = NDArray[np.int64]
 LoopArrays = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[Any]]
 REASONS = (
     "null", "nan", "inf", "overflow", "label", "negative_weight", "ragged", "negative_index",
-    "index", "utf8", "out_of_range", "partition", "filtered", "fraction",
+    "index", "utf8", "out_of_range", "partition", "filtered", "fraction", "binary_list",
+    "sampled",
 )  # fmt: skip
 """Why rows are not learned. Checkpoints count by index in this list: only append to it."""
 FILTERED = REASONS.index("filtered")
 """Of rows that ``data.where`` drops, which are no bad rows."""
+SAMPLED = REASONS.index("sampled")
+"""Of rows that ``data.sample`` drops, which are no bad rows either."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,12 +181,13 @@ Batch = SparseBatch | DenseBatch
 def taken(batch: Batch, order: NDArray[np.int64]) -> Batch:
     """A selection of rows, in the given order."""
     y, weight = batch.y[order], batch.weight[order]
+    time = None if batch.time is None else batch.time[order]
     if isinstance(batch, DenseBatch):
-        return DenseBatch(batch.values[order], y, weight)
+        return DenseBatch(batch.values[order], y, weight, time=time)
     lengths = np.diff(batch.indptr)[order]
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     at = np.arange(indptr[-1]) + np.repeat(batch.indptr[order] - indptr[:-1], lengths)
-    return SparseBatch(indptr, batch.indices[at], batch.values[at], y, weight)
+    return SparseBatch(indptr, batch.indices[at], batch.values[at], y, weight, time=time)
 
 
 def check(batch: Batch, size: int, *, bias: bool) -> None:

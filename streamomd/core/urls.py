@@ -12,13 +12,22 @@ _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _CONTAINER = re.compile(r"^(abfss?|adl|wasbs?)://[^/?#:@]+@[^/?#@]+")
 """Azure writes container@account: an address, not a secret."""
 _LOCAL = ("file", "local")
-DELTA = "delta+"
+DELTA, ICEBERG = "delta+", "iceberg"
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])([:/?#]|$)", re.IGNORECASE)
 
 
 def is_delta(url: str) -> bool:
     """Whether a source is marked as a Delta table: ``delta+`` before its URL or path."""
     return url[: len(DELTA)].lower() == DELTA
+
+
+def is_iceberg(url: str) -> bool:
+    """Whether a source is an Iceberg table: one of a catalog, or its metadata file.
+
+    >>> is_iceberg("iceberg://prod/web.clicks"), is_iceberg("s3://b/t/metadata/v3.metadata.json")
+    (True, True)
+    """
+    return protocol(url) == ICEBERG or url.endswith((".metadata.json", ".metadata.json.gz"))
 
 
 def location(url: str) -> str:

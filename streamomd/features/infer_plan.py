@@ -31,6 +31,7 @@ from streamomd.features.arrow_types import (
     is_vector,
     plain,
 )
+from streamomd.features.binary_lists import METADATA_KEY
 from streamomd.features.classes import find_classes
 from streamomd.features.crosses import cross_name
 from streamomd.features.dates import parts_of
@@ -316,10 +317,19 @@ def _wrong_weight(data: Data, schema: pa.Schema) -> list[RefusedColumn]:
 def _wrong_pair(schema: pa.Schema, indices: str, values: str) -> Iterator[RefusedColumn]:
     if not is_list_of(schema.field(indices).type, ("integer",)):
         remedy = "a column of strings belongs in hashed; write indices as list<int32>"
+        remedy = _undeclared(schema, indices) or remedy
         yield refused(schema, indices, "sparse.indices takes lists of integers", remedy)
     if not is_list_of(schema.field(values).type, NUMBERS):
-        remedy = "write values as list<float> or list<double>"
+        remedy = _undeclared(schema, values) or "write values as list<float> or list<double>"
         yield refused(schema, values, "sparse.values takes lists of numbers", remedy)
+
+
+def _undeclared(schema: pa.Schema, name: str) -> str:
+    """What to do about a binary column that may be lists."""
+    if family(schema.field(name).type) != "binary":
+        return ""
+    key = METADATA_KEY.decode()
+    return f"if its cells are the bytes of lists, say of which numbers in the metadata {key!r}"
 
 
 def _sparse_size(data: Data, schema: pa.Schema) -> int:

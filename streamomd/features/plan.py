@@ -189,11 +189,11 @@ class Plan:
     @property
     def indicators(self) -> tuple[str, ...]:
         """The columns with a missing-value indicator."""
-        return tuple(name for name in self._measured if self.nulls_of(name) == "indicator")
+        return tuple(name for name in self.measured if self.nulls_of(name) == "indicator")
 
     @property
-    def _measured(self) -> tuple[str, ...]:
-        """The columns whose missing values are numbers."""
+    def measured(self) -> tuple[str, ...]:
+        """The numeric and vector columns."""
         return (*self.numeric, *(vector.column for vector in self.vectors))
 
     def nulls_of(self, column: str) -> str:
@@ -228,7 +228,7 @@ class Plan:
     @property
     def mean_columns(self) -> tuple[str, ...]:
         """The columns whose missing values become means."""
-        return tuple(name for name in self._measured if self.nulls_of(name) == "mean")
+        return tuple(name for name in self.measured if self.nulls_of(name) == "mean")
 
     @property
     def largest(self) -> float:

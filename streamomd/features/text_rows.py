@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.arrow_buffers import buffers
-from streamomd.features.buffers import BufferPool
+from streamomd.features.buffers import empty
 from streamomd.features.canonical import Csr
 from streamomd.features.hashed import category
 from streamomd.features.name_table import Watch
@@ -19,7 +19,6 @@ from streamomd.features.tokenize import look_up, lower_cases
 
 _LETTERS_A_WORD = 8
 """Bytes of a text by distinct words: 9 in English. Where it has more words, room is doubled."""
-_POOL = BufferPool(32 << 20)
 _UNKNOWN, _UNNAMED, _LETTERS = 4096, 4096, 1 << 16
 _SAMPLED = 8
 """Once no other coordinate gets a name, one text in eight is searched for names: what is found then
@@ -114,8 +113,7 @@ def _room(longest: int, most: int) -> tuple[NDArray[Any], ...]:
 
 def _entries(size: int, *before: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Room for the entries of rows, with those written before."""
-    indices = np.frombuffer(_POOL.take(4 * size), np.int32)
-    values = np.frombuffer(_POOL.take(8 * size), np.float64)
+    indices, values = empty(size, np.int32), empty(size, np.float64)
     if before:
         indices[: len(before[0])], values[: len(before[1])] = before
     return indices, values

@@ -194,6 +194,10 @@ def _refuse(spec: Spec) -> None:
             f"data.holdout = {spec.data.holdout}: a backtest evaluates on all rows of later "
             "periods, and learns them; set data.holdout = 0 (--holdout 0)"
         )
+    if spec.data.sample:
+        raise UnsupportedError(
+            "data.sample: a backtest evaluates on all rows; leave it out (--set 'data.sample={}')"
+        )
     refuse_delay(spec, "backtest")
 
 

@@ -59,9 +59,8 @@ class DelayedRun(ExactRun):
 
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Predict a piece; before each row others are learned that are due when it arrives."""
-        model, batch, low, passed = self.model, piece.value.batch, 0, 0
-        rows = range(piece.row, piece.row + piece.rows)
-        held = self.held_out_rows(shard, rows, batch.skipped, batch.time)
+        model, low, passed = self.model, 0, 0
+        batch, held = self.rows_and_held_out(piece, shard)
         assert batch.time is not None
         known = model.metrics.by_time
         latest = NEVER if known is None or known.latest is None else known.latest
@@ -113,6 +112,7 @@ class Teacher:
         at = run.model.teaching.cursor
         self._pieces: Iterator[Piece[Rows]] = iter(source(order, (at.place, at.row)))
         self._piece: Piece[Rows] | None = None
+        self._batch: Batch
         self._stream = self._due = np.empty(0, np.int64)
         self._held: Mask | None = None
         self._low = self._passed = 0
@@ -134,12 +134,10 @@ class Teacher:
             self._piece = next(self._pieces, None)
             if self._piece is None:
                 return False
-            batch, run = self._piece.value.batch, self._run
-            assert batch.time is not None
-            shard = self._order[self._piece.position]
-            rows = range(self._piece.row, self._piece.row + self._piece.rows)
-            self._held = run.held_out_rows(shard, rows, batch.skipped, batch.time)
-            self._stream = stream_times(batch.time, run.model.teaching.latest)
+            run, shard = self._run, self._order[self._piece.position]
+            self._batch, self._held = run.rows_and_held_out(self._piece, shard)
+            assert self._batch.time is not None
+            self._stream = stream_times(self._batch.time, run.model.teaching.latest)
             self._due = run.schedule.due(self._stream)
             self._low = self._passed = 0
         return True
@@ -148,7 +146,7 @@ class Teacher:
         """Learn the rows of the piece before ``high``, except those that are held out."""
         piece, run, low = self._piece, self._run, self._low
         assert piece is not None
-        model, batch = run.model, piece.value.batch
+        model, batch = run.model, self._batch
         bad = batch.skipped.before(high)
         name = run.shard_name(self._order[piece.position])
         at = (name, piece.row + low + self._passed), (name, piece.row + high + bad)
@@ -158,6 +156,8 @@ class Teacher:
             if out is not None and out[begin]:
                 continue
             rows = some.rows(begin, end)
+            if model.class_weights is not None:
+                rows = model.class_weights.weighted(model.metrics, rows)
             with Stage("learn"):
                 margins = model.engine.learn(model.state, self._sums, rows)
             learned += len(rows)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Skipped, Times
+from streamomd.core.batch import Batch
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset, unread_rows
@@ -25,6 +25,7 @@ from streamomd.training.metrics.by_time import ends_of_hours, next_end
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
+from streamomd.training.sampling import sampled_rows
 from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_step import begin_epoch, learn_rows, observe_rows
 
@@ -112,9 +113,8 @@ class ExactRun:
         The results do not depend on where it is cut. Rows with times are cut where their hour
         changes.
         """
-        model, batch, low, passed = self.model, piece.value.batch, 0, 0
-        rows = range(piece.row, piece.row + piece.rows)
-        held = self.held_out_rows(shard, rows, batch.skipped, batch.time)
+        model, low, passed = self.model, 0, 0
+        batch, held = self.rows_and_held_out(piece, shard)
         hours = ends_of_hours(batch.time)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
@@ -138,12 +138,15 @@ class ExactRun:
             if low == len(batch):
                 return
 
-    def held_out_rows(
-        self, shard: int, rows: range, skipped: Skipped, time: Times | None
-    ) -> NDArray[np.bool_] | None:
-        """As ``rows_held_out``, of a shard by its number."""
+    def rows_and_held_out(
+        self, piece: Piece[Rows], shard: int
+    ) -> tuple[Batch, NDArray[np.bool_] | None]:
+        """The rows of a piece that are sampled, and which of them are held out."""
+        data, plan = self.model.spec.data, self.model.plan
         place = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
-        return rows_held_out(self.model.spec.data, place, rows, skipped, time)
+        rows = range(piece.row, piece.row + piece.rows)
+        batch = sampled_rows(data, plan, place, rows, piece.value.batch)
+        return batch, rows_held_out(data, place, rows, batch.skipped, batch.time)
 
     def shard_name(self, shard: int) -> str:
         """The URL of a shard, for messages."""

@@ -50,9 +50,10 @@ def learn_remaining_rows(
 
     Raises DivergedError if numbers are no longer finite; the last commit stands.
     """
-    if model.spec.data.holds_out and isinstance(shards, ShardSet):
+    data = model.spec.data
+    if (data.holds_out or data.sample) and isinstance(shards, ShardSet):
         shards = with_places(shards, model.holdout_by, manager.shards if manager else ())
-    expected = learned_of(shards.rows, model.spec.data.held_every)
+    expected = learned_of(shards.rows, data.held_every)
     expected = (
         model.update.rows + expected if model.update.first else expected * model.spec.train.epochs
     )

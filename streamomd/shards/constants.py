@@ -1,4 +1,4 @@
-"""Columns that are constant in a shard: made for its rows, and compared with those it stores."""
+"""Columns of rows that a file does not store so: constant in it, absent, or of another name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamomd.features.arrow_types import PARTITION_TYPES
-from streamomd.features.bad_rows import Conflict
+from streamomd.features.bad_rows import Conflict, shown
 from streamomd.shards.row_filter import columns_of
 from streamomd.shards.shard import Constant, Shard
 
@@ -30,9 +30,16 @@ def stored_columns(shard: Shard, columns: Sequence[str]) -> tuple[str, ...]:
     """What is read of a file for columns of its rows: at least one, because it has the rows."""
     names = shard.stored_schema.names
     constant = {one.column for one in shard.constants}
-    found = tuple(name for name in columns if name not in constant or name in names)
+    wanted = [name for name in columns if not _is_absent(shard, name)]
+    stored = [(name, shard.stored_name(name)) for name in wanted]
+    found = tuple(file for name, file in stored if name not in constant or file in names)
     flat = [field.name for field in shard.stored_schema if not pa.types.is_nested(field.type)]
     return found or tuple((flat or names)[:1])
+
+
+def _is_absent(shard: Shard, column: str) -> bool:
+    """Whether a column of the rows is one of its table that the file does not have."""
+    return shard.projection is not None and shard.projection.null(column) is not None
 
 
 def with_constant_columns(
@@ -43,7 +50,11 @@ def with_constant_columns(
     arrays, conflicts = [], []
     for name in columns:
         constant = shard.constant(name)
-        place = batch.schema.get_field_index(name)
+        absent = shard.projection and shard.projection.null(name)
+        if absent is not None:
+            arrays.append(pa.nulls(batch.num_rows, absent))
+            continue
+        place = batch.schema.get_field_index(shard.stored_name(name))
         if constant is None:
             arrays.append(batch.column(place))
             continue
@@ -75,7 +86,7 @@ def _conflicts(constant: Constant, stored: pa.Array) -> list[Conflict]:
         return []
     text = "null" if constant.text is None else repr(constant.text)
     expected = f"{text}, as its directory {constant.column}=… says"
-    return [Conflict(constant.column, rows, stored, expected)]
+    return [Conflict(constant.column, rows, lambda row: shown(stored[row].as_py()), expected)]
 
 
 def _is_value(constant: Constant, stored: Any) -> bool:

@@ -17,7 +17,6 @@ import pyarrow as pa
 from streamomd.core.errors import DataError, SchemaError
 from streamomd.core.urls import printable, protocol, redact, shown
 from streamomd.features.arrow_types import DATES, PARTITION_TYPES, SCALARS, family
-from streamomd.features.nested import with_fields
 from streamomd.features.plan import Partition
 from streamomd.shards.constants import parse_value
 from streamomd.shards.shard import Constant, Shard, ShardSet
@@ -28,8 +27,8 @@ _EXPECTED = {"integer": "a 64-bit integer", "date": "an ISO date such as 2026-01
 Wanted = str | Mapping[str, str]
 """As the key ``data.partitions``: "hive", "none", or the kind of each column."""
 Texts = dict[str, str | None]
-Schemas = dict[tuple[int, tuple[tuple[str, str], ...]], pa.Schema]
-"""By the stored schema, and the columns of directories: most shards have the same."""
+Schemas = dict[tuple[int, str | None, tuple[tuple[str, str], ...]], pa.Schema]
+"""By the stored schema, projection and columns of directories: most shards have the same."""
 
 
 def keys_of(name: str) -> list[tuple[str, str | None]]:
@@ -136,7 +135,11 @@ def _with_constants(
                 'move it into one, or leave the column out (data.partitions, "none" for no column)'
             )
     stored = shard.stored_schema
-    key = id(stored), tuple((one.column, one.kind) for one in constants)
+    key = (
+        id(stored),
+        shard.projection and shard.projection.text,
+        tuple((one.column, one.kind) for one in constants),
+    )
     if key not in schemas:
         schemas[key] = _with_columns(shard, constants)
     return replace(shard, schema=schemas[key], constants=tuple(constants), stored=stored)
@@ -159,7 +162,7 @@ def with_constants(shard: Shard, constants: Sequence[Constant]) -> Shard:
 
 
 def _with_columns(shard: Shard, constants: Sequence[Constant]) -> pa.Schema:
-    schema = with_fields(shard.stored_schema)
+    schema = shard.own_schema
     for one in constants:
         field = pa.field(one.column, PARTITION_TYPES[one.kind])
         places = schema.get_all_field_indices(one.column)

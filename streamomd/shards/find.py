@@ -26,12 +26,13 @@ from streamomd.core.errors import (
 from streamomd.core.phases import phase
 from streamomd.core.run_events import same_receivers
 from streamomd.core.startup import no_garbage_collection
-from streamomd.core.urls import is_delta, location, protocol, shown, userinfo
+from streamomd.core.urls import ICEBERG, is_delta, is_iceberg, location, protocol, shown, userinfo
 from streamomd.shards.filesystem import CONNECTIONS, Entry, connect, is_local, stat_entry
 from streamomd.shards.formats.footer import read_shard
-from streamomd.shards.listed import Listed
+from streamomd.shards.listed import Listed, TableFiles
 from streamomd.shards.order import path_key
 from streamomd.shards.paths import PathPattern, look_up
+from streamomd.shards.projection import project
 from streamomd.shards.recorded_shard import recorded_shard
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.stored_object import RECENT_BYTES
@@ -58,7 +59,7 @@ MOST_TEXTS = 3
 
 @dataclass(frozen=True)
 class Listing:
-    """Files in order. versions: of each Delta table among the sources, by URL. notes: lines on
+    """Files in order. versions: of each table among the sources, by URL. notes: lines on
     skipped commits and changed schemas after the versions of ``since``."""
 
     fs: fsspec.AbstractFileSystem
@@ -168,24 +169,36 @@ def _list_shards(
     may_be_empty: bool,
     may_be_gone: Callable[[str], bool],
 ) -> Listing:
-    fs = _common_file_system(texts, storage_options)
+    # A catalog knows where the metadata of an Iceberg table is now.
+    places = [_location(text, tables) for text in texts]
+    fs = _common_file_system(places, storage_options)
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
     finder, notes = TableFinder(fs), list[str]()
     found: dict[str, int] = {}
     listed: list[tuple[bytes, Listed]] = []
     known = versions.keys() | since.keys()
-    sources = [PathPattern(location(text), fs, may_be_empty) for text in texts]
+    sources = [PathPattern(location(place), fs, may_be_empty) for place in places]
     for given in sources:
         _refuse_credentials(given)
     if not is_local(fs):
         tables_of = [
             one for text, one in zip(texts, sources, strict=True)
-            if not (tables.as_files or is_delta(text) or one.url(one.path).rstrip("/") in known)
+            if not (
+                tables.as_files or is_delta(text) or is_iceberg(text)
+                or one.url(one.path).rstrip("/") in known
+            )
         ]  # fmt: skip
         _look_up(sources, finder, tables_of)
     for text, given in zip(texts, sources, strict=True):
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
+        if is_iceberg(text):
+            source = text if protocol(text) == ICEBERG else root
+            table = _iceberg(given, source, tables, versions, since, appends_only=appends_only)
+            found[source], notes = table.version, [*notes, *table.notes]
+            # Each version has a metadata file of its own: its place is the directory above.
+            listed += [(path_key(f"{dirname(dirname(path))}/"), file) for file in table.files]
+            continue
         pinned, begin = versions.get(root), since.get(root)
         try:
             is_table = _is_table(text, given, finder, tables, known=root in known)
@@ -211,6 +224,43 @@ def _list_shards(
     if order != "given":
         listed.sort(key=lambda one: (one[0], one[1].version))
     return Listing(fs, [file for _, file in listed], found, tuple(notes))
+
+
+def _location(text: str, tables: TableOptions) -> str:
+    """A source, or the metadata file of one that names a table of a catalog."""
+    if not is_iceberg(text):
+        return text
+    if tables.as_files:
+        raise UsageError(
+            f"{shown(text)} is an Iceberg table, and as_files reads files as they are: name its "
+            "data files, or leave out --as-files (data.as_files)"
+        )
+    from streamomd.shards.iceberg.catalog import metadata_location  # late: few runs read tables
+
+    return metadata_location(text)
+
+
+def _iceberg(
+    given: PathPattern,
+    source: str,
+    tables: TableOptions,
+    versions: Mapping[str, int],
+    since: Mapping[str, int],
+    *,
+    appends_only: bool,
+) -> TableFiles:
+    from streamomd.shards.iceberg.table import list_table
+
+    return list_table(
+        given.fs,
+        given.path,
+        given.url(given.path),
+        source,
+        tables,
+        pinned=versions.get(source),
+        since=since.get(source),
+        appends_only=appends_only,
+    )
 
 
 def _look_up(
@@ -255,8 +305,8 @@ def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Mapping[st
         )
     if not found and (tables.version is not None or tables.as_of):
         raise UsageError(
-            "version and as_of choose the version of a Delta table, but no source is one: "
-            f"{', '.join(map(shown, texts[:MOST_TEXTS]))}"
+            "version and as_of choose the version of a Delta or Iceberg table, but no source is "
+            f"one: {', '.join(map(shown, texts[:MOST_TEXTS]))}"
         )
 
 
@@ -425,15 +475,20 @@ def _read(
             if recorded is not None:
                 return recorded
         shard = read_shard(fs, file.path, file.url, statistics, listed, whole=whole)
-        return replace(shard, name=file.name, partitions=file.partitions)
+        shard = replace(shard, name=file.name, partitions=file.partitions)
+        return shard if file.columns is None else project(shard, file.columns)
     except InputNotFoundError:
         if not file.table:
             raise
+        kind, removed = (
+            ("Delta", f"added in version {file.version[0]}, but it does not exist: VACUUM deletes")
+            if file.columns is None
+            else ("Iceberg", "but it does not exist: expiring snapshots deletes")
+        )
         raise DataError(
-            f"Delta table {shown(file.table)} lists the file {shown(file.url)}, added in version "
-            f"{file.version[0]}, but it does not exist: VACUUM deletes files of old versions. Read "
-            "a newer version, or train on the table's current version (--start URL begins from a "
-            "model's state)"
+            f"{kind} table {shown(file.table)} lists the file {shown(file.url)}, {removed} files "
+            "of old versions. Read a newer version, or train on the table's current version "
+            "(--start URL begins from a model's state)"
         ) from None
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamomd.shards.projection import TableColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +17,8 @@ class Listed:
     relative to the source that lists it. size: bytes, −1 if not listed. mtime_ns, etag: where the
     file system has them. partitions: column and text of each partition value (None: null), where a
     table's log records them; None: they are in the name. version: of the table's commit that added
-    the file, and its position in that commit. table: URL of that table.
+    the file, and its position in that commit. table: URL of that table. columns: of a table whose
+    columns have ids, by which those of its files are found.
     """
 
     path: str
@@ -25,3 +30,13 @@ class Listed:
     partitions: tuple[tuple[str, str | None], ...] | None = None
     version: tuple[int, int] = (0, 0)
     table: str = ""
+    columns: TableColumns | None = None
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """Files of a table, in the order of its commits; the version they are of; lines to print."""
+
+    version: int
+    files: list[Listed]
+    notes: tuple[str, ...] = ()

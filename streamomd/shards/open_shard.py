@@ -55,7 +55,8 @@ def _stored(shard: Shard, wanted: ReadRequest) -> ReadRequest:
     columns = read_columns(shard, wanted.columns)
     require_columns(shard, columns)
     # A text that is compared for each of its values costs less.
-    dictionary = [*wanted.dictionary, *(name for name in columns if name not in wanted.columns)]
+    texts = [*wanted.dictionary, *(name for name in columns if name not in wanted.columns)]
+    dictionary = [shard.stored_name(name) for name in texts]
     return replace(wanted, columns=stored_columns(shard, columns), dictionary=tuple(dictionary))
 
 

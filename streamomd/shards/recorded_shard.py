@@ -10,6 +10,7 @@ from streamomd.checkpoint.segments import HASH_BYTES, TYPES, Facts, groups_of
 from streamomd.shards.filesystem import Entry
 from streamomd.shards.formats.footer import FORMATS
 from streamomd.shards.listed import Listed
+from streamomd.shards.projection import Projection, parse_projection, with_projection
 from streamomd.shards.schema_facts import schema_of_text
 from streamomd.shards.shard import Shard
 
@@ -34,7 +35,7 @@ def recorded_shard(file: Listed, entry: Entry, facts: Facts) -> Shard | None:
     whole = len(footer) == 2 * HASH_BYTES and any(one.name == facts["format"] for one in FORMATS)
     if known is None or groups is None or not whole or known.columns != facts.get("schema"):
         return None
-    return Shard(
+    shard = Shard(
         url=file.url,
         path=file.path,
         format=facts["format"],
@@ -49,3 +50,10 @@ def recorded_shard(file: Listed, entry: Entry, facts: Facts) -> Shard | None:
         name=file.name,
         partitions=file.partitions,
     )
+    return with_projection(shard, recorded_projection(facts))
+
+
+def recorded_projection(facts: Facts) -> Projection | None:
+    """How a ledger says that columns of rows follow from those of the file."""
+    text = facts.get("projection")
+    return None if text is None else parse_projection(text)

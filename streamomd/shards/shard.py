@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
-from streamomd.core.urls import shown
+from streamomd.core.urls import is_iceberg, shown
+from streamomd.features.binary_lists import declared
 from streamomd.shards.formats.parquet_statistics import GroupStatistics
 from streamomd.shards.row_filter import RowFilter
 from streamomd.shards.schema_facts import schema_facts
@@ -19,6 +20,7 @@ from streamomd.shards.schema_facts import schema_facts
 if TYPE_CHECKING:
     import fsspec
 
+    from streamomd.shards.projection import Projection
 
 SHA256_LETTERS = 64
 
@@ -50,7 +52,7 @@ class Shard:
     groups: tuple[int, ...]
     """Rows of each row group or record batch."""
     schema: pa.Schema
-    """Of its rows, with the columns of directories."""
+    """Of its rows, with the columns of directories, and lists that are stored as binary."""
     footer_sha256: str
     """Of a shard that a ledger records the first half alone."""
     etag: str | None
@@ -69,6 +71,8 @@ class Shard:
     """Columns of directories that its rows have. No part of the fingerprint."""
     stored: pa.Schema | None = None
     """Of the file, where ``schema`` has other columns."""
+    projection: Projection | None = None
+    """How columns follow from those of the file, where its table's have changed since."""
     statistics: tuple[GroupStatistics, ...] = ()
     """Of the columns that a filter names, for each group; none if they are unknown."""
     row_filter: RowFilter | None = None
@@ -99,9 +103,28 @@ class Shard:
         return self.schema if self.stored is None else self.stored
 
     @property
+    def own_schema(self) -> pa.Schema:
+        """The schema of its rows without the columns of directories."""
+        stored = self.stored_schema
+        if self.projection is None:
+            return schema_facts(stored).fields
+        return self.projection.schema(stored)
+
+    def stored_name(self, column: str) -> str:
+        """The column of the file that is a column of its rows."""
+        return column if self.projection is None else self.projection.stored_name(column)
+
+    @property
     def is_view(self) -> bool:
-        """Whether its rows have columns of directories, or are filtered."""
-        return bool(self.constants) or self.row_filter is not None
+        """Whether its rows are not those of the file: they have columns of directories, of a table
+        or lists stored as binary, or are filtered."""
+        changed = self.constants or self.binary_lists or self.projection is not None
+        return bool(changed) or self.row_filter is not None
+
+    @property
+    def binary_lists(self) -> dict[str, pa.DataType]:
+        """The binary columns of the file that are lists, and the types of their elements."""
+        return {} if self.stored is None else declared(self.stored)
 
     @property
     def read_rows(self) -> int:
@@ -127,6 +150,7 @@ class Shard:
             "etag": self.etag,
             "mtime_ns": self.mtime_ns,
             **({} if self.partitions is None else {"partitions": [*map(list, self.partitions)]}),
+            **({} if self.projection is None else {"projection": self.projection.text}),
         }
 
 
@@ -139,7 +163,7 @@ class ShardSet:
     versions: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
     """Of local shards, as this process first saw them; see ``Opened``."""
     table_versions: dict[str, int] = field(default_factory=dict, compare=False)
-    """Version of each Delta table among the sources, by its URL."""
+    """Version of each table among the sources, by its URL."""
 
     @property
     def rows(self) -> int:
@@ -174,11 +198,13 @@ class ShardSet:
 
 
 def describe_tables(shards: ShardSet) -> list[str]:
-    """A line for each Delta table among the sources, and on text that was converted."""
+    """A line for each table among the sources, and on text that was converted."""
     from streamomd.shards.text_cache import text_notes  # it converts, so it imports shards
 
     tables = [
-        f"Delta table {shown(url)}: version {version}"
+        f"Iceberg table {shown(url)}: snapshot {version}"
+        if is_iceberg(url)
+        else f"Delta table {shown(url)}: version {version}"
         for url, version in shards.table_versions.items()
     ]
     return tables + text_notes([shard.path for shard in shards])

@@ -186,8 +186,8 @@ def _refusal(text: str, tables: list[tuple[Kind, str]]) -> str:
     )
     if len(deltas) < len(tables[:MOST_TABLES]):
         remedies.append(
-            "Iceberg tables (iceberg://catalog/namespace.table) are not supported yet: write the "
-            "table's current rows to Parquet files elsewhere"
+            "name the table by its catalog, iceberg://catalog/namespace.table, or by its newest "
+            "metadata file"
         )
     return (
         f"{'; '.join(lines)}, which may hold deleted and rewritten rows: {'; '.join(remedies)}. To "

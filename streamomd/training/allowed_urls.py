@@ -13,6 +13,8 @@ from streamomd.core.urls import absolute, protocol, shown
 from streamomd.features import Plan
 from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.find import find
+from streamomd.shards.projection import with_projection
+from streamomd.shards.recorded_shard import recorded_projection
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.progress import note
@@ -79,7 +81,8 @@ def _recorded(shard: Shard, facts: Facts) -> Shard:
     """A shard with what its source said of it when it was listed."""
     values = facts.get("partitions")
     partitions = None if values is None else tuple((column, text) for column, text in values)
-    return replace(shard, name=str(facts.get("name") or shard.name), partitions=partitions)
+    found = replace(shard, name=str(facts.get("name") or shard.name), partitions=partitions)
+    return with_projection(found, recorded_projection(facts))
 
 
 def described(urls: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -36,10 +36,14 @@ def held_out(every: int, seed: int, shard: int, rows: NDArray[np.int64]) -> NDAr
     >>> held_out(10, 0, 0, np.arange(1000)).sum()
     np.int64(102)
     """
-    start = _mixed(_mixed(np.array([seed & MASK], np.uint64)) + np.uint64(shard))
-    drawn = _mixed(start + rows.astype(np.uint64) * np.uint64(GAMMA))
-    found: NDArray[np.bool_] = drawn % np.uint64(every) == 0
+    found: NDArray[np.bool_] = drawn_numbers(seed, shard, rows) % np.uint64(every) == 0
     return found
+
+
+def drawn_numbers(seed: int, shard: int, rows: NDArray[np.int64]) -> Words:
+    """The random number of 64 bits of each row of a shard, as in ``held_out``."""
+    start = _mixed(_mixed(np.array([seed & MASK], np.uint64)) + np.uint64(shard))
+    return _mixed(start + rows.astype(np.uint64) * np.uint64(GAMMA))
 
 
 def number_of(name: str) -> int:
@@ -146,9 +150,17 @@ def rows_held_out(
 
 
 def result(
-    held: Metrics, engine: Engine, state: State, classes: Sequence[Any], epochs: int
+    held: Metrics,
+    engine: Engine,
+    state: State,
+    classes: Sequence[Any],
+    epochs: int,
+    mean: Callable[[float], float] | None = None,
 ) -> dict[str, Any]:
-    """Figures of held-out rows: of the last epoch, by epoch, and which of ``epochs`` was best."""
+    """Figures of held-out rows: of the last epoch, by epoch, and which of ``epochs`` was best.
+
+    mean: calibrated probabilities of margins.
+    """
     by_epoch = [
         {"rows": rows, **held.figures(sums), "auc": finite(auc), "auc_error": finite(error)}
         for rows, sums, (auc, error) in zip(
@@ -159,6 +171,7 @@ def result(
     return {
         **last,
         **held.detailed(engine.loss, classes, last=True, smoothing=engine.smoothing(state)),
+        "calibrated": held.calibrated(mean, last=True),
         **({"by_time": timed} if (timed := held.time_figures()) else {}),
         "epochs": by_epoch,
         "best_epoch": best_epoch(held, epochs),

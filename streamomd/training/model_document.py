@@ -37,8 +37,9 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
 
 
 def is_named(model: Model) -> bool:
-    """Whether hold-out rows depend on the shards' names, which the ledger then records."""
-    return model.spec.data.holds_out and model.holdout_by == "name"
+    """Whether hold-out or sampled rows depend on shards' names, which the ledger then records."""
+    data = model.spec.data
+    return bool(data.holds_out or data.sample) and model.holdout_by == "name"
 
 
 def parts_of(state: State, metrics: Metrics, nbytes: int = 0) -> Iterator[Part]:

@@ -28,9 +28,11 @@ def _figures_of(model: Model) -> dict[str, Any]:
         **model.metrics.detailed(
             model.engine.loss, model.plan.classes, smoothing=model.engine.smoothing(model.state)
         ),
+        "calibrated": model.metrics.calibrated(model.calibration),
         "filtered": filtered(model.unread, model.metrics.filtered)
         if model.spec.data.where
         else None,
+        "sampled_out": model.metrics.sampled_out if model.spec.data.sample else None,
         **({"by_time": model.metrics.time_figures()} if model.spec.data.time else {}),
         **_delay(model),
         **_validation(model),
@@ -116,7 +118,7 @@ def _delay(model: Model) -> dict[str, Any]:
 
 def _validation(model: Model) -> dict[str, Any]:
     held, done = model.metrics.held, max(model.cursor.epoch, 0)
-    given = (model.engine, model.state, model.plan.classes, done)
+    given = (model.engine, model.state, model.plan.classes, done, model.calibration)
     return {
         "holdout": result(held, *given) if held is not None else None,
         "stopped_early": model.finished and done < model.spec.train.epochs,

@@ -6,6 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+from streamomd.config.field_types import BALANCED
 from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, UsageError
@@ -83,6 +84,10 @@ def _start_from(model: Model, other: Model) -> None:
     model.state, model.names = other.state, other.names
     if model.spec.model.continue_metrics:
         model.metrics = other.metrics.as_one_epoch(held=model.metrics.held)
+    elif model.spec.model.class_weight == BALANCED and other.metrics.classes is not None:
+        model.metrics.classes = other.metrics.classes.copy()
+    if model.spec.model.calibrate != "none" and other.metrics.margins is not None:
+        model.metrics.margins = other.metrics.margins.copy()
 
 
 def _description(model: Model) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from streamomd.core.profiling import Stage
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.cursor import Cursor
+from streamomd.training.class_weights import ClassWeights, learn_weighted
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
 from streamomd.training.metrics.by_time import HOUR, ByTime
@@ -73,12 +74,19 @@ def learn_rows(
         model.label_runs.add(batch.y)
     begin_hour(model.metrics, batch.time)
     detail = model.spec.train.detail
-    given = (model.engine, model.state, model.metrics, batch, held)
-    margins = learn_counted(*given, detail=detail, learns=learns)
+    given, weights = (model.engine, model.state, model.metrics), model.class_weights
+    more: Any = {"weights": weights, "calibrates": calibrates_now(model), "learns": learns}
+    margins = learn_counted(*given, batch, held, detail=detail, **more)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
     return margins
+
+
+def calibrates_now(model: Model) -> bool:
+    """Whether margins are counted for calibration: of rows that are learned for the first time."""
+    first = model.update.of_new or model.cursor.epoch <= 0
+    return first and model.spec.model.calibrate != "none"
 
 
 def observe_rows(model: Model, batch: Batch, held: Mask | None = None) -> None:
@@ -97,18 +105,29 @@ def learn_counted(
     *,
     detail: bool = True,
     part: bool = False,
+    weights: ClassWeights | None = None,
+    calibrates: bool = False,
     learns: bool = True,
 ) -> Floats:
     """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
-    detail: whether to compute more metrics than sums. part: see ``Engine.learn``. learns: False
-    predicts the rows in place of learning them.
+    detail: whether to compute more metrics than sums. part: see ``Engine.learn``. weights: of the
+    rows by class, which are no part of the sums. calibrates: whether margins are counted. learns:
+    False predicts the rows in place of learning them.
     """
-    walk = partial(engine.learn, part=part) if learns else engine.predict
+    if not learns:
+        learn = partial(engine.predict, state, metrics.current)
+    elif weights is not None:
+        step = partial(engine.learn, state, part=part)
+        learn = partial(learn_weighted, engine, state, metrics, weights, step)
+    else:
+        learn = partial(engine.learn, state, metrics.current, part=part)
     if held is None:
         with Stage("learn"):
-            margins = walk(state, metrics.current, batch)
+            margins = learn(batch)
         _count(engine, metrics, margins, batch.y, batch.weight, detail)
+        if calibrates:
+            metrics.count_margins(margins, batch.y, batch.weight)
         return margins
     validation = metrics.held
     assert validation is not None
@@ -119,9 +138,11 @@ def learn_counted(
             if held[low]:
                 margins[low:high] = engine.predict(state, validation.current, rows)
             else:
-                margins[low:high] = walk(state, metrics.current, rows)
+                margins[low:high] = learn(rows)
     for counted, which in ((metrics, ~held), (validation, held)):
         _count(engine, counted, margins[which], batch.y[which], batch.weight[which], detail)
+    if calibrates:
+        metrics.count_margins(margins[~held], batch.y[~held], batch.weight[~held])
     return margins
 
 

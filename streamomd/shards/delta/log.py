@@ -17,9 +17,8 @@ from streamomd.shards.filesystem import children, stat_entry
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.paths import DELTA_LOG
 from streamomd.shards.reader import read_batches
-from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import ShardSet
-from streamomd.shards.shard_file import open_file
+from streamomd.shards.whole_file import read_whole
 
 if TYPE_CHECKING:
     import fsspec
@@ -133,17 +132,8 @@ class Log:
 
     def _json(self, name: str) -> Actions:
         path, url = posixpath.join(self.path, name), self._url(name)
-        found = stat_entry(self.fs, path, url)
-        if found.size > COMMIT_BYTES:
-            problem = f"has {found.size:,} bytes, more than {COMMIT_BYTES:,}"
-            raise DataError(f"the log of a Delta table, {shown(url)}: {problem}")
-        file = open_file(self.fs, path, url, found)
-        try:
-            return parse_lines(bytes(file.read()), url)
-        except ChangedWhileReadError as error:
-            raise DataError(f"the log of a Delta table, {shown(url)}: {error}") from None
-        finally:
-            file.close()
+        data = read_whole(self.fs, path, url, COMMIT_BYTES, "the log of a Delta table")
+        return parse_lines(data, url)
 
     def _parquet(self, name: str, columns: Sequence[str]) -> Actions:
         """It is read as a shard is, so that a small file cannot take much memory."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamomd.config.values import nanoseconds
@@ -12,24 +11,15 @@ from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import shown
 from streamomd.shards.delta.actions import Add, Metadata
 from streamomd.shards.delta.appended import appended_files
-from streamomd.shards.delta.locations import check_locations, locate
 from streamomd.shards.delta.log import Log
 from streamomd.shards.delta.snapshot import Added, snapshot_files
-from streamomd.shards.listed import Listed
+from streamomd.shards.listed import Listed, TableFiles
 from streamomd.shards.paths import DELTA_LOG
 from streamomd.shards.table_finder import TableOptions
+from streamomd.shards.table_locations import check_locations, locate
 
 if TYPE_CHECKING:
     import fsspec
-
-
-@dataclass(frozen=True)
-class TableFiles:
-    """Files of a table, in the order of its commits; the version they are of; lines to print."""
-
-    version: int
-    files: list[Listed]
-    notes: tuple[str, ...] = ()
 
 
 def list_table(

@@ -34,23 +34,35 @@ class Location:
     outside: bool = False
 
 
-def locate(fs: fsspec.AbstractFileSystem, root: str, url: str, text: str) -> Location:
-    """The file that a path of the log of table ``url`` means. Raises DataError, UsageError."""
+DELTA_LOG = "the log of Delta table"
+ICEBERG_METADATA = "the metadata of Iceberg table"
+
+
+def locate(
+    fs: fsspec.AbstractFileSystem, root: str, url: str, text: str, who: str = DELTA_LOG
+) -> Location:
+    """The file that a path of the log of table ``url`` means. Raises DataError, UsageError.
+
+    who: what has the path; those of Delta are percent-encoded.
+    """
     match = _SCHEME.fullmatch(text)
+    name = match[2] if match else text
     try:
-        name = unquote(match[2] if match else text, errors="strict")
+        name = unquote(name, errors="strict") if who == DELTA_LOG else name
     except UnicodeDecodeError:
-        raise _refused(url, text, "is not UTF-8") from None
+        raise _refused(url, text, "is not UTF-8", who) from None
     relative = not match and not name.startswith("/")
     segments = name.lstrip("/").split("/")
     if "\0" in name or any(segment in ("", ".", "..") for segment in segments):
-        raise _refused(url, text, "is not a path of a file: '.', '..' or nothing between two '/'")
+        raise _refused(
+            url, text, "is not a path of a file: '.', '..' or nothing between two '/'", who
+        )
     base = root.rstrip("/") + "/"
     if relative:
         return Location(base + name, f"{url.rstrip('/')}/{name}", name)
     scheme = match[1].lower() if match else protocol(url)
     if _ALIASES.get(scheme, scheme) != _ALIASES.get(protocol(url), protocol(url)):
-        raise _refused(url, text, "is in another file system than the table")
+        raise _refused(url, text, "is in another file system than the table", who)
     found = _absolute(fs, url, name)
     if found.path.startswith(base):
         name = found.path[len(base) :]
@@ -66,7 +78,7 @@ def _absolute(fs: fsspec.AbstractFileSystem, url: str, name: str) -> Location:
     return Location(str(fs._strip_protocol(full)), full, full, outside=True)
 
 
-def check_locations(url: str, found: Sequence[Location]) -> None:
+def check_locations(url: str, found: Sequence[Location], who: str = DELTA_LOG) -> None:
     """Raise UsageError for files outside the table, or outside an allow-list, before one is opened.
 
     Files outside the table, as a shallow clone has, need an allow-list that has them.
@@ -77,17 +89,16 @@ def check_locations(url: str, found: Sequence[Location]) -> None:
         some = ", ".join(shown(one.url) for one in outside[:MOST_FILES])
         more = f" and {len(outside) - MOST_FILES:,} more" * (len(outside) > MOST_FILES)
         raise UsageError(
-            f"the log of Delta table {shown(url)} names files outside of the table (a shallow "
+            f"{who} {shown(url)} names files outside of the table (a shallow "
             f"clone?): {some}{more}. To allow them, set {VARIABLE} to prefixes of the table and of "
             "these files, with commas between"
         )
     if lists:
-        who = f"the log of Delta table {shown(url)}"
-        refuse_outside([one.url for one in found], lists, who)
+        refuse_outside([one.url for one in found], lists, f"{who} {shown(url)}")
 
 
-def _refused(url: str, text: str, why: str) -> DataError:
+def _refused(url: str, text: str, why: str, who: str) -> DataError:
     return DataError(
-        f"the log of Delta table {shown(url)} names the file {printable(shown(text))[:200]!r}, "
+        f"{who} {shown(url)} names the file {printable(shown(text))[:200]!r}, "
         f"which {why}: the table is damaged, or hostile"
     )

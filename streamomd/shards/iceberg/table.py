@@ -1,0 +1,64 @@
+"""List an Iceberg table as a source of shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamomd.shards.iceberg.appended import appended_files
+from streamomd.shards.iceberg.manifests import File, live_files
+from streamomd.shards.iceberg.metadata import Table
+from streamomd.shards.listed import Listed, TableFiles
+from streamomd.shards.table_finder import TableOptions
+from streamomd.shards.table_locations import ICEBERG_METADATA, check_locations, locate
+
+if TYPE_CHECKING:
+    import fsspec
+
+
+def list_table(
+    fs: fsspec.AbstractFileSystem,
+    path: str,
+    url: str,
+    source: str,
+    options: TableOptions,
+    *,
+    pinned: int | None = None,
+    since: int | None = None,
+    appends_only: bool = False,
+) -> TableFiles:
+    """The files of a snapshot of a table, or those appended after ``since`` up to that snapshot.
+
+    path, url: of its metadata file. source: what the user named. pinned: the snapshot to read,
+    whatever ``options`` say.
+    """
+    table = Table.open(fs, path, url, source)
+    version = table.choose(options) if pinned is None else pinned
+    snapshot = table.snapshot(version)
+    notes: list[str] = []
+    if since is None:
+        files = live_files(table, snapshot)
+    else:
+        files, notes = appended_files(table, since, version, appends_only=appends_only)
+    return TableFiles(version, _listed(table, snapshot, files), tuple(notes))
+
+
+def _listed(table: Table, snapshot: Any, files: Sequence[File]) -> list[Listed]:
+    found = [
+        locate(table.fs, table.root, table.root_url, one.path, ICEBERG_METADATA) for one in files
+    ]
+    check_locations(table.source, found, ICEBERG_METADATA)
+    columns = {spec: table.columns(snapshot, spec) for spec in {one.spec for one in files}}
+    return [
+        Listed(
+            place.path,
+            place.url,
+            place.name,
+            one.size,
+            partitions=(),  # its directories are no columns: those are in the files
+            version=(one.sequence, at),
+            table=table.source,
+            columns=columns[one.spec],
+        )
+        for at, (place, one) in enumerate(zip(found, files, strict=True))
+    ]

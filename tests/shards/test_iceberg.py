@@ -1,0 +1,396 @@
+"""Iceberg tables: rows of a pinned snapshot, by field id; deletes and foreign files refused."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyiceberg")
+pytest.importorskip("sqlalchemy")
+
+from iceberg_tables import NAME, SCHEMA, catalog, copied, data_files, file, forged, rows
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.types import DoubleType, IntegerType, LongType, StringType
+
+from streamomd.core.errors import (
+    DataError,
+    InputNotFoundError,
+    ResumeRefusedError,
+    StreamomdError,
+    UnsupportedError,
+    UsageError,
+)
+from streamomd.shards.filtered_shards import with_filter
+from streamomd.shards.find import find, list_shards
+from streamomd.shards.projection import parse_projection
+from streamomd.shards.reader import read_batches
+from streamomd.shards.shard import ShardSet, describe_tables
+from streamomd.shards.table_finder import TableOptions
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    return catalog(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def table(tables: Any) -> Any:
+    """Two snapshots of four rows."""
+    made = tables.create_table("ns.t", SCHEMA)
+    made.append(rows(0))
+    made.append(rows(4))
+    return made
+
+
+def read(shards: ShardSet, columns: list[str]) -> list[dict[str, Any]]:
+    found = read_batches(shards, places=range(len(shards)), columns=columns)
+    return [row for one in found for row in one.batch.to_pylist()]
+
+
+def xs(source: str = NAME, **options: Any) -> list[float]:
+    found = find(source, tables=TableOptions(**options))
+    return [row["x"] for row in read(found, ["x"])]
+
+
+def snapshots(table: Any) -> list[int]:
+    return [one.snapshot_id for one in table.refresh().metadata.snapshots]
+
+
+def appended(since: int, source: str = NAME, **options: Any) -> list[float]:
+    listing = list_shards(source, since={source: since}, may_be_empty=True, **options)
+    return [x for one in listing.files for x in pq.read_table(one.path)["x"].to_pylist()]
+
+
+def test_rows_are_in_the_order_of_commits(table: Any) -> None:
+    """Files have random names: their order is that of the commits that added them."""
+    table.append(rows(8))
+    assert xs() == [*map(float, range(12))]
+    assert xs(table.metadata_location.removeprefix("file://")) == xs()
+    found = find(NAME)
+    assert found.table_versions == {NAME: snapshots(table)[-1]}
+    assert describe_tables(found) == [f"Iceberg table {NAME}: snapshot {snapshots(table)[-1]}"]
+
+
+def test_a_snapshot_is_chosen_by_id_or_time(table: Any) -> None:
+    """A pinned snapshot wins; one that is not there is refused with those that are."""
+    first, second = snapshots(table)
+    assert xs(version=first) == [0.0, 1.0, 2.0, 3.0]
+    ms = table.metadata.snapshots[0].timestamp_ms
+    when = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat()
+    assert xs(as_of=when) == [0.0, 1.0, 2.0, 3.0]
+    found = find(NAME, tables=TableOptions(version=second), versions={NAME: first})
+    assert found.rows == 4
+    with pytest.raises(UsageError, match=f"no snapshot 7 to read.* are {first}, {second}"):
+        xs(version=7)
+    with pytest.raises(UsageError, match="has no snapshot as of 2001"):
+        xs(as_of="2001-01-01T00:00Z")
+
+
+def test_a_packed_metadata_file_is_read(table: Any) -> None:
+    """Its bytes say that it is packed, and what they unpack to is limited."""
+    path = Path(table.metadata_location.removeprefix("file://"))
+    packed = path.with_name("v9.gz.metadata.json")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert xs(str(packed)) == xs()
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(DataError, match="cannot be read"):
+        xs(str(packed))
+
+
+def test_what_names_no_table_is_refused(tables: Any, tmp_path: Path) -> None:
+    """A catalog that is not configured, a table that it lacks, a table without rows."""
+    tables.create_table("ns.t", SCHEMA)
+    with pytest.raises(DataError, match="has no snapshot"):
+        find(NAME)
+    with pytest.raises(UsageError, match="PYICEBERG_CATALOG__OTHER__URI"):
+        find("iceberg://other/ns.t")
+    with pytest.raises(InputNotFoundError, match=r"has no table 'ns.u'"):
+        find("iceberg://tests/ns.u")
+    for text in ("iceberg://tests/t", "iceberg:///ns.t", "iceberg://tests/ns.t/data"):
+        with pytest.raises(UsageError, match=r"expected iceberg://catalog/namespace.table"):
+            find(text)
+    with pytest.raises(UsageError, match="as_files"):
+        find(NAME, tables=TableOptions(as_files=True))
+    for text in ("{}", "[]", "\0", json.dumps({"format-version": 2})):
+        (tmp_path / "a.metadata.json").write_text(text)
+        with pytest.raises(DataError, match=r"a.metadata.json, cannot be read"):
+            find(str(tmp_path / "a.metadata.json"))
+
+
+def test_appended_files_alone_are_new(table: Any) -> None:
+    """Since a snapshot, those that later snapshots appended; none since the newest."""
+    first, second = snapshots(table)
+    table.append(rows(8))
+    assert appended(first) == [*map(float, range(4, 12))]
+    assert appended(second) == [*map(float, range(8, 12))]
+    assert appended(snapshots(table)[-1]) == []
+
+
+def test_compaction_adds_no_rows(table: Any) -> None:
+    """A snapshot of operation replace has other files and the same rows: none is new."""
+    first, second = snapshots(table)
+    source = forged(table, "replace", [file(copied(table, "z.parquet"))], whole=True)
+    assert appended(second, source) == []
+    assert appended(first, source) == [x["x"] for x in read(find(NAME), ["x"])][4:]
+    assert len(xs(source)) == 4
+
+
+def test_rows_that_were_deleted_cannot_be_unlearned(table: Any) -> None:
+    """Snapshots that delete or overwrite are refused by number, or skipped."""
+    second = snapshots(table)[-1]
+    table.delete("x = 2")
+    table.append(rows(8))
+    changed = snapshots(table)[2]
+    with pytest.raises(ResumeRefusedError, match=rf"{changed} \(overwrite\).*--appends-only"):
+        appended(second)
+    assert appended(second, appends_only=True) == [8.0, 9.0, 10.0, 11.0]
+    notes = list_shards(NAME, since={NAME: second}, appends_only=True).notes
+    assert any("they are skipped" in note for note in notes)
+    assert 2.0 not in xs()
+
+
+def test_an_expired_snapshot_is_refused(table: Any) -> None:
+    """What was appended after a snapshot that is not in the metadata is not known."""
+    with pytest.raises(ResumeRefusedError, match=r"snapshot 5 .* is not before snapshot"):
+        appended(5)
+    first, second = snapshots(table)
+    with pytest.raises(ResumeRefusedError, match=f"snapshot {second} .* is not before"):
+        list_shards(NAME, since={NAME: second}, tables=TableOptions(version=first))
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "words"),
+    [
+        (DataFileContent.POSITION_DELETES, FileFormat.PARQUET, "position deletes"),
+        (DataFileContent.EQUALITY_DELETES, FileFormat.PARQUET, "equality deletes"),
+        (DataFileContent.POSITION_DELETES, FileFormat.PUFFIN, "deletion vectors"),
+    ],
+)
+def test_deletes_are_refused_by_name(
+    table: Any, content: DataFileContent, form: FileFormat, words: str
+) -> None:
+    """A file whose deletes reach rows of the snapshot; they are never ignored."""
+    source = forged(table, "delete", [file("/nowhere/d.parquet", content, form)])
+    with pytest.raises(UnsupportedError, match=f"deleted rows in 1 files of {words}, which are"):
+        find(source)
+    with pytest.raises(UnsupportedError, match=words):
+        forged_append = forged(table, "append", [file("/d", content, form)], name="g")
+        list_shards(forged_append, since={forged_append: snapshots(table)[-1]})
+
+
+def test_other_formats_are_refused(table: Any) -> None:
+    """ORC and Avro files are named."""
+    source = forged(table, "append", [file(copied(table, "z.orc"), form=FileFormat.ORC)])
+    with pytest.raises(UnsupportedError, match=r"z.orc is ORC, and Parquet is read"):
+        find(source)
+
+
+def test_files_outside_the_table_are_refused(
+    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data files, manifests: unless an allow-list has them. Another file system never."""
+    outside = tmp_path / "other.parquet"
+    pq.write_table(rows(0), outside)
+    source = forged(table, "append", [file(str(outside))])
+    with pytest.raises(UsageError, match="names files outside of the table"):
+        find(source)
+    monkeypatch.setenv("STREAMOMD_ALLOWED_URLS", f"{tmp_path}/warehouse")
+    with pytest.raises(UsageError, match="names URLs outside"):
+        find(source)
+    monkeypatch.setenv("STREAMOMD_ALLOWED_URLS", str(tmp_path))
+    with pytest.raises(UnsupportedError, match="has no field id"):
+        find(source)
+    monkeypatch.delenv("STREAMOMD_ALLOWED_URLS")
+    for at, path in enumerate(("s3://b/k.parquet", f"{table.location()}/../u/a.parquet")):
+        with pytest.raises(DataError, match="names the file"):
+            find(forged(table, "append", [file(path)], name=f"h{at}"))
+    document = json.loads(Path(source).read_text())
+    document["snapshots"][-1]["manifest-list"] = "/etc/hostname"
+    Path(source).write_text(json.dumps(document))
+    with pytest.raises(UsageError, match="/etc/hostname"):
+        find(source)
+
+
+class Spy(PyArrowFileIO):
+    """A FileIO that a table's properties may name."""
+
+    made = 0
+
+    def __init__(self, properties: Any = None) -> None:
+        Spy.made += 1
+        super().__init__(properties or {})
+
+
+def test_table_metadata_chooses_no_file_io(table: Any) -> None:
+    """Properties of the table name a FileIO, an endpoint and a key: none is used."""
+    with table.transaction() as change:
+        change.set_properties({
+            "py-io-impl": f"{__name__}.Spy", "s3.endpoint": "http://127.0.0.1:1",
+            "s3.access-key-id": "k",
+        })  # fmt: skip
+    Spy.made = 0
+    assert len(xs()) == 8
+    assert Spy.made == 0
+
+
+def test_columns_are_those_of_the_field_ids(tables: Any) -> None:
+    """Renamed, dropped, added, and added again under a dropped name; filters see them so."""
+    made = tables.create_table(
+        "ns.t", pa.schema([("k", pa.int64()), ("a", pa.float64()), ("b", pa.string())])
+    )
+    made.append(pa.table({"k": [1, 2], "a": [5.0, 6.0], "b": ["u", "v"]}))
+    with made.update_schema() as change:
+        change.rename_column("a", "z")
+        change.delete_column("b")
+    with made.update_schema() as change:
+        change.add_column("a", LongType())
+        change.add_column("b", DoubleType())
+    made.append(pa.table({"k": [3], "z": [7.0], "a": [9], "b": [0.5]}))
+    found = find(NAME)
+    assert all(sorted(shard.schema.names) == ["a", "b", "k", "z"] for shard in found)
+    expected = [
+        {"k": 1, "z": 5.0, "a": None, "b": None},
+        {"k": 2, "z": 6.0, "a": None, "b": None},
+        {"k": 3, "z": 7.0, "a": 9, "b": 0.5},
+    ]
+    assert read(found, ["k", "z", "a", "b"]) == expected
+    # Bounds of the file's own column "a" say 5 and 6.
+    for where, keys in (("a >= 9", [3]), ("z < 6", [1]), ("b is null", [1, 2]), ("a = 5", [])):
+        bounded = with_filter(find(NAME, statistics=("a", "z", "b")), where)
+        assert [row["k"] for row in read(bounded, ["k"])] == keys
+    projection = found.shards[0].projection
+    assert projection is not None
+    assert parse_projection(projection.text) == projection
+
+
+def test_fields_of_structs_that_changed_are_refused(tables: Any) -> None:
+    """The column and the file are named."""
+    made = tables.create_table("ns.t", pa.schema([("s", pa.struct([("u", pa.int64())]))]))
+    made.append(pa.table({"s": [{"u": 1}]}))
+    assert read(find(NAME), ["s.u"]) == [{"s.u": 1}]
+    with made.update_schema() as change:
+        change.rename_column("s.u", "v")
+    made.append(pa.table({"s": [{"v": 2}]}))
+    with pytest.raises(UnsupportedError, match=r"column 's' of its table has other fields"):
+        find(NAME)
+
+
+def test_a_file_without_field_ids_is_known_by_the_name_mapping(tables: Any, tmp_path: Path) -> None:
+    """As files that were added to a table are; pyiceberg writes the mapping."""
+    made = tables.create_table("ns.t", SCHEMA)
+    path = tmp_path / "warehouse" / "ns" / "t" / "data" / "own.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows(0), path)
+    made.add_files([f"file://{path}"])
+    assert xs() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_a_deleted_file_is_named(table: Any) -> None:
+    """A data file that is gone: the table, the file, and what to do."""
+    data_files(table)[0].unlink()
+    with pytest.raises(
+        DataError, match=rf"Iceberg table {NAME} lists the file .*expiring snapshots"
+    ):
+        find(NAME)
+
+
+STEPS = st.lists(
+    st.sampled_from(["append", "rename", "add", "drop", "delete", "widen", "move"]),
+    min_size=1, max_size=7,
+)  # fmt: skip
+
+
+def evolve(table: Any, steps: list[str], seed: int) -> None:
+    """Change a table: rows have the column ``id`` and others that come and go."""
+    number = 0
+    for names, step in enumerate(["append", *steps, "append"]):
+        schema = table.schema()
+        others = [one for one in schema.fields if one.name != "id"]
+        chosen = others[seed % len(others)].name if others else ""
+        with table.update_schema() as change:
+            if step == "rename" and others:
+                change.rename_column(chosen, f"r{names}")
+            elif step == "add":
+                kind = (IntegerType(), DoubleType(), StringType())[seed % 3]
+                name = ("a", f"n{names}")[seed % 2]
+                if name not in schema.column_names:
+                    change.add_column(name, kind)
+            elif step == "drop" and others:
+                change.delete_column(chosen)
+            elif step == "move" and others:
+                change.move_first(chosen)
+            elif step == "widen":
+                for one in others:
+                    if isinstance(one.field_type, IntegerType):
+                        change.update_column(one.name, LongType())
+        if step == "append":
+            kinds = table.schema().as_arrow()
+            values = {
+                one.name: [
+                    f"t{number}" if "string" in str(one.type) else number + n for n in range(3)
+                ]
+                for one in kinds
+            }
+            table.append(pa.table(values, schema=kinds))
+            number += 3
+        elif step == "delete" and number:
+            table.delete(f"id = {seed % number}")
+
+
+def check_scan(tables: Any, steps: list[str], seed: int, name: str) -> None:
+    table = tables.create_table(
+        f"ns.{name}",
+        pa.schema([("id", pa.int64()), ("a", pa.int32()), ("b", pa.float64()), ("c", pa.string())]),
+    )
+    evolve(table, steps, seed)
+    for snapshot in table.metadata.snapshots:
+        expected = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+        found = find(
+            f"iceberg://tests/ns.{name}", tables=TableOptions(version=snapshot.snapshot_id)
+        )
+        for shard in found:
+            assert sorted(shard.schema.names) == sorted(expected.column_names)
+        ours = read(found, expected.column_names)
+        assert sorted(ours, key=lambda row: row["id"]) == sorted(
+            expected.to_pylist(), key=lambda row: row["id"]
+        )
+
+
+def test_rows_are_those_of_pyiceberg(tables: Any) -> None:
+    """A table with each change of its columns: every snapshot has the rows of its scan."""
+    check_scan(tables, ["rename", "append", "drop", "add", "widen", "delete", "move"], 4, "one")
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(STEPS, st.integers(0, 1000))
+def test_random_tables_have_the_rows_of_pyiceberg(tables: Any, steps: list[str], seed: int) -> None:
+    """Random changes of columns and rows: every snapshot has the rows of pyiceberg's scan."""
+    check_scan(tables, steps, seed, f"t{len(tables.list_tables('ns'))}")
+
+
+def test_damaged_manifests_are_errors_with_names(table: Any) -> None:
+    """Bytes that are no manifest, or end early: DataError, never another exception."""
+    newest = table.metadata.snapshots[-1]
+    manifests = [one.manifest_path for one in newest.manifests(table.io)]
+    for name in (newest.manifest_list, *manifests):
+        path = Path(name.removeprefix("file://"))
+        whole = path.read_bytes()
+        for data in (b"", *(whole[:-n] for n in (1, 17, 40, 200)), whole[:60], b"PAR1" * 20):
+            path.write_bytes(data)
+            with pytest.raises(StreamomdError):
+                find(NAME)
+        path.write_bytes(whole)
+    assert len(xs()) == 8
