@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Batch, Skipped, Times
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset, unread_rows
@@ -21,7 +21,6 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training import offsets
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import reason_to_stop, rows_held_out
-from streamomd.training.metrics.by_time import ends_of_hours, next_end
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
@@ -110,17 +109,17 @@ class ExactRun:
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Learn a piece, cut at the curve's next point and at watchers' next rows.
 
-        The results do not depend on where it is cut. Rows with times are cut where their hour
-        changes.
+        The results do not depend on where it is cut.
         """
         model, low, passed = self.model, 0, 0
-        batch, held = self.rows_and_held_out(piece, shard)
-        hours = ends_of_hours(batch.time)
+        rows = range(piece.row, piece.row + piece.rows)
+        batch = self.sampled(piece, shard) if model.spec.data.sample else piece.value.batch
+        held = self.held_out_rows(shard, rows, batch.skipped, batch.time)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
             offsets.report_offsets([model.spec], model.plan, front)
         while True:
-            high = next_end(hours, low, min(len(batch), low + self._rows_to_tell()))
+            high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)
             some, out = batch.rows(low, high), None if held is None else held[low:high]
             begin, end = piece.row + low + passed, piece.row + high + bad
@@ -138,15 +137,22 @@ class ExactRun:
             if low == len(batch):
                 return
 
-    def rows_and_held_out(
-        self, piece: Piece[Rows], shard: int
-    ) -> tuple[Batch, NDArray[np.bool_] | None]:
-        """The rows of a piece that are sampled, and which of them are held out."""
-        data, plan = self.model.spec.data, self.model.plan
-        place = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
+    def sampled(self, piece: Piece[Rows], shard: int) -> Batch:
+        """The rows of a piece, or those of them that ``data.sample`` takes."""
+        data, batch = self.model.spec.data, piece.value.batch
+        if not data.sample:
+            return batch
         rows = range(piece.row, piece.row + piece.rows)
-        batch = sampled_rows(data, plan, place, rows, piece.value.batch)
-        return batch, rows_held_out(data, place, rows, batch.skipped, batch.time)
+        return sampled_rows(data, self.model.plan, self._place(shard), rows, batch)
+
+    def held_out_rows(
+        self, shard: int, rows: range, skipped: Skipped, time: Times | None
+    ) -> NDArray[np.bool_] | None:
+        """As ``rows_held_out``, of a shard by its number."""
+        return rows_held_out(self.model.spec.data, self._place(shard), rows, skipped, time)
+
+    def _place(self, shard: int) -> int:
+        return self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
 
     def shard_name(self, shard: int) -> str:
         """The URL of a shard, for messages."""
