@@ -22,10 +22,11 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
-from streamomd.training.holdout import stretches_of
+from streamomd.training.holdout import rows_held_out, stretches_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.by_time import NEVER
 from streamomd.training.row_stream import Source
+from streamomd.training.sampling import sampled_rows
 from streamomd.training.signals import raise_stopped
 from streamomd.training.teaching import Schedule, Teaching, stream_times
 from streamomd.training.training_step import learn_rows
@@ -62,9 +63,7 @@ class DelayedRun(ExactRun):
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Predict a piece; before each row others are learned that are due when it arrives."""
         model, low, passed = self.model, 0, 0
-        rows = range(piece.row, piece.row + piece.rows)
-        batch = self.sampled(piece, shard)
-        held = self.held_out_rows(shard, rows, batch.skipped, batch.time)
+        batch, held = self.rows_and_held_out(piece, shard)
         assert batch.time is not None
         known = model.metrics.by_time
         latest = NEVER if known is None or known.latest is None else known.latest
@@ -88,6 +87,13 @@ class DelayedRun(ExactRun):
                 raise_stopped(self.stop, self.model, self.manager)
             if low == len(batch):
                 return
+
+    def rows_and_held_out(self, piece: Piece[Rows], shard: int) -> tuple[Batch, Mask | None]:
+        """The rows of a piece that are sampled, and which of them are held out."""
+        data, place = self.model.spec.data, self.place(shard)
+        rows = range(piece.row, piece.row + piece.rows)
+        batch = sampled_rows(data, self.model.plan, place, rows, piece.value.batch)
+        return batch, rows_held_out(data, place, rows, batch.skipped, batch.time)
 
     def _end(self, stream: Times, low: int, high: int) -> int:
         """Where the rows from ``low`` on end that are counted together, at ``high`` at most."""
@@ -169,11 +175,10 @@ class Teacher:
             if self._piece is None:
                 return False
             piece, run = self._piece, self._run
-            shard, rows = self._order[piece.position], range(piece.row, piece.row + piece.rows)
-            batch = self._batch = run.sampled(piece, shard)
-            assert batch.time is not None
-            self._held = run.held_out_rows(shard, rows, batch.skipped, batch.time)
-            self._stream = stream_times(batch.time, run.model.teaching.latest)
+            shard = self._order[piece.position]
+            self._batch, self._held = run.rows_and_held_out(piece, shard)
+            assert self._batch.time is not None
+            self._stream = stream_times(self._batch.time, run.model.teaching.latest)
             self._due = run.schedule.due(self._stream)
             self._low = self._saved = 0
         return True

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from streamomd.core.batch import Batch, Skipped, Times
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset, unread_rows
@@ -112,9 +108,11 @@ class ExactRun:
         The results do not depend on where it is cut.
         """
         model, low, passed = self.model, 0, 0
-        rows = range(piece.row, piece.row + piece.rows)
-        batch = self.sampled(piece, shard) if model.spec.data.sample else piece.value.batch
-        held = self.held_out_rows(shard, rows, batch.skipped, batch.time)
+        rows, place = range(piece.row, piece.row + piece.rows), self.place(shard)
+        batch, data = piece.value.batch, model.spec.data
+        if data.sample:
+            batch = sampled_rows(data, model.plan, place, rows, batch)
+        held = rows_held_out(data, place, rows, batch.skipped, batch.time)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
             offsets.report_offsets([model.spec], model.plan, front)
@@ -137,21 +135,8 @@ class ExactRun:
             if low == len(batch):
                 return
 
-    def sampled(self, piece: Piece[Rows], shard: int) -> Batch:
-        """The rows of a piece, or those of them that ``data.sample`` takes."""
-        data, batch = self.model.spec.data, piece.value.batch
-        if not data.sample:
-            return batch
-        rows = range(piece.row, piece.row + piece.rows)
-        return sampled_rows(data, self.model.plan, self._place(shard), rows, batch)
-
-    def held_out_rows(
-        self, shard: int, rows: range, skipped: Skipped, time: Times | None
-    ) -> NDArray[np.bool_] | None:
-        """As ``rows_held_out``, of a shard by its number."""
-        return rows_held_out(self.model.spec.data, self._place(shard), rows, skipped, time)
-
-    def _place(self, shard: int) -> int:
+    def place(self, shard: int) -> int:
+        """The number by which rows of a shard are drawn."""
         return self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
 
     def shard_name(self, shard: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from timed import COUNT, DAYS, FLAGS, Literal, slots, timed_shards, train
 
 import streamomd
 from streamomd.core.errors import StoppedError, UnsupportedError, UsageError
+from streamomd.training.holdout import number_of
+from streamomd.training.sampling import drawn_shares
 
 DELAYS = {"1s": 1, "1h": 3600, "24h": 86_400, "36h": 129_600, "9d": 777_600}
 
@@ -47,6 +50,39 @@ def test_rows_are_learned_when_their_labels_are_known(delay: str, data: Path) ->
     expected = {"seconds": DELAYS[delay], "learned": learned, "waiting": waiting}
     assert model.result()["delay"] == expected
     assert sum(one["rows"] for one in model.result()["by_time"]["day"]) == len(moments)
+
+
+def test_classes_balance_as_labels_become_known(data: Path) -> None:
+    """A row counts in its class when it is learned; its prediction has its own weight."""
+    learner, sums, counts = Literal(data), np.zeros(3), {-1.0: 0.0, 1.0: 0.0}
+    for row, event in simulate_qa(learner.times, 36 * 3600 * 10**9):
+        if event == "question":
+            learner.predict(row, sums)
+        elif event == "answer":
+            one = learner.rows[row]
+            counts[float(one.y[0])] += float(one.weight[0])
+            factor = sum(counts.values()) / (2.0 * counts[float(one.y[0])])
+            learner.rows[row] = replace(one, weight=one.weight * factor)
+            learner.learn(row)
+    model = train(data, delay="36h", sets={"model.class_weight": "balanced"})
+    assert model.metrics.current == pytest.approx(sums, rel=1e-12)
+    cells = np.frombuffer(slots(model)["w"]), np.frombuffer(learner.slots()["w"])
+    np.testing.assert_allclose(*cells, rtol=1e-9)
+    assert model.result()["delay"]["waiting"] > 0
+
+
+def test_both_cursors_sample_the_same_rows(data: Path, tmp_path: Path) -> None:
+    """A delayed run on sampled rows is that on shards of these rows alone, with their weights."""
+    sampled = train(data, delay="20h", sets={"data.sample": {"0": 0.3}})
+    for path in sorted(data.glob("*.parquet")):
+        table = pq.read_table(path, partitioning=None)
+        place = number_of(path.name)
+        share = np.where(table["y"].to_numpy() == 1, 1.0, 0.3)
+        taken = drawn_shares(0, place, np.arange(len(table))) < share
+        weighted = with_column(table, "w", table["w"].to_numpy() / share)
+        write(tmp_path / "taken" / path.name, weighted.filter(taken), row_group_size=25)
+    assert slots(sampled) == slots(train(tmp_path / "taken", delay="20h"))
+    assert sampled.result()["sampled_out"] > 0
 
 
 def test_the_oracle_in_words() -> None:
