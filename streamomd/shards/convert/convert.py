@@ -16,6 +16,7 @@ import pyarrow as pa
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.nearest import suggestion
 from streamomd.core.registry import find
+from streamomd.shards.convert.arrow_source import ArrowStreamReader
 from streamomd.shards.convert.csv_source import CsvReader
 from streamomd.shards.convert.jsonl_source import JsonlReader
 from streamomd.shards.convert.output_formats import FORMS
@@ -23,10 +24,11 @@ from streamomd.shards.convert.shard_writer import ShardWriter, Target, opened_ta
 from streamomd.shards.convert.shuffle import shuffled
 from streamomd.shards.convert.split import Split, TimeKeys, make_split, part_of
 from streamomd.shards.convert.svmlight_source import SvmlightReader
-from streamomd.shards.convert.text_source import Source, Text, TextReader, locate
+from streamomd.shards.convert.text_source import STANDARD_INPUT, Source, Text, TextReader, locate
 from streamomd.shards.convert.vw_source import VwReader
 
 READERS: dict[str, Callable[..., TextReader]] = {
+    "arrows": ArrowStreamReader,
     "csv": CsvReader,
     "jsonl": JsonlReader,
     "svmlight": SvmlightReader,
@@ -80,9 +82,9 @@ def convert(
 ) -> Converted:
     """Write the rows of text files, one after the other, as shards into ``to``.
 
-    sources: files or URLs, each plain, gzip, bzip2 or xz, whatever its name. source_format: "csv",
-    "jsonl", "svmlight" or "vw"; ``options`` are those of `CsvReader`, `JsonlReader`,
-    `SvmlightReader` or `VwReader`.
+    sources: files or URLs, each plain, gzip, bzip2 or xz, whatever its name; "-": standard input.
+    source_format: "csv", "jsonl", "svmlight", "vw" or "arrows" (Arrow IPC streams); ``options``
+    are those of `CsvReader`, `JsonlReader`, `SvmlightReader` or `VwReader`.
     form: "parquet" or "arrow" (`forms`). rows_per_shard: 1,000,000 unless given; or shards: how
     many, which differ by a row at most (the sources are then read twice; so they are for "arrow"
     where the size is not known). shuffle: a seed; all rows are permuted by it, on disk, and the
@@ -105,6 +107,8 @@ def convert(
     own_options = to_storage_options if to_storage_options is not None else storage_options
     make, written = _maker(source_format, options), find("form", form, FORMS)
     stream = _Stream(locate(sources, storage_options), make, progress, encoding)
+    if shards is not None or split_time or written.add_size is None:
+        _refuse_standard_input(sources)
     parts = make_split(split, by=split_by, time=split_time, seed=split_seed)
     if parts and shards is not None:
         raise UsageError("shards is their number in one directory: with split pass rows_per_shard")
@@ -154,6 +158,14 @@ def convert(
 def _remove_if_empty(folder: str) -> None:
     with suppress(OSError):  # it has the parts, or is not on the local disk
         os.rmdir(folder)
+
+
+def _refuse_standard_input(sources: Sequence[str]) -> None:
+    if STANDARD_INPUT in sources:
+        raise UsageError(
+            "standard input is read once: leave out shards, split_time and the form arrow, or "
+            "save it to a file"
+        )
 
 
 def _check_counts(rows_per_shard: int | None, shards: int | None, shuffle: int | None) -> None:
