@@ -17,7 +17,7 @@ from streamomd.core.run_events import receiving
 from streamomd.core.urls import without_secrets
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.follow import Follower, follow_to_end, watch_files
-from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session

@@ -251,7 +251,7 @@ def _iceberg(
     *,
     appends_only: bool,
 ) -> TableFiles:
-    from streamomd.shards.iceberg.table import list_table
+    from streamomd.shards.iceberg.iceberg_table import list_table
 
     return list_table(
         given.fs,
