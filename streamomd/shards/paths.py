@@ -61,15 +61,15 @@ class PathPattern:
     """One string of the user's, in the file system it names.
 
     may_be_empty: an existing directory or glob without files is not an error. listed: of each
-    directory that was listed, which names a table's own directories have are in it. _begun: the
-    listing of the directory of this name, if it was begun.
+    directory that was listed, which names a table's own directories have are in it. _started: the
+    listing of the directory of this name, whose first names were requested.
     """
 
     text: str
     fs: fsspec.AbstractFileSystem
     may_be_empty: bool = False
     listed: dict[str, set[str]] = field(default_factory=dict)
-    _begun: list[Iterator[Entry]] = field(default_factory=list)
+    _started: list[Iterator[Entry]] = field(default_factory=list)
 
     @cached_property
     def path(self) -> str:
@@ -129,8 +129,8 @@ class PathPattern:
             found = self._inside(self.path)
             names = [*itertools.islice(found, PAGE)]
             if names:
-                self._begun.append(itertools.chain(names, found))
-        return bool(self._begun)
+                self._started.append(itertools.chain(names, found))
+        return bool(self._started)
 
     @property
     def is_directory(self) -> bool:
@@ -216,7 +216,9 @@ class PathPattern:
         return files
 
     def _listing(self, folder: str) -> Iterator[Entry]:
-        return self._begun.pop() if self._begun and folder == self.path else self._inside(folder)
+        return (
+            self._started.pop() if self._started and folder == self.path else self._inside(folder)
+        )
 
     def _inside(self, folder: str) -> Iterator[Entry]:
         found: set[str] = set()
