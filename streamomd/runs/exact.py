@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from streamomd.core.batch import Batch
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset, unread_rows
@@ -20,8 +16,8 @@ from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.training import offsets
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.drift_alerts import fails_on_alert, raise_alert
 from streamomd.training.holdout import reason_to_stop, rows_held_out
-from streamomd.training.metrics.by_time import ends_of_hours, next_end
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
@@ -110,17 +106,19 @@ class ExactRun:
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Learn a piece, cut at the curve's next point and at watchers' next rows.
 
-        The results do not depend on where it is cut. Rows with times are cut where their hour
-        changes.
+        The results do not depend on where it is cut.
         """
         model, low, passed = self.model, 0, 0
-        batch, held = self.rows_and_held_out(piece, shard)
-        hours = ends_of_hours(batch.time)
+        rows, place = range(piece.row, piece.row + piece.rows), self.place(shard)
+        batch, data = piece.value.batch, model.spec.data
+        if data.sample:
+            batch = sampled_rows(data, model.plan, place, rows, batch)
+        held = rows_held_out(data, place, rows, batch.skipped, batch.time)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
             offsets.report_offsets([model.spec], model.plan, front)
         while True:
-            high = next_end(hours, low, min(len(batch), low + self._rows_to_tell()))
+            high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)
             some, out = batch.rows(low, high), None if held is None else held[low:high]
             begin, end = piece.row + low + passed, piece.row + high + bad
@@ -133,20 +131,16 @@ class ExactRun:
             low, passed = high, bad
             for watcher in self.watchers:
                 watcher.update(model.metrics)
+            if model.alert and fails_on_alert(model):
+                raise_alert(model, self.manager)
             if self.stop.signal:
                 raise_stopped(self.stop, self.model, self.manager)
             if low == len(batch):
                 return
 
-    def rows_and_held_out(
-        self, piece: Piece[Rows], shard: int
-    ) -> tuple[Batch, NDArray[np.bool_] | None]:
-        """The rows of a piece that are sampled, and which of them are held out."""
-        data, plan = self.model.spec.data, self.model.plan
-        place = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
-        rows = range(piece.row, piece.row + piece.rows)
-        batch = sampled_rows(data, plan, place, rows, piece.value.batch)
-        return batch, rows_held_out(data, place, rows, batch.skipped, batch.time)
+    def place(self, shard: int) -> int:
+        """The number by which rows of a shard are drawn."""
+        return self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
 
     def shard_name(self, shard: int) -> str:
         """The URL of a shard, for messages."""

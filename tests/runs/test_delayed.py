@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from delayed_labels import running_maximum, simulate_qa
+from delayed_labels import simulate_qa
 from killed import killed
 from running import Impatient, run, with_column, write
 from timed import COUNT, DAYS, FLAGS, Literal, slots, timed_shards, train
 
 import streamomd
 from streamomd.core.errors import StoppedError, UnsupportedError, UsageError
+from streamomd.training.holdout import number_of
+from streamomd.training.sampling import drawn_shares
 
 DELAYS = {"1s": 1, "1h": 3600, "24h": 86_400, "36h": 129_600, "9d": 777_600}
 
@@ -30,10 +33,10 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("delay", DELAYS)
 def test_rows_are_learned_when_their_labels_are_known(delay: str, data: Path) -> None:
-    """Predictions and the state are those of river's simulation, event by event, to the bit; the
-    answers after the last question are rows that wait."""
+    """Predictions and the state are those of river's simulation, event by event, to the bit, of
+    rows in any order of time; the answers after the last question are rows that wait."""
     learner, sums, learned = Literal(data), np.zeros(3), 0
-    moments = running_maximum(learner.times)
+    moments = learner.times
     for row, event in simulate_qa(moments, DELAYS[delay] * 10**9):
         if event == "question":
             learner.predict(row, sums)
@@ -49,12 +52,50 @@ def test_rows_are_learned_when_their_labels_are_known(delay: str, data: Path) ->
     assert sum(one["rows"] for one in model.result()["by_time"]["day"]) == len(moments)
 
 
+def test_classes_balance_as_labels_become_known(data: Path) -> None:
+    """A row counts in its class when it is learned; its prediction has its own weight."""
+    learner, sums, counts = Literal(data), np.zeros(3), {-1.0: 0.0, 1.0: 0.0}
+    for row, event in simulate_qa(learner.times, 36 * 3600 * 10**9):
+        if event == "question":
+            learner.predict(row, sums)
+        elif event == "answer":
+            one = learner.rows[row]
+            counts[float(one.y[0])] += float(one.weight[0])
+            factor = sum(counts.values()) / (2.0 * counts[float(one.y[0])])
+            learner.rows[row] = replace(one, weight=one.weight * factor)
+            learner.learn(row)
+    model = train(data, delay="36h", sets={"model.class_weight": "balanced"})
+    assert model.metrics.current == pytest.approx(sums, rel=1e-12)
+    cells = np.frombuffer(slots(model)["w"]), np.frombuffer(learner.slots()["w"])
+    np.testing.assert_allclose(*cells, rtol=1e-9)
+    assert model.result()["delay"]["waiting"] > 0
+
+
+def test_both_cursors_sample_the_same_rows(data: Path, tmp_path: Path) -> None:
+    """A delayed run on sampled rows is that on shards of these rows alone, with their weights."""
+    sampled = train(data, delay="20h", sets={"data.sample": {"0": 0.3}})
+    for path in sorted(data.glob("*.parquet")):
+        table = pq.read_table(path, partitioning=None)
+        place = number_of(path.name)
+        share = np.where(table["y"].to_numpy() == 1, 1.0, 0.3)
+        taken = drawn_shares(0, place, np.arange(len(table))) < share
+        weighted = with_column(table, "w", table["w"].to_numpy() / share)
+        write(tmp_path / "taken" / path.name, weighted.filter(taken), row_group_size=25)
+    assert slots(sampled) == slots(train(tmp_path / "taken", delay="20h"))
+    assert sampled.result()["sampled_out"] > 0
+
+
 def test_the_oracle_in_words() -> None:
     """A row is answered before the first question at its time and the delay, or later."""
     events = list(simulate_qa([0, 1, 5, 6], 5))
     assert events == [
         (0, "question"), (1, "question"), (0, "answer"), (2, "question"),
         (1, "answer"), (3, "question"), (2, "end"), (3, "end"),
+    ]  # fmt: skip
+    late = list(simulate_qa([4, 1, 7, 9], 5))  # the second waits for the first
+    assert late[:6] == [
+        (0, "question"), (1, "question"), (2, "question"), (0, "answer"), (1, "answer"),
+        (3, "question"),
     ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import FILTERED, REASONS, SAMPLED
+from streamomd.core.batch import FILTERED, REASONS, SAMPLED, Times
 from streamomd.core.counted import counted
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
@@ -30,6 +30,7 @@ from streamomd.training.metrics.detail import (
     restored,
     saved,
 )
+from streamomd.training.metrics.drift import Drift
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -69,7 +70,7 @@ class Metrics:
     before, 2), has their AUC and its error, NaN for none.
     classes: float64 (classes + 1,), the weight of all rows by class and in all, of a job that
     balances classes. margins: float64 (2, bins), the weight of rows of either class by their margin
-    before they were first learned, of a job that calibrates.
+    before they were first learned, of a job that calibrates. drift: of a job with alerts.
     by_time: of the same rows, by hour and day, if they have times.
     """
 
@@ -83,6 +84,7 @@ class Metrics:
     ranks: Floats = field(default_factory=lambda: np.zeros((0, 2)))
     classes: Floats | None = None
     margins: Floats | None = None
+    drift: Drift | None = None
     by_time: ByTime | None = None
 
     @property
@@ -185,7 +187,6 @@ class Metrics:
     def begin(self, epoch: int, unread: int = 0) -> None:
         """Start an epoch, or resume it. unread: rows of the epoch that a filter does not read."""
         if len(self.rows) <= epoch:
-            self.end_hour()
             if self.by_time is not None:  # times begin again
                 self.by_time.latest = None
             self.rows.append(0)
@@ -206,24 +207,19 @@ class Metrics:
         self.begin(epoch)
         self.by_time = None
 
-    def end_hour(self) -> None:
-        """End the hour under way: the next rows that are learned have another time, or none."""
-        if self.by_time is not None and self.rows:
-            self.by_time.close(self.current)
-
     @property
     def last_day(self) -> dict[str, Any] | None:
         """Figures of the day of the row that was learned last; None without times."""
-        last = self.by_time.last_day(self.current) if self.by_time is not None else None
-        return (
-            None if last is None else {"period": last[0], "rows": last[1], **self.figures(last[2])}
-        )
+        return None if self.by_time is None else self.by_time.last_day(self.figures)
 
     def time_figures(self) -> dict[str, Any] | None:
         """Figures by hour and by day; None without times."""
-        if self.by_time is None or not self.rows:
-            return None
-        return self.by_time.result(self.current, self.figures)
+        return None if self.by_time is None else self.by_time.result(self.figures)
+
+    def count_times(self, time: Times, weight: Floats, losses: Floats) -> None:
+        """Count rows by their times. losses: see ``ByTime.count``."""
+        self.by_time = self.by_time or ByTime()
+        self.by_time.count(time, weight, losses)
 
     @property
     def ranks_by_epoch(self) -> Floats:
@@ -240,7 +236,6 @@ class Metrics:
             return replace(self, held=held)
         bad = self.bad.sum(axis=0, keepdims=True)
         sums = self.total[None, :]
-        self.end_hour()
         return replace(self, rows=[self.total_rows], sums=sums, bad=bad, held=held)
 
     def copy(self) -> Metrics:
@@ -313,8 +308,9 @@ class Metrics:
         more = {"metrics.bad": self.bad, "metrics.curve": self.curve, "metrics.ranks": self.ranks}
         held = self.held.arrays() if self.held is not None else {}
         below = {f"{HELD}{name}": array for name, array in held.items()}
+        alerts = self.drift.saved() if self.drift is not None else {}
         timed = self.by_time.arrays() if self.by_time is not None else {}
-        return {**self._learned(), **more, **timed, **saved(self.detail), **below}
+        return {**self._learned(), **more, **timed, **saved(self.detail), **alerts, **below}
 
     def _learned(self) -> dict[str, NDArray[Any]]:
         found = {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
@@ -350,6 +346,7 @@ class Metrics:
         made.detail = restored(arrays)
         if "metrics.classes" in arrays:
             made.classes = np.array(arrays["metrics.classes"], dtype=np.float64)
+        made.drift = Drift.restored(arrays)
         if "metrics.margins.at" in arrays:
             made.margins = np.zeros((2, bins(FINE)))
             made.margins.reshape(-1)[arrays["metrics.margins.at"]] = arrays["metrics.margins.value"]
