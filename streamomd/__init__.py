@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from streamomd.integrations.export import to_sklearn as to_sklearn
     from streamomd.integrations.sklearn import OMDClassifier as OMDClassifier
     from streamomd.integrations.sklearn import OMDRegressor as OMDRegressor
+    from streamomd.runs.backtest import backtest as backtest
     from streamomd.runs.follow import follow as follow
     from streamomd.runs.submit import submit as submit
     from streamomd.runs.sweep import resume_sweep as resume_sweep
@@ -36,6 +37,7 @@ _HOME = {
     "OMDClassifier": "streamomd.integrations.sklearn",
     "OMDRegressor": "streamomd.integrations.sklearn",
     "Spec": "streamomd.config.spec",
+    "backtest": "streamomd.runs.backtest",
     "follow": "streamomd.runs.follow",
     "load": "streamomd.runs.train",
     "predict_collection": "streamomd.distributed.collections.predict_collection",
@@ -51,9 +53,9 @@ _HOME = {
 }
 
 __all__ = [
-    "Model", "OMDClassifier", "OMDRegressor", "Spec", "follow", "load", "predict_collection",
-    "profiled", "resume", "resume_sweep", "submit", "sweep", "to_sklearn", "train", "update",
-    "write_report",
+    "Model", "OMDClassifier", "OMDRegressor", "Spec", "backtest", "follow", "load",
+    "predict_collection", "profiled", "resume", "resume_sweep", "submit", "sweep", "to_sklearn",
+    "train", "update", "write_report",
 ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Write one data set in every format a tool needs: make.py SET ROWS FOLDER.
 
-FOLDER/SIZE/rows/*.parquet and FOLDER/SIZE/rows.arrow/*.arrow (as `convert` stores them) and
+FOLDER/SIZE/rows/*.parquet and FOLDER/SIZE/rows.arrow/*.arrow (as `convert` stores them),
+FOLDER/SIZE/rows.binary/*.parquet of sets with lists (as `convert --lists-as binary` does) and
 FOLDER/SIZE/rows.vw for each SIZE: full; few, the first rows, for slow tools and for losses; tiny,
 for the slowest; start, a hundred rows. full and start also as rows.vw.gz (level 1).
 FOLDER/made.json tells rows, bytes and seconds. A process of its own: what it holds in memory must
@@ -21,11 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from streamomd.shards.convert.output_formats import FORMS
+from streamomd.features.binary_lists import encoded, stored_as_binary
+from streamomd.shards.convert.output_formats import BINARY_GROUP_BYTES, FORMS
 
 SHARDS = 4
 START = 100
-FOLDERS = {"parquet": "rows", "arrow": "rows.arrow"}
+FOLDERS = {"rows": "parquet", "rows.arrow": "arrow", "rows.binary": "parquet"}
+"""The form of each folder's shards."""
 
 
 class Size:
@@ -33,8 +36,7 @@ class Size:
 
     def __init__(self, folder: Path, rows: int) -> None:
         self.folder, self.rows, self.written, self.open = folder, rows, 0, -1
-        for name in FOLDERS.values():
-            (folder / name).mkdir(parents=True)
+        folder.mkdir(parents=True)
         self.text = (folder / "rows.vw").open("wb")
         self.writers: dict[str, Any] = {}
 
@@ -46,17 +48,21 @@ class Size:
         shard = self.written * SHARDS // self.rows
         if shard != self.open:
             self._next(some, shard)
-        for form, writer in self.writers.items():
-            FORMS[form].write(writer, some)
+        for name, writer in self.writers.items():
+            for group in groups(name, stored(name, some)):
+                FORMS[FOLDERS[name]].write(writer, group)
         self.text.write(lines[: sum(lengths[: some.num_rows])])
         self.written += some.num_rows
 
     def _next(self, some: pa.Table, shard: int) -> None:
         self._end()
-        first = some.combine_chunks().to_batches()[0]
-        for form, name in FOLDERS.items():
-            path = str(self.folder / f"{name}/part-{shard:03}.{form}")
-            self.writers[form] = FORMS[form].begin(path, some.schema, first, None)
+        for name, form in FOLDERS.items():
+            if name == "rows.binary" and not any(map(pa.types.is_list, some.schema.types)):
+                continue
+            first = stored(name, some).to_batches()[0]
+            path = self.folder / f"{name}/part-{shard:03}.{form}"
+            path.parent.mkdir(exist_ok=True)
+            self.writers[name] = FORMS[form].begin(str(path), first.schema, first, None)
         self.open = shard
 
     def _end(self) -> None:
@@ -66,6 +72,24 @@ class Size:
     def close(self) -> None:
         self._end()
         self.text.close()
+
+
+def groups(name: str, rows: pa.Table) -> list[pa.Table]:
+    """The rows in row groups of a folder's size."""
+    if name != "rows.binary":
+        return [rows]
+    parts = -(-rows.nbytes // BINARY_GROUP_BYTES)
+    each = -(-rows.num_rows // parts)
+    return [rows.slice(low, each) for low in range(0, rows.num_rows, each)]
+
+
+def stored(name: str, some: pa.Table) -> pa.Table:
+    """The rows as a folder has them."""
+    whole = some.combine_chunks()
+    if name != "rows.binary":
+        return whole
+    schema = stored_as_binary(whole.schema)
+    return pa.Table.from_batches([encoded(one, schema) for one in whole.to_batches()], schema)
 
 
 def make(name: str, rows: int, folder: Path) -> dict[str, Any]:
@@ -89,8 +113,8 @@ def make(name: str, rows: int, folder: Path) -> dict[str, Any]:
         subprocess.run(["gzip", "-1", "-k", str(folder / size / "rows.vw")], check=True)
     seconds = time.perf_counter() - began
     stored = {
-        form: sum(path.stat().st_size for path in (folder / "full" / name).iterdir())
-        for form, name in FOLDERS.items()
+        name: sum(path.stat().st_size for path in (folder / "full" / name).glob("*"))
+        for name in FOLDERS
     } | {
         "vw": (folder / "full/rows.vw").stat().st_size,
         "gz": (folder / "full/rows.vw.gz").stat().st_size,

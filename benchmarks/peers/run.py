@@ -147,7 +147,7 @@ class Bench:
         if why or self.args.make:
             say(f"{name} skipped: {why}" if why else f"{name}: written")
             return
-        lacking = [tool for tool in self.tools if self.lacks(name, tool)]
+        lacking = [tool for tool in self.tools if name in tool.sets and self.lacks(name, tool)]
         tools = [tool for tool in lacking if self.works(name, tool)]
         self.rounds(name, tools)
         self.steps(name, tools)

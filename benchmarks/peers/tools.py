@@ -20,7 +20,8 @@ class Tool:
     """``size``: of make.py. ``source``: what of it is read. ``code``: a file of code/, by set.
 
     ``step``: how a step size is said, {} for it; empty: its losses are those of another tool.
-    ``keeps``: the cache that a run before leaves, beside the rows; empty: none.
+    ``keeps``: the cache that a run before leaves, beside the rows; empty: none. ``sets``: the data
+    sets it runs on.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Tool:
     code: str
     step: str = ""
     keeps: str = ""
+    sets: tuple[str, ...] = tuple(SETS.values())
 
     @property
     def venv(self) -> str:
@@ -65,6 +67,7 @@ TOOLS = {
     for tool in (
         Tool("streamomd", (), "full", "rows", "streamomd/{}.sh", "--eta {}"),
         Tool("streamomd_arrow", (), "full", "rows.arrow", "streamomd/{}.sh"),
+        Tool("streamomd_binary", (), "full", "rows.binary", "streamomd/{}.sh", sets=("lists",)),
         Tool("streamomd_cache", (), "full", "rows", "streamomd/{}.sh", keeps="cache"),
         Tool("vw_text", WABBIT, "full", "rows.vw", "vw/text.sh", "-l {}"),
         Tool("vw_gz", WABBIT, "full", "rows.vw.gz", "vw/text.sh"),

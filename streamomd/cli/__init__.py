@@ -1,6 +1,7 @@
 """The command line: parse, call, print. A file a kind of command; each registers its own."""
 
 from streamomd.cli import (
+    backtest_command,
     checkpoint_commands,
     cluster_commands,
     export_command,
@@ -18,6 +19,7 @@ from streamomd.cli import (
 from streamomd.cli.options import main
 
 __all__ = [
+    "backtest_command",
     "checkpoint_commands",
     "cluster_commands",
     "export_command",

@@ -17,6 +17,7 @@ MAX_NAMES = 12  # columns named on a line
 FEWEST_COLUMNS = 3  # of a table, however narrow the terminal is
 MAX_SHARDS = 8
 MAX_SLICES = 20
+MAX_DAYS = 3  # of a run whose rows have times
 
 
 def as_json(result: Any) -> Any:
@@ -89,9 +90,9 @@ def format_run(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     from streamomd.training.progress import is_verbose
 
     url = result["checkpoint"]["url"]
-    lines = [format_metrics(result)]
+    lines = [format_metrics(result), *_time_lines(result)]
     if not url:
-        return lines[0]
+        return "\n".join(lines)
     url = typed(url)
     data = " ".join(map(typed, shards)) if len(shards) <= MAX_SHARDS else "SHARDS"
     lines.append(f"saved to {url}, commit {result['checkpoint']['sequence']}")
@@ -105,6 +106,49 @@ def format_run(result: Mapping[str, Any], shards: Sequence[str]) -> str:
         f"  streamomd predict {url} {data} -o predictions/",
         f"  streamomd resume {url} --epochs {len(result['epochs']) + 1}",
     ]
+    return "\n".join(lines)
+
+
+def _time_lines(result: Mapping[str, Any]) -> list[str]:
+    """Lines on the rows' times: the last days, late rows, and rows without a label yet."""
+    lines = []
+    if timed := result.get("by_time"):
+        days = [
+            f"{one['period']}: {counted(one['rows'], 'row')}, {format_short(one)}"
+            for one in timed["day"][-MAX_DAYS:]
+        ]
+        late = f"; {counted(timed['late'], 'late row')}, {counted(timed['ties'], 'tie')}"
+        lines = [*days, f"stream time {timed['latest']}{late if timed['late'] else ''}"]
+    if delay := result.get("delay"):
+        lines.append(
+            f"learned {counted(delay['learned'], 'row')}; {counted(delay['waiting'], 'row')} wait "
+            "for their labels (data.delay)"
+        )
+    return lines
+
+
+def format_backtest(result: Mapping[str, Any]) -> str:
+    """A table of the periods, and the figures of all of them."""
+    wrong = "rmse" if result["error"] is None else "error"
+    with_auc = any(one["auc"] is not None for one in result["periods"])
+    names = ("loss", wrong, *(("auc",) if with_auc else ()))
+    rows = [
+        {
+            result["by"]: one["period"],
+            "learned before": f"{one['learned']:,}",
+            "rows": f"{one['rows']:,}",
+            **{key: "" if one[key] is None else f"{one[key]:.6f}" for key in names},
+        }
+        for one in result["periods"]
+    ]
+    lines = [format_table(rows), f"{counted(result['rows'], 'row')}, {format_short(result)}"]
+    if result["rows_before"]:
+        lines.append(
+            f"{counted(result['rows_before'], 'row')} before them were not evaluated: their model "
+            "had learned no row"
+        )
+    if result["late"]:
+        lines.append(f"{counted(result['late'], 'late row')}: times before that of an earlier row")
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.choice import Choice
 from streamomd.cli.job_flags import DURATION
 from streamomd.cli.options import (
     CODES,
@@ -39,6 +40,10 @@ from streamomd.core.urls import printable, typed
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite an existing file.")
 @click.option(
+    "--by", type=Choice(["day", "hour"]),
+    help="Length of the periods in charts by the rows' own time (data.time).  [day]",
+)  # fmt: skip
+@click.option(
     "--certificate/--no-certificate",
     default=True,
     help="With SHARDS: whether to compute the certificate, which reads them many times.  [yes]",
@@ -52,6 +57,7 @@ def report(
     url: str,
     shards: tuple[str, ...],
     to: str,
+    by: str | None,
     overwrite: bool,
     certificate: bool,
     cache: str | None,
@@ -76,6 +82,7 @@ def report(
         open_model(url, checkpoint_storage_options, cache),
         to,
         list(shards),
+        by=by or "",
         certificate=certificate,
         overwrite=overwrite,
         storage_options=read_options_file(storage_options),

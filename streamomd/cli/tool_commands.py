@@ -44,6 +44,13 @@ TEXT_FORMATS = {
     show_default=True,
     help="Format of the shards; arrow: larger, faster to read if rows are sparse.",
 )
+@click.option(
+    "--lists-as",
+    type=Choice(["list", "binary"]),
+    default="list",
+    show_default=True,
+    help="svmlight, vw: type of the columns of lists; binary: faster to read from Parquet.",
+)
 @click.option("--shards", type=int, help="Number of shards to write; reads the sources twice.")
 @click.option("--rows-per-shard", type=int, help="Number of rows per shard.  [1,000,000]")
 @click.option(

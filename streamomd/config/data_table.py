@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError
 
-from streamomd.config.explain import explain
+from streamomd.config.explain import TAGS, explain
 from streamomd.config.field_types import (
     Crosses,
     Filter,
@@ -17,13 +17,18 @@ from streamomd.config.field_types import (
     Moment,
     Names,
     Nulls,
-    OneIn,
     Partitions,
+    Seconds,
+    Shares,
     Types,
     as_texts,
 )
+from streamomd.config.holdout_table import Holdout, OneIn, as_holdout, holdout_kind
 from streamomd.config.job_table import Table, key
 from streamomd.core.errors import UsageError
+
+MOST_DELAY = 100 * 366 * 86400.0
+"""Seconds; see ``features.times.MOST``."""
 
 
 class Sparse(Table):
@@ -43,6 +48,13 @@ class Text(Table):
 
 
 Texts = Annotated[tuple[Text, ...], BeforeValidator(as_texts)]
+
+
+HoldoutRows = Annotated[
+    Annotated[OneIn, Tag(TAGS[0])] | Annotated[Holdout, Tag(TAGS[1])],
+    Discriminator(holdout_kind),
+    BeforeValidator(as_holdout),
+]
 
 
 class Csv(Table):
@@ -138,6 +150,10 @@ class Data(Table):
         "", "Learn only rows that satisfy a condition, such as day >= 2026-01-01.",
         flag="where", metavar="CONDITION", shown_default="all rows",
     )  # fmt: skip
+    sample: Shares = key(
+        {}, "Share of the rows of a class that are learned, such as no=0.1, whose weight is then "
+        "divided by it.", flag="sample", metavar="CLASS=X,…", shown_default="all rows",
+    )  # fmt: skip
     nulls: Nulls = key(
         "error", "What a missing number becomes: error, zero, indicator (0 and a coordinate for "
         "it) or mean (of the values before the row); or one for each column.",
@@ -175,7 +191,36 @@ class Data(Table):
     cache_gib: Gibibytes = key(
         50.0, "Maximum size of the cache, in GiB or as 50GiB; 0: unlimited.", flag=None, ge=0.0
     )
-    holdout: OneIn = key(
-        0, "Hold out about 1 in N rows for validation; 0.1 means 10, 0 none.", flag="holdout", ge=0,
-        le=2**32 - 1,
+    holdout: HoldoutRows = key(
+        0, "Hold out about 1 in N rows for validation; 0.1 means 10, 0 none; or a table of every "
+        "(N) and after, a time from which all rows are held out.",
+        flag="holdout", metavar="N|TABLE",
     )  # fmt: skip
+    time: str = key(
+        "", "Column of each row's time, for metrics by hour and day; no feature.", flag="time",
+        metavar="COLUMN",
+    )  # fmt: skip
+    delay: Seconds = key(
+        0.0, "Time after which a row's label is known: then it is learned, in seconds or as 24h.",
+        flag="delay", metavar="TIME", ge=0.0, le=MOST_DELAY,
+    )  # fmt: skip
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether rows are held out."""
+        return self.held_every > 0 or self.held_after is not None
+
+    @property
+    def held_every(self) -> int:
+        """About one row in this many is held out; 0: none."""
+        return self.holdout if isinstance(self.holdout, int) else self.holdout.every
+
+    @property
+    def held_after(self) -> int | None:
+        """The time, in nanoseconds since 1970, from which all rows are held out."""
+        return None if isinstance(self.holdout, int) else self.holdout.after_ns
+
+    @property
+    def delay_ns(self) -> int:
+        """The delay in nanoseconds."""
+        return round(self.delay * 1e9)

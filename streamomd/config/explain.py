@@ -22,6 +22,8 @@ KINDS = {
     "tuple": "a list",
 }
 """What was expected, by the start of pydantic's name for the problem."""
+TAGS = ("<number>", "<table>")
+"""Of the types that a key may have, which pydantic names in a problem's place."""
 MAX_SHOWN = 200  # characters of a value; longer ones are cut
 
 
@@ -36,7 +38,8 @@ def brief(given: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def _line(problem: Any, job: type[BaseModel]) -> str:
+def _line(found: Any, job: type[BaseModel]) -> str:
+    problem = {**found, "loc": tuple(step for step in found["loc"] if step not in TAGS)}
     place = [str(step) for step in problem["loc"]]
     key, cause = ".".join(place), problem.get("ctx", {}).get("error")
     if isinstance(cause, UsageError):

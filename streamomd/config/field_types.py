@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import math
 import os
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -21,6 +21,8 @@ PARTITIONS, PARTITION_KINDS = ("hive", "none"), ("integer", "date", "category")
 OTHERS = "*"
 """In ``data.nulls``, all columns that the table does not name."""
 Label = bool | int | float | str
+BALANCED = "balanced"
+"""In ``model.class_weight``: every class has the same total weight."""
 
 
 def _as_list(value: Any) -> Any:
@@ -45,15 +47,6 @@ def _check_crosses(value: Any) -> Any:
                 f"data.crosses contains {brief(cross)}: expected lists of two or more different "
                 'columns, e.g. crosses = [["job", "marital"]]'
             )
-    return value
-
-
-def _check_holdout(value: int) -> int:
-    if value == 1:
-        raise UsageError(
-            "data.holdout = 1 would hold out every row: expected 2 or more, a fraction such as "
-            "0.1, or 0 for none"
-        )
     return value
 
 
@@ -108,6 +101,50 @@ def _absolute_file(scheduler: str | None) -> str | None:
     return absolute(scheduler) if scheduler and is_scheduler_file(scheduler) else scheduler
 
 
+def _numbers_of_classes(value: Any, key: str) -> Any:
+    """A table, or ``yes=5,no=1`` of a flag: a number for each class, above 0."""
+    given = value
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        given = values.parse_scalar(value)
+    elif isinstance(value, str):
+        pairs = [name.rpartition("=") for name in values.split_list(value)]
+        given = {name.strip(): values.parse_scalar(number) for name, _, number in pairs}
+        if len(given) < len(pairs):
+            raise UsageError(f"{key} = {brief(value)}: a class is named twice")
+    if not isinstance(given, Mapping):
+        return given
+    for name, number in given.items():
+        real = isinstance(number, int | float) and not isinstance(number, bool)
+        if not (name and real and 0.0 < number < math.inf):
+            raise UsageError(
+                f"{key}: class {name!r} has {brief(number)}: expected a number above 0 for each "
+                "class, such as { yes = 5.0, no = 1.0 }"
+            )
+    return {str(name): float(number) for name, number in given.items()}
+
+
+def _as_class_weights(value: Any) -> Any:
+    if isinstance(value, str) and "=" not in value:
+        if value not in ("", BALANCED):
+            raise UsageError(
+                f"model.class_weight = {brief(value)}: expected {BALANCED!r}, or a number for each "
+                "class, such as { yes = 5.0, no = 1.0 }"
+            )
+        return value
+    return _numbers_of_classes(value, "model.class_weight")
+
+
+def _as_shares(value: Any) -> Any:
+    given = _numbers_of_classes(value, "data.sample")
+    for name, share in given.items() if isinstance(given, Mapping) else ():
+        if share > 1.0:
+            raise UsageError(
+                f"data.sample: class {name!r} has {share:g}: expected a share of its rows, above 0 "
+                "and at most 1, such as { no = 0.1 }"
+            )
+    return given
+
+
 def _as_types(value: Any) -> Any:
     """A table, or ``zip=string,age=int64`` of a flag."""
     if not isinstance(value, str):
@@ -144,10 +181,6 @@ def _check_cache(value: str) -> str:
     return absolute(os.path.expanduser(local_name(value))) if value else ""
 
 
-def _moment_text(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime.date) else value
-
-
 def _check_moment(value: str) -> str:
     if value:
         values.nanoseconds(value)
@@ -164,13 +197,16 @@ Mebibytes = Annotated[int, BeforeValidator(values.whole_mebibytes)]
 Gibibytes = Annotated[float, BeforeValidator(values.gibibytes)]
 Scheduler = Annotated[str | None, AfterValidator(_absolute_file)]
 Seconds = Annotated[float, BeforeValidator(values.seconds)]
-Moment = Annotated[str, BeforeValidator(_moment_text), AfterValidator(_check_moment)]
+Moment = Annotated[str, BeforeValidator(values.moment_text), AfterValidator(_check_moment)]
 """A time as ISO 8601, or TOML's own; empty: none."""
 Partitions = Annotated[str | dict[str, str], BeforeValidator(_as_partitions)]
 Nulls = Annotated[str | dict[str, str], BeforeValidator(_as_nulls)]
 """What a missing number becomes: a word, or one for each column."""
+ClassWeights = Annotated[str | dict[str, float], BeforeValidator(_as_class_weights)]
+"""A word, or a number for each class by its name."""
+Shares = Annotated[dict[str, float], BeforeValidator(_as_shares)]
+"""Shares of rows, by the name of their class."""
 Types = Annotated[dict[str, str], BeforeValidator(_as_types)]
 """Types of columns by name."""
 Filter = Annotated[str, AfterValidator(_check_filter)]
-OneIn = Annotated[int, BeforeValidator(values.one_in), AfterValidator(_check_holdout)]
 Folder = Annotated[str, AfterValidator(_check_cache)]

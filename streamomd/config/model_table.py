@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from streamomd.config.field_types import Labels
+from streamomd.config.field_types import ClassWeights, Labels
 from streamomd.config.job_table import Table, key
 from streamomd.config.refusals import DEFAULT, parse_model
 from streamomd.losses import find_loss
@@ -34,6 +34,15 @@ class Model(Table):
         flag="task",
     )  # fmt: skip
     classes: Labels = key((), "The classes, the negative one first; empty: found.", flag=None)
+    class_weight: ClassWeights = key(
+        "", "What rows of a class count for in learning: balanced, or a number for each class; "
+        "metrics do not change.", flag="class_weight", metavar="balanced|CLASS=X,…",
+        shown_default="1 for each class",
+    )  # fmt: skip
+    calibrate: Literal["none", "sigmoid", "isotonic"] = key(
+        "none", "How probabilities of two classes are calibrated, by margins of rows before they "
+        "are learned; the score does not change.", flag="calibrate",
+    )  # fmt: skip
     bias: bool = key(True, "Whether to learn a bias (intercept).", flag=None)
     dtype: Literal["float64", "float32"] = key(
         "float64", "Type of the state's numbers; float32 takes half the memory.", flag="dtype"

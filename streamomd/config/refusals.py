@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DEFAULT, FALLBACK = "auto", "nag"
 """The rule of a job that names none, and where that one cannot learn the job."""
+MOST_BITS = 24
+"""For ``alert.new_categories``: 2 MiB of a commit."""
 NEEDS_BIAS = "needs the bias, the reference of standardised columns"
 
 
@@ -147,7 +149,8 @@ def refuse_conflicts(spec: Spec) -> None:
             f"rule {rule.name!r} {NEEDS_BIAS}: set model.bias = true, or take a rule that learns "
             f"without one, such as {FALLBACK} (--rule {FALLBACK})"
         )
-    if spec.data.holdout and mode == "sharded":
+    _refuse_time(spec)
+    if spec.data.holds_out and mode == "sharded":
         raise UnsupportedError(
             f"data.holdout = {spec.data.holdout}: sharded mode has no hold-out rows; "
             "set a shard aside and run streamomd evaluate on it"
@@ -158,12 +161,14 @@ def refuse_conflicts(spec: Spec) -> None:
             "model.continue_metrics continues the metrics of a checkpoint: name it (--start URL), "
             "or leave continue_metrics out"
         )
-    if spec.train.patience and not spec.data.holdout:
+    if spec.train.patience and not spec.data.holds_out:
         raise UsageError(
             f"train.patience = {spec.train.patience}: early stopping needs hold-out rows; set "
             "data.holdout, e.g. 10"
         )
     _refuse_means(spec)
+    _refuse_class_keys(spec)
+    _refuse_alerts(spec)
     if spec.data.standardize != "none":
         _refuse_standardized(spec)
     _refuse_target(spec)
@@ -176,6 +181,59 @@ def refuse_conflicts(spec: Spec) -> None:
             f"train.exact_epochs = {spec.train.exact_epochs}: only averaged mode has exact epochs "
             f"first; the mode is {mode!r}"
         )
+
+
+def _refuse_time(spec: Spec) -> None:
+    """Keys that need ``data.time``, and what it does not go with."""
+    data, mode = spec.data, spec.train.mode
+    for key, is_set in (("holdout.after", data.held_after is not None), ("delay", data.delay > 0)):
+        if is_set and not data.time:
+            raise UsageError(
+                f"data.{key} needs the rows' times: name their column in data.time (--time COLUMN)"
+            )
+    if data.time and mode != "exact":
+        raise UnsupportedError(
+            f"data.time = {data.time!r}: metrics by time are those of one learner, in mode exact, "
+            f"not {mode}; leave data.time out"
+        )
+    if data.delay:
+        given = f"data.delay = {data.delay:g} s"
+        if spec.model.calibrate != "none":
+            raise UnsupportedError(
+                f"{given}: probabilities are calibrated by labels that are not known yet; leave "
+                "model.calibrate out"
+            )
+        refuse_delay(spec, given)
+
+
+def refuse_delay(spec: Spec, given: str) -> None:
+    """Raise UnsupportedError for a job whose rows cannot be learned later than they are predicted.
+
+    given: what asks for it.
+    """
+    if spec.train.epochs > 1:
+        raise UnsupportedError(
+            f"{given}: rows are learned once, in order of time; set train.epochs = 1, not "
+            f"{spec.train.epochs} (--epochs 1)"
+        )
+    if spec.rule.looks(spec.model.params):
+        raise UnsupportedError(
+            f"{given}: rule {spec.model.rule!r} observes all rows before it learns the first, "
+            "labels that are not known yet, too; take another rule"
+        )
+    if spec.model.certificate:
+        raise UnsupportedError(
+            f"{given}: the theorems are about rows that are learned when they are predicted; leave "
+            "model.certificate out"
+        )
+    for key, watches in (
+        ("model.calibrate", spec.model.calibrate != "none"), ("[alert]", spec.alert.watches),
+    ):  # fmt: skip
+        if watches:
+            raise UnsupportedError(
+                f"{given}: {key} compares each row with its label when it is predicted, and the "
+                f"label is known later; leave {key} out"
+            )
 
 
 def _refuse_standardized(spec: Spec) -> None:
@@ -214,6 +272,47 @@ def _refuse_means(spec: Spec) -> None:
             'data.nulls = "mean" takes the mean of the rows before each row, which mode exact '
             f'alone knows, not {spec.train.mode}: choose "zero" or "indicator"'
         )
+
+
+def _refuse_alerts(spec: Spec) -> None:
+    alert, mode = spec.alert, spec.train.mode
+    if alert.watches and mode != "exact":
+        raise UnsupportedError(
+            "[alert] is for one learner that has the rows in their order, in mode exact, not "
+            f"{mode}: leave the table out"
+        )
+    if alert.null_rate is not None and spec.data.nulls == "zero":
+        raise UnsupportedError(
+            "alert.null_rate with data.nulls = 'zero': a missing number is learned as 0 and cannot "
+            "be counted; set data.nulls to indicator or mean"
+        )
+    if alert.new_categories is not None and spec.data.bits > MOST_BITS:
+        raise UnsupportedError(
+            f"alert.new_categories with data.bits = {spec.data.bits}: a commit has a bit for each "
+            f"hashed coordinate, so at most {MOST_BITS} bits"
+        )
+
+
+def _refuse_class_keys(spec: Spec) -> None:
+    """Keys about classes, in a regression or with a certificate."""
+    model = spec.model
+    given = {"model.class_weight": model.class_weight, "data.sample": spec.data.sample}
+    if model.calibrate != "none" and not model.classifies:
+        raise UsageError(
+            f"model.calibrate = {model.calibrate!r}: a regression has no probabilities; leave it "
+            "out, or pass --task classify"
+        )
+    for name, value in given.items():
+        if value and not model.classifies:
+            raise UsageError(
+                f"{name} is about classes, and the task is regression: leave it out, or pass "
+                "--task classify"
+            )
+        if value and model.certificate:
+            raise UnsupportedError(
+                f"{name} changes what rows count for: the theorems are about the rows and weights "
+                f"of the shards; leave model.certificate or {name} out"
+            )
 
 
 def _refuse_scaled_target(spec: Spec) -> None:

@@ -146,6 +146,28 @@ def nanoseconds(text: str) -> int:
     return 1000 * (elapsed // datetime.timedelta(microseconds=1))
 
 
+def utc_nanoseconds(text: str) -> int:
+    """Nanoseconds since 1970 of a time as ISO 8601; without an offset it is UTC.
+
+    >>> utc_nanoseconds("1970-01-02"), utc_nanoseconds("1970-01-01T01:00:01+01:00")
+    (86400000000000, 1000000000)
+    """
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            "expected a date or a time as ISO 8601, e.g. 2026-01-31 or 2026-01-31T06:00Z"
+        ) from None
+    known = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+    elapsed = known - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return 1000 * (elapsed // datetime.timedelta(microseconds=1))
+
+
+def moment_text(value: Any) -> Any:
+    """A time of TOML as ISO 8601."""
+    return value.isoformat() if isinstance(value, datetime.date) else value
+
+
 def one_in(value: Any) -> Any:
     """Of a fraction of the rows 0 < x < 1, the number 1/x, which must be whole.
 

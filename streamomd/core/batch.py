@@ -12,14 +12,18 @@ from numpy.typing import NDArray
 from streamomd.core.errors import DataError
 
 Floats = NDArray[np.float64]
+Times = NDArray[np.int64]
 LoopArrays = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[Any]]
 REASONS = (
     "null", "nan", "inf", "overflow", "label", "negative_weight", "ragged", "negative_index",
-    "index", "utf8", "out_of_range", "partition", "filtered", "fraction",
+    "index", "utf8", "out_of_range", "partition", "filtered", "fraction", "binary_list",
+    "sampled",
 )  # fmt: skip
 """Why rows are not learned. Checkpoints count by index in this list: only append to it."""
 FILTERED = REASONS.index("filtered")
 """Of rows that ``data.where`` drops, which are no bad rows."""
+SAMPLED = REASONS.index("sampled")
+"""Of rows that ``data.sample`` drops, which are no bad rows either."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +68,7 @@ class SparseBatch:
 
     indptr: int64 (n + 1,), from 0. indices: int32 (nnz,), 0 or above.
     values: float32 or float64 (nnz,). y, weight: float64 (n,). skipped: of a decoded batch;
-    a slice of a batch has none.
+    a slice of a batch has none. time: int64 (n,), nanoseconds since 1970, of a job with data.time.
     """
 
     indptr: NDArray[np.int64]
@@ -73,6 +77,7 @@ class SparseBatch:
     y: Floats
     weight: Floats
     skipped: Skipped = NONE_SKIPPED
+    time: Times | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -86,7 +91,7 @@ class SparseBatch:
     def nbytes(self) -> int:
         """Size in bytes."""
         arrays = (self.indptr, self.indices, self.values, self.y, self.weight)
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in arrays) + _nbytes(self.time)
 
     @property
     def arrays(self) -> LoopArrays:
@@ -111,6 +116,7 @@ class SparseBatch:
             self.values[first:last],
             self.y[low:high],
             self.weight[low:high],
+            time=None if self.time is None else self.time[low:high],
         )
 
 
@@ -118,13 +124,15 @@ class SparseBatch:
 class DenseBatch:
     """Rows as a matrix: column c is coordinate c, or c + 1 in a model with a bias.
 
-    values: float32 or float64 (n, m), C order. y, weight: float64 (n,). skipped: as SparseBatch's.
+    values: float32 or float64 (n, m), C order. y, weight: float64 (n,). skipped, time: as
+    SparseBatch's.
     """
 
     values: NDArray[Any]
     y: Floats
     weight: Floats
     skipped: Skipped = NONE_SKIPPED
+    time: Times | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -137,7 +145,7 @@ class DenseBatch:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.values.nbytes + self.y.nbytes + self.weight.nbytes
+        return self.values.nbytes + self.y.nbytes + self.weight.nbytes + _nbytes(self.time)
 
     @property
     def arrays(self) -> LoopArrays:
@@ -150,7 +158,12 @@ class DenseBatch:
 
     def rows(self, low: int, high: int) -> DenseBatch:
         """Rows low … high − 1, without a copy."""
-        return DenseBatch(self.values[low:high], self.y[low:high], self.weight[low:high])
+        time = None if self.time is None else self.time[low:high]
+        return DenseBatch(self.values[low:high], self.y[low:high], self.weight[low:high], time=time)
+
+
+def _nbytes(time: Times | None) -> int:
+    return 0 if time is None else time.nbytes
 
 
 _NO_INDICES = np.empty(0, np.uint32)
@@ -168,12 +181,13 @@ Batch = SparseBatch | DenseBatch
 def taken(batch: Batch, order: NDArray[np.int64]) -> Batch:
     """A selection of rows, in the given order."""
     y, weight = batch.y[order], batch.weight[order]
+    time = None if batch.time is None else batch.time[order]
     if isinstance(batch, DenseBatch):
-        return DenseBatch(batch.values[order], y, weight)
+        return DenseBatch(batch.values[order], y, weight, time=time)
     lengths = np.diff(batch.indptr)[order]
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     at = np.arange(indptr[-1]) + np.repeat(batch.indptr[order] - indptr[:-1], lengths)
-    return SparseBatch(indptr, batch.indices[at], batch.values[at], y, weight)
+    return SparseBatch(indptr, batch.indices[at], batch.values[at], y, weight, time=time)
 
 
 def check(batch: Batch, size: int, *, bias: bool) -> None:

@@ -54,6 +54,11 @@ def recording() -> Iterator[list[Compilation]]:
         _records.remove(found)
 
 
+def is_recording() -> bool:
+    """Whether ``recording`` is active."""
+    return bool(_records)
+
+
 def compiled(function: Callable[..., Any], *signature: Any) -> Any:
     """The function for these argument types, as ``read``, ``written`` and ``int64`` give them."""
     key = function, signature

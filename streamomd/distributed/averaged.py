@@ -9,7 +9,7 @@ die. Dask schedules one round at a time.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -30,6 +30,7 @@ from streamomd.distributed.events import subscribe_events
 from streamomd.distributed.memory_checks import refuse_too_small
 from streamomd.distributed.round_state import PartialState, RoundStart
 from streamomd.distributed.round_tasks import RoundTasks, place_parts
+from streamomd.distributed.state_pieces import ranges_of
 from streamomd.distributed.worker_monitor import monitor_of, note_unused, usable_workers
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.group_jobs import jobs_of
@@ -42,6 +43,7 @@ from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note, note_return
 from streamomd.training.signals import StopRequest
+from streamomd.training.training_step import calibrates_now
 
 ATTEMPTS = 3  # of a round whose workers die: Dask itself gives up after four deaths per attempt
 FIRST_ROWS, EXACT_ROWS = 1024, 256
@@ -144,10 +146,11 @@ class Averaged:
         )
 
     def _try_round(self, run: str, parts: list[RowRange]) -> PartialState:
-        start, merged = self._submit(run, parts)
+        start, submit_merges = self._submit(run, parts)
         wait_until_done(self.connection, start, self._report)
         self._merged = None  # the start has its memory
         del start  # the tasks that need it hold it
+        merged = submit_merges()
         try:
             result = self._fetch(merged)
         except (ClusterError, ImportError) as error:
@@ -158,9 +161,11 @@ class Averaged:
         self._last, self._merged = run, merged
         return result
 
-    def _submit(self, run: str, parts: list[RowRange]) -> tuple[Future[Any], Future[Any]]:
-        """Submit a round's tasks; its start and its result."""
-        spec, connection = self.model.spec, self.connection
+    def _submit(
+        self, run: str, parts: list[RowRange]
+    ) -> tuple[Future[Any], Callable[[], Future[Any]]]:
+        """Submit a round's tasks; see ``RoundTasks.submit``."""
+        model, spec, connection = self.model, self.model.spec, self.connection
         self._progress.clear()
         monitor_of(connection).wait_for_usable(connection, self._report)
         usable = monitor_of(connection).usable
@@ -175,9 +180,11 @@ class Averaged:
             spec.data,
             self.model.begins_pass,
             self._last,
+            calibrates_now(model),
         )
         by = "G" if spec.train.merge == "gradients" else "examples"
-        tasks = RoundTasks(connection, request, [*usable], self._topic, by, self._report)
+        ranges = ranges_of(self.model.state.layout)
+        tasks = RoundTasks(connection, request, [*usable], self._topic, by, self._report, ranges)
         return tasks.submit(parts, places)
 
     def _fetch(self, merged: Future[Any]) -> PartialState:

@@ -7,7 +7,7 @@ runs again on any worker, and a late duplicate is harmless.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from typing import Any
 
 from distributed import get_worker
 
@@ -17,18 +17,23 @@ from streamomd.core.finite import FiniteCheck
 from streamomd.distributed.round_state import (
     PartialState,
     RoundStart,
-    SeenNames,
+    merge_about,
     model_of,
     round_result,
 )
+from streamomd.distributed.state_pieces import StatePiece, cut_state
 from streamomd.engine.merge import merge
+from streamomd.engine.merge_ranges import Ranges
+from streamomd.engine.state import State
 from streamomd.features import Names
 from streamomd.shards.cache.cached_reader import cached_rows
 from streamomd.shards.digests import Digests
 from streamomd.shards.row_ranges import RowRange
+from streamomd.training.class_weights import class_weights_of
 from streamomd.training.holdout import rows_held_out
 from streamomd.training.metrics import Metrics
 from streamomd.training.row_stream import cache_of, rows_of_group
+from streamomd.training.sampling import sampled_rows
 from streamomd.training.training_step import learn_counted
 
 REPORT_SECONDS = 0.5
@@ -44,16 +49,33 @@ def learn_range(
     Decoded and learned in one thread: a worker runs as many tasks as it has threads.
     Raises DivergedError, naming rows, if a number is no longer finite.
     """
+    learned, state = _learn_checked(request, row_range, part, topic, number, start)
+    found = learned.holding(state)
+    return found if part else round_result(request.run, start, found)
+
+
+def learn_pieces(
+    request: RoundStart, row_range: RowRange, ranges: Ranges, topic: str, number: int,
+    start: PartialState,
+) -> list[StatePiece]:  # fmt: skip
+    """As ``learn_range`` of a part, in pieces."""
+    learned, state = _learn_checked(request, row_range, True, topic, number, start)
+    return cut_state(ranges, learned, state)
+
+
+def _learn_checked(
+    request: RoundStart, row_range: RowRange, part: bool, topic: str, number: int,
+    start: PartialState,
+) -> tuple[PartialState, State]:  # fmt: skip
     guard = FiniteCheck()
     given = (request, row_range, part, topic, number, start)
     try:
-        found = _learn(*given, guard)
+        return _learn(*given, guard)
     except DivergedError:
         if guard.exact:
             raise
-        # The task is pure: repeat it, checking every slot after every batch, to name the first.
-        found = _learn(*given, FiniteCheck(always=True))
-    return found if part else round_result(request.run, start, found)
+    # The task is pure: repeat it, checking every slot after every batch, to name the first.
+    return _learn(*given, FiniteCheck(always=True))
 
 
 def _learn(
@@ -64,11 +86,11 @@ def _learn(
     number: int,
     start: PartialState,
     guard: FiniteCheck,
-) -> PartialState:
+) -> tuple[PartialState, State]:
     model = model_of(start)
     plan, state, names = start.plan, model.state.copy(), Names(start.names)
     spec, reported, digests = start.spec, time.monotonic(), Digests()
-    metrics = part_metrics(spec)
+    metrics, weights = part_metrics(spec), class_weights_of(spec, plan, start.classes)
     shards = [span.group.shard for span in row_range.spans]
     cached = cached_rows(cache_of(request.data), shards, plan, names)
     for span in row_range.spans:
@@ -84,14 +106,13 @@ def _learn(
         )
         url = span.group.shard.url
         for piece in pieces:
-            batch = piece.value.batch
-            end = piece.row + piece.rows
-            held = rows_held_out(
-                spec.data, span.group.shard.place, range(piece.row, end), batch.skipped
-            )
-            margins = learn_counted(
-                model.engine, state, metrics, batch, held, detail=spec.train.detail, part=part
-            )
+            end, place = piece.row + piece.rows, span.group.shard.place
+            rows = range(piece.row, end)
+            batch = sampled_rows(spec.data, plan, place, rows, piece.value.batch)
+            held = rows_held_out(spec.data, place, rows, batch.skipped, batch.time)
+            given, detail = (model.engine, state, metrics), spec.train.detail
+            more: Any = {"weights": weights, "calibrates": request.calibrates}
+            margins = learn_counted(*given, batch, held, detail=detail, part=part, **more)
             learned = margins if held is None else margins[~held]
             at = (url, piece.row), (url, end)
             guard.after(state, metrics.current, learned, batch.values.size, at)
@@ -101,13 +122,13 @@ def _learn(
                 report_rows(topic, number, metrics)
     guard.check_state(state, (url, span.end))
     report_rows(topic, number, metrics)
-    return start.after(state, metrics, names.new(model.names), digests.found())
+    return start.after(metrics, names.new(model.names), digests.found()), state
 
 
 def part_metrics(spec: Spec) -> Metrics:
     """Metrics of no rows yet, of one epoch."""
     classifies = spec.model.classifies
-    held = Metrics(classifies) if spec.data.holdout else None
+    held = Metrics(classifies) if spec.data.holds_out else None
     metrics = Metrics(classifies, held=held)
     metrics.begin(0)
     return metrics
@@ -129,18 +150,5 @@ def merge_states(
     model = model_of(start)
     states = [part.state(model.state.layout) for part in (a, b)]
     whole = merge(model.engine, states, model.state, (a.rows, b.rows), by=by)
-    classifies = start.spec.model.classifies
-    metrics, other = (Metrics.from_arrays(part.metrics, classifies=classifies) for part in (a, b))
-    metrics.add(other)
-    # The driver compares the digests of a row group that both have read.
-    found = start.after(whole, metrics, merge_names((a.names, b.names)), a.digests + b.digests)
+    found = merge_about(a, b).holding(whole)
     return round_result(run, start, found) if run else found
-
-
-def merge_names(tables: Sequence[SeenNames]) -> SeenNames:
-    """Merge tables of names, within the size limit of one."""
-    first, *others = tables
-    names = Names(first)
-    for table in others:
-        names.update(table)
-    return names.seen()

@@ -16,6 +16,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
 from streamomd.core.errors import ClusterError
 from streamomd.distributed.partition_owner import group_size, slice_bytes
+from streamomd.distributed.state_pieces import ranges_of
 from streamomd.distributed.worker_monitor import Waiting, usable_workers
 from streamomd.engine.state import Layout
 from streamomd.training.partitions import edges, owned
@@ -23,8 +24,8 @@ from streamomd.training.partitions import edges, owned
 BASE_BYTES = 400 << 20
 """Bytes of a worker without a state: Python, Arrow, compiled loops, current rows."""
 STATES_PER_WORKER, STATES_PER_THREAD = 3, 3
-"""States in the memory of a worker in averaged mode: the start and two waiting ones; per thread,
-two to merge and their result. Measured: benchmarks/cluster.py."""
+"""States in the memory of a worker in averaged mode that merges whole ones: the start and two
+waiting ones; per thread, two to merge and their result."""
 STATES_OF_DRIVER = 2
 """States of the driver in averaged mode: the model's and a round's result."""
 USABLE = 0.8
@@ -49,7 +50,7 @@ def memory_need(
     """
     state, on_worker = layout.nbytes, spec.cluster.learner == "worker"
     if spec.train.mode == "averaged":
-        times = STATES_PER_WORKER + STATES_PER_THREAD * threads + STATES_OF_DRIVER * on_worker
+        times = _states_of_rounds(spec, layout, threads, workers) + STATES_OF_DRIVER * on_worker
         reason = f"a state of {_mib(state)} MiB is held up to {times} times"
         return MemoryNeed(BASE_BYTES + times * state, reason)
     if spec.train.mode == "sharded":
@@ -69,6 +70,18 @@ def memory_need(
     if on_worker:
         return MemoryNeed(BASE_BYTES + state, f"the learner's state is {_mib(state)} MiB")
     return MemoryNeed(BASE_BYTES, "it decodes rows and holds no state")
+
+
+def _states_of_rounds(spec: Spec, layout: Layout, threads: int, workers: int) -> int:
+    """States in the memory of a worker in averaged mode.
+
+    Merged in pieces: the start, one in each thread, those of earlier parts that wait, and less than
+    one on its way; later, the result and its pieces. Measured: benchmarks/round_memory.py.
+    """
+    if ranges_of(layout) is None:
+        return STATES_PER_WORKER + STATES_PER_THREAD * threads
+    each = -(-spec.train.parts // workers)
+    return 1 + threads + (each.bit_length() - 1) + 1
 
 
 def largest_share(layout: Layout, parts: int, owners: int) -> int:

@@ -63,6 +63,7 @@ from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.partitions import Share, column_ranges, edges, owned
 from streamomd.training.progress import quiet_notes
 from streamomd.training.row_stream import AHEAD_BYTES
+from streamomd.training.update_record import UpdateRecord
 
 Floats = NDArray[np.float64]
 COMMIT, STOP = 1, 2
@@ -186,6 +187,7 @@ class PartitionOwner:
             self._exchange,
             shared=rows.epoch if setup.owners > 1 else None,
             examines=self._is_leader,  # its metrics are committed
+            of_new=UpdateRecord.from_json(commit.document.get("update")).of_new,
         )
         self._schedule = CommitSchedule(spec.checkpoint, self._metrics.total_rows)
         self._flags = self._commit_number = self._stop = 0

@@ -7,7 +7,7 @@ the commit in the store. The others copy it from each other, in a tree (``placem
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -39,7 +39,8 @@ class RoundStart:
 
     previous: the run of the round that ended with this commit; "" if another process made it.
     data: of the driver's job, for its storage options and cache, which a commit must not choose.
-    new_pass: the commit is the end of an epoch, so that the round begins another pass.
+    new_pass: the commit is the end of an epoch, so that the round begins another pass. calibrates:
+    whether margins are counted for calibration.
     """
 
     run: str
@@ -49,6 +50,7 @@ class RoundStart:
     data: Data = field(repr=False)
     new_pass: bool = False
     previous: str = ""
+    calibrates: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ class PartialState:
 
     spec, plan: of the commit, without settings of a machine and credentials. names: those that the
     start has not; of the start and of a round's result, all. metrics: of one epoch, as a checkpoint
-    saves them; most bins are empty.
+    saves them; most bins are empty. classes: of the whole run so far, see ``Metrics.classes``.
     """
 
     spec: Spec
@@ -70,6 +72,7 @@ class PartialState:
     rows: int = 0
     metrics: dict[str, NDArray[Any]] = field(default_factory=dict)
     digests: list[Found] = field(default_factory=list)
+    classes: NDArray[np.float64] | None = None
 
     def __sizeof__(self) -> int:
         # For Dask, which would count it as a few bytes and never spill it.
@@ -80,21 +83,23 @@ class PartialState:
         """The state, sharing these arrays."""
         return State(layout, self.cells, self.totals, self.clock, self.extra)
 
-    def after(
-        self, state: State, metrics: Metrics, names: SeenNames, digests: list[Found]
-    ) -> PartialState:
-        """A state that was learned from this one, or merged of such, in transferable form."""
-        return PartialState(
-            self.spec,
-            self.plan,
-            state.cells,
-            state.totals,
-            state.clock,
-            state.extra,
-            names,
-            metrics.total_rows,
-            metrics.arrays(),
-            digests,
+    def holding(self, state: State) -> PartialState:
+        """With the numbers of another state, whose arrays it shares."""
+        return replace(
+            self, cells=state.cells, totals=state.totals, clock=state.clock, extra=state.extra
+        )
+
+    def after(self, metrics: Metrics, names: SeenNames, digests: list[Found]) -> PartialState:
+        """What was learned from this state, without cells: see ``holding``."""
+        return replace(
+            self,
+            cells=self.cells[:0].copy(),
+            extra={},
+            names=names,
+            rows=metrics.total_rows,
+            metrics=metrics.arrays(),
+            digests=digests,
+            classes=_sum(self.classes, metrics.classes),
         )
 
 
@@ -141,7 +146,14 @@ def _load_commit(start: RoundStart) -> PartialState:
         ) from None
     state = model.state
     arrays = (state.cells, state.totals, state.clock, state.extra)
-    return PartialState(model.spec, model.plan, *arrays, model.names.seen())
+    found = PartialState(model.spec, model.plan, *arrays, model.names.seen())
+    return replace(found, classes=model.metrics.classes)
+
+
+def _sum(
+    classes: NDArray[np.float64] | None, more: NDArray[np.float64] | None
+) -> NDArray[np.float64] | None:
+    return more if classes is None else classes if more is None else classes + more
 
 
 def copy_state(start: PartialState) -> PartialState:
@@ -160,10 +172,44 @@ def model_of(start: PartialState) -> StartModel:
         return model
 
 
+def merge_names(tables: Sequence[SeenNames]) -> SeenNames:
+    """Merge tables of names, within the size limit of one."""
+    first, *others = tables
+    names = Names(first)
+    for table in others:
+        names.update(table)
+    return names.seen()
+
+
+def merge_about(a: PartialState, b: PartialState) -> PartialState:
+    """Names, rows, metrics and digests of two states that were learned from the same start; all
+    else is of the first one."""
+    classifies = a.spec.model.classifies
+    metrics, other = (Metrics.from_arrays(part.metrics, classifies=classifies) for part in (a, b))
+    metrics.add(other)
+    return replace(
+        a,
+        names=merge_names((a.names, b.names)),
+        rows=metrics.total_rows,
+        metrics=metrics.arrays(),
+        # The driver compares the digests of a row group that both have read.
+        digests=a.digests + b.digests,
+        classes=_sum(a.classes, other.classes),
+    )
+
+
+def add_start_names(start: PartialState, result: PartialState) -> PartialState:
+    """The last state of a round, with all names."""
+    return replace(result, names=merge_names((start.names, result.names)))
+
+
+def register_result(run: str, result: PartialState) -> PartialState:
+    """The last state of a round, which stays in this worker's memory as the start of the next round
+    as long as the driver holds its future."""
+    _merged[run] = result
+    return result
+
+
 def round_result(run: str, start: PartialState, result: PartialState) -> PartialState:
-    """The last state of a round, with all names. It stays in this worker's memory as the start of
-    the next round, as long as the driver holds its future."""
-    names = Names(start.names)
-    names.update(result.names)
-    _merged[run] = found = replace(result, names=names.seen())
-    return found
+    """The last state of a round, with all names, registered."""
+    return register_result(run, add_start_names(start, result))

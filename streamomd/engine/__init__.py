@@ -332,6 +332,20 @@ class Engine:
         """e of p' = (1 - e) p + e / classes: what the rule's probabilities lose to uniform ones."""
         return smoothing(state.totals[0, 0]) if self.layout.block else 0.0
 
+    def row_losses(self, rows_before: float, margins: Floats, y: Floats, weight: Floats) -> Floats:
+        """Loss, and mistake or squared error, of each row, (rows, 2), as ``learn`` sums them.
+
+        rows_before: ``rows_learned`` before the first of them. weight: of 0, nothing is learned.
+        """
+        found = np.empty((len(y), 2))
+        self._loop("row_losses")(rows_before, self._hyper, y, weight, margins, found)
+        return found
+
+    def rows_learned(self, state: State) -> float:
+        """Rows of weight above 0 that a rule with a block has learned, on which the smoothing of
+        its log loss depends; 0 of other rules."""
+        return float(state.totals[0, 0]) if self.layout.block else 0.0
+
     def _numbers(self, state: State) -> tuple[NDArray[Any], Floats, Floats, float]:
         return state.cells, state.totals.reshape(-1), self._hyper, float(state.clock)
 

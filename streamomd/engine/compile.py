@@ -36,6 +36,7 @@ from streamomd.engine.loops import (  # fmt: skip
     rebase,
     recent_rows,
     root_matrix,
+    row_losses,
     sparse,
     step,
     target_rows,
@@ -303,6 +304,11 @@ def _count(rule: Rule, cell: str, value: str) -> Any:
     return (written, types.boolean, written, numbers, *rows)
 
 
+def _row_losses(rule: Rule, cell: str, value: str) -> Any:
+    numbers, written = _array("float64"), _array("float64", 2, written=True)
+    return (types.float64, numbers, numbers, numbers, written, written)
+
+
 def _add(rule: Rule, cell: str, value: str) -> Any:
     numbers, written = _array("float64"), _array("float64", written=True)
     rows = [numbers, numbers, _array("float64", 2, written=True)]
@@ -336,6 +342,7 @@ OPERATIONS = {
     "predict": Operation("make_predict", _rows),
     "spread": Operation(block_predict.make_spread, _rows),
     "count": Operation(target_rows.make_count, _count),
+    "row_losses": Operation(row_losses.make_row_losses, _row_losses),
     "add": Operation(step.make_add, _add),
     "renew": Operation(full_pass.make_renew, _renew),
     "align": Operation(merge_pass.make_align, _align),

@@ -56,7 +56,7 @@ def merge(
     if len(states) == 1:
         return states[0].copy()
     if rule.storage.kind == "block":
-        return merge_blocks(engine, states, start, _rows(start))
+        return merge_blocks(engine, states, start, block_rows(start))
     if rule.storage.kind not in ("coordinates", "matrix", "root"):
         raise UsageError(f"states of rule {rule.name!r} cannot be merged: it stores rows")
     parts = [_normal(engine, state) for state in (start, *states)]
@@ -66,7 +66,7 @@ def merge(
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(shares), 1 / len(shares))
     for at, slot in enumerate(rule.total_slots):
         whole.totals[:, at] = _join(slot, [part.totals[:, at] for part in parts], list(shares))
-    rows = _rows(whole)
+    rows = block_rows(whole)
     for low in range(0, whole.layout.size, rows):
         high = min(low + rows, whole.layout.size)
         block = [part.block(low, high).copy() for part in parts]
@@ -102,7 +102,7 @@ def tree(
     return nodes[0][0]
 
 
-def _rows(state: State) -> int:
+def block_rows(state: State) -> int:
     """Coordinates that are merged in one batch."""
     return max(1, BLOCK_BYTES // (state.layout.width * state.cells.itemsize))
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,9 +77,7 @@ def merge_blocks(engine: Engine, states: Sequence[State], start: State, rows: in
                 "rows were not learned as a part, engine.learn(..., part=True)"
             )
     one = _Merge(engine, start, states)
-    one.merge_totals()
-    for low in range(0, start.layout.size, rows):
-        one.merge_cells(low, min(low + rows, start.layout.size))
+    one.merge_all_cells(rows)
     one.merge_statistics()
     if one.whole.totals[0, AT["t"]] > 0.0:
         one.change_reference()
@@ -86,6 +85,14 @@ def merge_blocks(engine: Engine, states: Sequence[State], start: State, rows: in
             one.merge_second()
         if one.storage.first:
             one.merge_first()
+    return one.whole
+
+
+def merge_cells(engine: Engine, states: Sequence[State], start: State, rows: int) -> State:
+    """The cells of a range of coordinates of such states, without the block's arrays; of the totals
+    those that do not depend on them."""
+    one = _Merge(engine, start, states)
+    one.merge_all_cells(rows)
     return one.whole
 
 
@@ -105,7 +112,6 @@ class _Merge:
         self.squared = engine.loss.name == "square"
         self.centres = centres(engine.loss, engine.classes)
         self.p, self.learners = start.layout.numeric, start.layout.learners
-        self.size = start.used_places
         added = np.array([part.totals[0, AT["n"]] - start.totals[0, AT["n"]] for part in parts])
         total = added.sum()
         self.shares = added / total if total > 0.0 else np.full(len(parts), 1.0 / len(parts))
@@ -114,6 +120,11 @@ class _Merge:
             [part.totals[:, retained] / start.totals[:, retained] for part in parts]
         )
         self.of_start = self.mean(self.rho)
+
+    @cached_property
+    def size(self) -> int:
+        """Coordinates that the block has taken."""
+        return self.start.used_places
 
     def mean(self, values: Sequence[Any] | Floats) -> Any:
         """By what each part has learned; summed in their order."""
@@ -172,6 +183,13 @@ class _Merge:
         return sum(value - rho * first for value, rho in pairs)
 
     # Coordinates' own cells
+
+    def merge_all_cells(self, rows: int) -> None:
+        """Of all coordinates, this many in one batch, after the totals."""
+        self.merge_totals()
+        size = self.start.layout.size
+        for low in range(0, size, rows):
+            self.merge_cells(low, min(low + rows, size))
 
     def merge_cells(self, low: int, high: int) -> None:
         """Of coordinates low … high - 1, outside the block or not: ``place`` stays."""

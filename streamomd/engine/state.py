@@ -230,7 +230,7 @@ class State:
     def copy(self) -> State:
         """The same numbers in memory of their own. Raises TooLargeError as ``start`` does."""
         with _memory_for(self.layout):
-            cells = _aligned(len(self.cells), self.layout.dtype)
+            cells = aligned(len(self.cells), self.layout.dtype)
             extra = {name: array.copy() for name, array in self.extra.items()}
         cells[...] = self.cells
         return State(self.layout, cells, self.totals.copy(), self.clock, extra, self.means.copy())
@@ -350,7 +350,7 @@ class State:
 def start_cells(layout: Layout) -> NDArray[Any]:
     """Cells with every slot at its start value. Raises TooLargeError naming the GiB needed."""
     with _memory_for(layout):
-        cells = _aligned(layout.size * layout.width, layout.dtype)
+        cells = aligned(layout.size * layout.width, layout.dtype)
     table = cells.reshape(layout.size, layout.width)
     for slot, columns in layout.columns():
         if slot.start:
@@ -416,9 +416,15 @@ def _check_places(places: NDArray[np.int64], layout: Layout) -> None:
         raise ValueError(f"saved places outside of 0 … {layout.size - 1}")
 
 
-def _aligned(count: int, dtype: str) -> NDArray[Any]:
+def aligned(count: int, dtype: str) -> NDArray[Any]:
     """Zeros whose first byte lies on a cache line; pages untouched stay unallocated."""
     nbytes = count * np.dtype(dtype).itemsize
     raw = np.zeros(nbytes + CACHE_LINE, dtype=np.uint8)
     first = -raw.ctypes.data % CACHE_LINE
     return raw[first : first + nbytes].view(dtype)
+
+
+def owner_of(cells: NDArray[Any]) -> tuple[NDArray[np.uint8], int]:
+    """The bytes that ``aligned`` has allocated for cells, and the offset of the first cell."""
+    owner = cells.view(np.uint8) if cells.base is None else cells.base
+    return owner, cells.ctypes.data - owner.ctypes.data

@@ -14,6 +14,8 @@ MEASURED = (*SCALARS, "decimal", "duration", "time")
 """What a numeric column may be; durations and times of day are seconds."""
 TEXTS = ("string", "binary")
 DATES = ("date", "timestamp", "timestamp with a zone")
+MOMENTS = (*DATES, "integer")
+"""What ``data.time`` may be; integers are seconds since 1970."""
 CROSSED = ("string", "binary", "integer", "boolean")
 CATEGORIES = (*TEXTS, *SCALARS)
 """What a category may be, and each element of a list of categories."""

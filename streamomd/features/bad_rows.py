@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,15 +39,18 @@ class Finding:
 
 
 class Conflict(NamedTuple):
-    """Rows whose value of a column differs from that of their directory.
+    """Rows whose value of a column contradicts what is known of the shard: its directory, or its
+    schema's metadata.
 
-    rows: offsets in the batch, ascending. found: the values of all rows. expected: in words.
+    rows: offsets in the batch, ascending. found: shows a row's value. expected: in words.
     """
 
     column: str
     rows: Places
-    found: pa.Array
+    found: Callable[[int], str]
     expected: str
+    reason: str = "partition"
+    remedy: str = MOVE
 
 
 class BadRows:
@@ -99,14 +101,9 @@ class BadRows:
 
 
 def note_conflicts(conflicts: Sequence[Conflict], flaws: BadRows) -> None:
-    """Note the rows that contradict their directories."""
-    for column, rows, values, expected in conflicts:
-        found = partial(_value_at, values)
-        CheckedValues(flaws, column).note("partition", rows, found, expected, MOVE)
-
-
-def _value_at(values: pa.Array, row: int) -> str:
-    return shown(values[row].as_py())
+    """Note the rows that contradict what is known of their shard."""
+    for column, rows, found, expected, reason, remedy in conflicts:
+        CheckedValues(flaws, column).note(reason, rows, found, expected, remedy)
 
 
 class SkippedRows:

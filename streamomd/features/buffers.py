@@ -6,8 +6,11 @@ Fresh memory costs a page fault and zeroed bytes for each page.
 from __future__ import annotations
 
 import threading
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 SMALLEST_BYTES = 64 << 10
 """The allocator has warm pages for shorter buffers itself."""
@@ -71,3 +74,12 @@ class _Block:
         """The first bytes, of a block that is free."""
         self._lent = self._whole[:length]
         return pa.py_buffer(self._lent)
+
+
+_ROWS = BufferPool()
+
+
+def empty(length: int, dtype: Any) -> NDArray[Any]:
+    """An array (length,) for encoded rows, of memory that all threads reuse; not initialized."""
+    kind = np.dtype(dtype)
+    return np.frombuffer(_ROWS.take(length * kind.itemsize), kind)

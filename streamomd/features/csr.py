@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.features.buffers import empty
 from streamomd.features.canonical import Csr
-from streamomd.features.numeric import BLOCK, Numbers, matrix, width_of
+from streamomd.features.numeric import Numbers
 
 Places = NDArray[np.int64]
+Columns = NDArray[np.int32]
 
 
 def indptr_of(counts: NDArray[Any]) -> Places:
@@ -19,33 +21,22 @@ def indptr_of(counts: NDArray[Any]) -> Places:
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
-def counted_rows(
-    parts: Sequence[Numbers], columns: Sequence[NDArray[np.int32]], rows: int, dtype: Any, bias: int
-) -> Csr:
-    """Canonical rows: numbers, a column a coordinate, then 1 at the coordinate that each of
-    ``columns`` (n,) has for a row; 2, 3, … where several have the same.
+def counted_rows(numbers: Numbers, columns: Columns, bias: int) -> Csr:
+    """Canonical rows: numbers (n, w) at 0 … w − 1, then 1 at the coordinate that each of
+    ``columns`` (k, n) has for a row; 2, 3, … where several have the same.
 
-    parts: as ``matrix`` takes them. bias: what to subtract from coordinates of columns.
+    bias: what to subtract from coordinates of columns.
     """
-    from streamomd.features.kernels.join_rows import counter  # late: it imports numba
+    from streamomd.features.kernels.count_places import LANES, counter, exchanges  # late: numba
 
-    width = sum(map(width_of, parts)) + len(columns)
-    begins = np.zeros(rows + 1, np.int64)
-    indices, values = np.empty(rows * width, np.int32), np.empty(rows * width, dtype)
-    for low in range(0, max(1, rows), BLOCK):
-        few = slice(low, min(low + BLOCK, rows))
-        size = few.stop - low
-        numbers = matrix([part[few] for part in parts], size, dtype)
-        places = matrix([column[few] for column in columns], size, np.int32)
-        places.sort(axis=1)
-        counter(values.dtype.name)(
-            numbers.reshape(-1),
-            places.reshape(-1),
-            -bias,
-            begins[low : few.stop + 1],
-            indices,
-            values,
-        )
+    (rows, w), k = numbers.shape, len(columns)
+    begins, size = np.zeros(rows + 1, np.int64), rows * (w + k)
+    indices, values = empty(size, np.int32), empty(size, numbers.dtype)
+    tile = np.zeros(k * LANES, np.int32)
+    count = counter(values.dtype.name)
+    count(
+        numbers.reshape(-1), columns.reshape(-1), exchanges(k), -bias, tile, begins, indices, values
+    )
     return begins, indices[: begins[-1]], values[: begins[-1]]
 
 

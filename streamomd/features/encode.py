@@ -19,19 +19,22 @@ from streamomd.features.bad_rows import (
     SkippedRows,
     note_conflicts,
 )
+from streamomd.features.buffers import empty
 from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
-from streamomd.features.csr import counted_rows, indptr_of, joined
+from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
 from streamomd.features.dates import date_parts
 from streamomd.features.hashed import categories, listed_categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.lists import of_one_length
 from streamomd.features.names import Names
+from streamomd.features.number_table import write_numbers
 from streamomd.features.number_types import as_first
-from streamomd.features.numeric import Numbers, matrix, missing, numbers, vectors
+from streamomd.features.numeric import Numbers, missing, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse_pairs import sparse
 from streamomd.features.text import Texts, counted, texts_of
+from streamomd.features.times import times
 
 
 def encode(
@@ -50,7 +53,7 @@ def encode(
     batch: columns by name, of a shard that ``check_schema`` has accepted. row: the place of its
     first row in the shard, from 0. labelled False: no label or weight is read; y is 0, weight 1;
     and no row is skipped, because each needs a prediction.
-    names: gets each hashed value. conflicts: rows that contradict their directories. dropped:
+    names: gets each hashed value. conflicts: rows that contradict their shard. dropped:
     places of rows that a filter dropped, which are not in ``batch`` and are counted as filtered.
     Values are float32 if all numbers are stored so, else float64.
     Raises BadRowError for the first bad row, unless plan.on_bad_row is "skip"; in it label, weight,
@@ -81,31 +84,25 @@ def _encode(
     plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows
 ) -> Batch | None:
     """The rows; None where ``flaws`` then has bad ones."""
-    rows, legal, dtype = batch.num_rows, plan.legal, _dtype(plan, batch.schema)
+    rows, dtype = batch.num_rows, _dtype(plan, batch.schema)
     with Stage("labels"):
         y = labels(batch.column(plan.label), plan, flaws) if labelled else np.zeros(rows)
         weighted = labelled and plan.weight
         weight = (
             weights(batch.column(plan.weight), plan.weight, flaws) if weighted else np.ones(rows)
         )
+        timed = labelled and plan.time
+        time = times(batch.column(plan.time), plan.time, flaws) if timed else None
     with Stage("numbers"):
-        parts = [
-            numbers(batch.column(name), CheckedValues(flaws, name), plan.nulls_of(name), legal)
-            for name in plan.numeric
-        ]
-        wide = {
-            name: of_one_length(batch.column(name), width, CheckedValues(flaws, name))
-            for name, width in plan.vectors
-        }
-        parts += [
-            vectors(array, flaws, name, plan.nulls_of(name), legal) for name, array in wide.items()
-        ]
-        gone = [
-            missing(wide[name] if name in wide else batch.column(name)) for name in plan.indicators
-        ]
-    if plan.dense:
-        with Stage("gather"):
-            return DenseBatch(matrix([*parts, *gone], rows, dtype), y, weight)
+        measured = {name: batch.column(name) for name in plan.measured}
+        width = plan.numbers + (len(plan.indicators) if plan.dense else 0)
+        table, gone = _numbers(
+            plan, measured, empty(rows * width, dtype).reshape(rows, width), flaws
+        )
+        if plan.dense:
+            for at, which in enumerate(gone, plan.numbers):
+                table[:, at] = which
+            return DenseBatch(table, y, weight, time=time)
     with Stage("hash"):
         columns = {
             name: as_first(batch.column(name), plan.family(name), CheckedValues(flaws, name))
@@ -127,15 +124,15 @@ def _encode(
     with Stage("gather"):
         with Stage("hash"):
             # Only now, so that names come from good rows alone.
-            coordinates = _categories(plan, columns, names)
+            coordinates = _categories(plan, columns, rows, names)
             listed = [
                 listed_categories(columns[name], name, plan, names, dtype)
                 for name in plan.hashed_lists
             ]
-        blocks = _numbers_and_hashed(plan, rows, parts, texts, coordinates, listed, dtype, names)
+        blocks = _numbers_and_hashed(plan, table, texts, coordinates, listed, names)
         blocks += [pair] if pair is not None else []
         blocks += [_indicators(plan, gone, dtype)] if gone else []
-        return SparseBatch(*joined(blocks), y, weight)
+        return SparseBatch(*joined(blocks), y, weight, time=time)
 
 
 def _dtype(plan: Plan, schema: pa.Schema) -> Any:
@@ -144,11 +141,17 @@ def _dtype(plan: Plan, schema: pa.Schema) -> Any:
     """
     if plan.means:
         return np.float64
-    kinds = [schema.field(name).type for name in plan.numeric]
-    kinds += [schema.field(vector.column).type.value_type for vector in plan.vectors]
-    kinds += [schema.field(plan.sparse.values).type.value_type] if plan.sparse else []
-    kinds += [pa.float64() for text in plan.text if text.counts == "log"]
-    return np.float32 if kinds and all(kind == pa.float32() for kind in kinds) else np.float64
+    columns = [*plan.numeric, *(vector.column for vector in plan.vectors)]
+    columns += [plan.sparse.values] if plan.sparse else []
+    if not columns or any(text.counts == "log" for text in plan.text):
+        return np.float64
+    kinds = (schema.field(name).type for name in columns)  # the first one usually says it
+    return np.float32 if all(_element(kind) == pa.float32() for kind in kinds) else np.float64
+
+
+def _element(kind: pa.DataType) -> pa.DataType:
+    nested = pa.types.is_nested(kind)
+    return kind.value_type if nested else kind
 
 
 def _indicators(plan: Plan, gone: list[NDArray[np.bool_]], dtype: Any) -> Csr:
@@ -159,36 +162,59 @@ def _indicators(plan: Plan, gone: list[NDArray[np.bool_]], dtype: Any) -> Csr:
     return indptr, indices.astype(np.int32), np.ones(len(indices), dtype)
 
 
+def _numbers(
+    plan: Plan, columns: Mapping[str, pa.Array], table: Numbers, flaws: BadRows
+) -> tuple[Numbers, list[NDArray[np.bool_]]]:
+    """Write numbers and vectors to the first columns of a matrix (rows, …), and find where a value
+    is missing, for each column with an indicator."""
+    write_numbers(plan, [columns[name] for name in plan.numeric], table, flaws)
+    wide = {
+        name: of_one_length(columns[name], width, CheckedValues(flaws, name))
+        for name, width in plan.vectors
+    }
+    at = len(plan.numeric)
+    for name, array in wide.items():
+        found = vectors(array, flaws, name, plan.nulls_of(name), plan.legal)
+        table[:, at : at + found.shape[1]] = found
+        at += found.shape[1]
+    return table, [missing(wide.get(name, columns[name])) for name in plan.indicators]
+
+
 def _numbers_and_hashed(
-    plan: Plan, rows: int, parts: list[Numbers], texts: list[Texts],
-    coordinates: list[NDArray[np.int32]], lists: list[Csr], dtype: Any, names: Names | None,
+    plan: Plan, table: Numbers, texts: list[Texts], coordinates: Columns, lists: list[Csr],
+    names: Names | None,
 ) -> list[Csr]:  # fmt: skip
     """Blocks of numbers and of hashed features, where equal coordinates are summed:
     categories first, then texts in order.
     """
-    of = rows, dtype, int(plan.bias)
+    dtype, bias = table.dtype, int(plan.bias)
     if not texts and not lists:
-        return [counted_rows(parts, coordinates, *of)] if parts or coordinates else []
-    hashed = [counted_rows([], coordinates, *of)] if coordinates else []
+        return [counted_rows(table, coordinates, bias)] if plan.numbers or len(coordinates) else []
+    nothing = table[:, :0]
+    hashed = [counted_rows(nothing, coordinates, bias)] if len(coordinates) else []
     hashed += lists
     for text, read in zip(plan.text, texts, strict=True):
         with Stage("texts"):
             hashed.append(counted(read, text, plan, dtype, names))
     block = canonical(*joined(hashed)) if lists or len(hashed) > 1 else hashed[0]
-    return [counted_rows(parts, [], *of), block] if parts else [block]
+    return [counted_rows(table, coordinates[:0], bias), block] if plan.numbers else [block]
 
 
 def _categories(
-    plan: Plan, columns: Mapping[str, pa.Array], names: Names | None
-) -> list[NDArray[np.int32]]:
-    """The coordinates of features with one category per row: columns, parts of dates, crosses."""
+    plan: Plan, columns: Mapping[str, pa.Array], rows: int, names: Names | None
+) -> Columns:
+    """The coordinates of features with one category per row, (features, rows): columns, parts of
+    dates, crosses."""
     parts: dict[str, pa.Array] = {}
     for date in plan.dates:
         parts |= date_parts(columns[date.column], date)
     listed = {*plan.hashed_lists}
     alone = {name: columns[name] for name in plan.hashed if name not in listed} | parts
-    found = [categories(array, name, plan, names) for name, array in alone.items()]
-    for cross in plan.crosses:
+    count = len(alone) + len(plan.crosses)
+    found = empty(count * rows, np.int32).reshape(count, rows)
+    for (name, array), out in zip(alone.items(), found, strict=False):
+        categories(array, name, plan, names, out)
+    for cross, out in zip(plan.crosses, found[len(alone) :], strict=True):
         arrays = [parts[name] if name in parts else columns[name] for name in cross]
-        found.append(crossed(cross, arrays, plan, names))
+        out[:] = crossed(cross, arrays, plan, names)
     return found

@@ -14,7 +14,7 @@ from streamomd.features.arrow_buffers import buffers
 from streamomd.features.arrow_types import TEXTS, family
 from streamomd.features.canonical import Csr
 from streamomd.features.lists import elements_of, of_any_length
-from streamomd.features.names import Names
+from streamomd.features.names import SAMPLED, Names
 from streamomd.features.plan import Plan
 
 Codes = NDArray[np.int32]
@@ -43,18 +43,22 @@ def category(column: str, value: bytes | None) -> bytes:
     return name + b"\xff" if value is None else name + b"=" + value
 
 
-def categories(array: pa.Array, column: str, plan: Plan, names: Names | None) -> NDArray[np.int32]:
-    """Each row's coordinate (n,). Every value is a category, null included: none is bad."""
+def categories(
+    array: pa.Array, column: str, plan: Plan, names: Names | None, out: Codes | None = None
+) -> Codes:
+    """Each row's coordinate (n,), in ``out`` if it is given. Every value is a category, null
+    included: none is bad."""
     # A string costs less to hash than to look up among the distinct ones; a number must be written.
     if pa.types.is_dictionary(array.type) or family(array.type) not in TEXTS:
         codes, values = coded(array)
-        return places(values, column, plan, names, codes)
-    return places(array, column, plan, names)
+        return places(values, column, plan, names, codes, out)
+    return places(array, column, plan, names, None, out)
 
 
 def places(
-    values: pa.Array, column: str, plan: Plan, names: Names | None, codes: Codes | None = None
-) -> NDArray[np.int32]:
+    values: pa.Array, column: str, plan: Plan, names: Names | None, codes: Codes | None = None,
+    out: Codes | None = None,
+) -> Codes:  # fmt: skip
     """The coordinates of column=value, (n,): of each value, or of values[code] of each code.
 
     codes: below len(values), or len(values) for a null; a value that no row has is not hashed.
@@ -65,11 +69,12 @@ def places(
     if values.type not in _BYTES:
         values = as_bytes(values)
     gone = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else _NO_NULLS
+    if out is None:
+        out = np.empty(len(values if codes is None else codes), np.int32)
     if codes is None:
-        out = np.empty(len(values), np.int32)
         table, wanted, hashes = _NO_CODES, _NO_CODES, np.empty(len(values), np.uint32)
     else:
-        out, table = np.empty(len(codes), np.int32), np.full(len(values) + 1, -1, np.int32)
+        table = np.full(len(values) + 1, -1, np.int32)
         wanted = np.empty(min(len(codes), len(table)) + 1, np.int32)
         hashes = np.empty(len(wanted), np.uint32)
     size = hasher()(
@@ -79,8 +84,10 @@ def places(
         (1 << plan.bits) - 1, plan.hashed_offset, table, wanted, hashes, out,
     )  # fmt: skip
     if names is not None:
-        wanted = np.arange(size) if codes is None else wanted[:size]
-        _note_names(names, column, plan, values, wanted, hashes[:size])
+        # From another value on in other batches: those of a dictionary are often the same.
+        some = slice(size % SAMPLED, size, SAMPLED) if names.is_full else slice(0, size)
+        wanted = np.arange(size)[some] if codes is None else wanted[some]
+        _note_names(names, column, plan, values, wanted, np.ascontiguousarray(hashes[some]))
     return out
 
 

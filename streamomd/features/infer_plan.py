@@ -19,6 +19,7 @@ from streamomd.features.arrow_types import (
     CROSSED,
     DATES,
     MEASURED,
+    MOMENTS,
     NUMBERS,
     SCALARS,
     TEXTS,
@@ -30,6 +31,7 @@ from streamomd.features.arrow_types import (
     is_vector,
     plain,
 )
+from streamomd.features.binary_lists import METADATA_KEY
 from streamomd.features.classes import find_classes
 from streamomd.features.crosses import cross_name
 from streamomd.features.dates import parts_of
@@ -103,6 +105,7 @@ def make_plan(
         dates=_dates(data, schema),
         limits=limits_of([model], standardize=data.standardize == "running"),
         partitions=partitions,
+        time=data.time,
     )
     _check_features(plan)
     return replace(plan, types=tuple(_column(schema, name) for name in plan.columns))
@@ -144,7 +147,8 @@ def _check_names(data: Data, schema: pa.Schema) -> None:
         known = nearest("", schema.names)
         raise UsageError(f"data.label is not set: name the label column; {known}")
     named = _named(data)
-    if missing := [name for name in dict.fromkeys(named) if name not in schema.names]:
+    needed = [*named, data.time] if data.time else named
+    if missing := [name for name in dict.fromkeys(needed) if name not in schema.names]:
         lines = (
             f"no column {name!r} in the first shard; {nearest(name, schema.names)}"
             for name in missing
@@ -152,6 +156,10 @@ def _check_names(data: Data, schema: pa.Schema) -> None:
         raise SchemaError("\n".join(lines))
     if twice(named):
         raise UsageError(f"column {twice(named)[0]!r} is named twice in [data]; give it one role")
+    if data.time in _targets(data):
+        raise UsageError(
+            f"data.time = {data.time!r} is the label or the weight: name the column of the times"
+        )
 
 
 def _named(data: Data) -> list[str]:
@@ -176,7 +184,7 @@ def _features(
     numeric, hashed = data.numeric, data.hashed
     strange: tuple[str, ...] = ()
     if not (numeric or hashed or data.vectors or data.sparse):
-        numeric, hashed, strange = _choose(schema, [*_named(data), *optional])
+        numeric, hashed, strange = _choose(schema, [*_named(data), *optional, data.time])
     made = data.text or data.dates or data.crosses
     if not (numeric or hashed or data.vectors or data.sparse or made or strange):
         raise SchemaError("no feature column is left; name some in numeric, hashed or vectors")
@@ -187,6 +195,11 @@ def _features(
     found += _wrong_types(schema, tuple(text.column for text in data.text), "text", TEXTS)
     found += _wrong_types(schema, data.dates, "dates", DATES)
     found += [*_wrong_weight(data, schema), *_wrong_crosses(data, schema)]
+    if data.time:
+        remedy = "name another column, or write it as a timestamp, a date or whole seconds"
+        expected = "time takes timestamps, dates, and whole seconds since 1970"
+        of = family(schema.field(data.time).type)
+        found += [] if of in MOMENTS else [refused(schema, data.time, expected, remedy)]
     for name in data.vectors:
         if not is_number_list(schema.field(name).type):
             found.append(refused(schema, name, "vectors takes lists of numbers"))
@@ -304,10 +317,19 @@ def _wrong_weight(data: Data, schema: pa.Schema) -> list[RefusedColumn]:
 def _wrong_pair(schema: pa.Schema, indices: str, values: str) -> Iterator[RefusedColumn]:
     if not is_list_of(schema.field(indices).type, ("integer",)):
         remedy = "a column of strings belongs in hashed; write indices as list<int32>"
+        remedy = _undeclared(schema, indices) or remedy
         yield refused(schema, indices, "sparse.indices takes lists of integers", remedy)
     if not is_list_of(schema.field(values).type, NUMBERS):
-        remedy = "write values as list<float> or list<double>"
+        remedy = _undeclared(schema, values) or "write values as list<float> or list<double>"
         yield refused(schema, values, "sparse.values takes lists of numbers", remedy)
+
+
+def _undeclared(schema: pa.Schema, name: str) -> str:
+    """What to do about a binary column that may be lists."""
+    if family(schema.field(name).type) != "binary":
+        return ""
+    key = METADATA_KEY.decode()
+    return f"if its cells are the bytes of lists, say of which numbers in the metadata {key!r}"
 
 
 def _sparse_size(data: Data, schema: pa.Schema) -> int:

@@ -1,10 +1,10 @@
-"""Numbers from numeric and vector columns: finite, exact in float64, and quickly into a matrix."""
+"""Numbers from numeric and vector columns: finite, and exact in float64."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from streamomd.rules.ranges import FLOAT32_MAX, Limits
 Numbers = NDArray[Any]
 
 ANYTHING = LegalValues()
-_EXACT = 2**53
+EXACT = 2**53
 REPLACED = (
     "pass --nulls mean, zero or indicator (data.nulls) to replace missing numbers, or "
     "--on-bad-row skip to leave out the row"
@@ -26,9 +26,6 @@ REPLACED = (
 """What to do about a feature that is null."""
 TICKS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 """Of a second."""
-# Rows written together: the block stays in cache while column after column is written into it
-# (54 int64 columns: 2.4 ns a cell; 6.8 when each column is written whole).
-BLOCK = 2048
 # Values that Python checks before numba compiles the check: few rows need nothing compiled.
 _UNCOMPILED = 1 << 14
 
@@ -46,7 +43,7 @@ def numbers(
     nulls "zero" a null is 0, with "indicator" NaN too. With "mean" both are NaN, in float64: the
     engine knows the mean. null_remedy: what to do about a null that is an error.
     """
-    array, gone = _plain(array), None
+    array, gone = as_stored(array), None
     if nulls in ("indicator", "mean"):
         gone = _gone(array)
         array = _zeroed(array, gone)
@@ -72,7 +69,7 @@ def vectors(
 ) -> Numbers:
     """The values of a column of fixed-size lists, (n, width). Notes what ``numbers`` does."""
     width = array.type.list_size
-    child = _plain(array.values.slice(array.offset * width, len(array) * width))
+    child = as_stored(array.values.slice(array.offset * width, len(array) * width))
     if array.null_count:
         if nulls == "error":
             _note_nulls(array, CheckedValues(flaws, column))
@@ -85,9 +82,9 @@ def vectors(
 def missing(array: pa.Array) -> NDArray[np.bool_]:
     """Which rows have no value (n,): a null or NaN; of a vector, itself or one of its elements."""
     if not pa.types.is_fixed_size_list(array.type):
-        return _as_numpy(_gone(_plain(array)))
+        return _as_numpy(_gone(as_stored(array)))
     width = array.type.list_size
-    child = _plain(array.values.slice(array.offset * width, len(array) * width))
+    child = as_stored(array.values.slice(array.offset * width, len(array) * width))
     within = _as_numpy(_gone(child)).reshape(len(array), width).any(axis=1)
     found: NDArray[np.bool_] = within | _as_numpy(array.is_null())
     return found
@@ -157,25 +154,8 @@ def all_within(values: Any, least: float, most: float) -> bool:
     return outside == 0
 
 
-def matrix(parts: Sequence[Numbers], rows: int, dtype: Any) -> Numbers:
-    """Columns (n,) and matrices (n, w) side by side in one C-order matrix of ``dtype``."""
-    out = np.empty((rows, sum(width_of(part) for part in parts)), dtype)
-    for low in range(0, rows, BLOCK):
-        block, at = out[low : low + BLOCK], 0
-        for part in parts:
-            width = width_of(part)
-            piece = part[low : low + BLOCK]
-            block[:, at : at + width] = piece.reshape(len(piece), width)
-            at += width
-    return out
-
-
-def width_of(part: Numbers) -> int:
-    """How many coordinates a column or matrix takes."""
-    return 1 if part.ndim == 1 else int(part.shape[1])
-
-
-def _plain(array: pa.Array) -> pa.Array:
+def as_stored(array: pa.Array) -> pa.Array:
+    """The values as integers, booleans, float32 or float64."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     kind = array.type
@@ -246,11 +226,11 @@ def _not_finite(values: Numbers) -> Iterator[tuple[str, Places]]:
 
 
 def _inexact(values: Numbers) -> Places:
-    if values.max() <= _EXACT and values.min() >= -_EXACT:
+    if values.max() <= EXACT and values.min() >= -EXACT:
         return np.empty(0, np.int64)
-    large = np.flatnonzero((values > _EXACT) | (values < -_EXACT))
+    large = np.flatnonzero((values > EXACT) | (values < -EXACT))
     # Exact is what has at most 53 bits between its highest and its lowest one.
     bits = values[large].view(np.uint64)
     size = np.where(values[large] < 0, np.negative(bits), bits)
     lowest = size & np.negative(size)
-    return large[size // lowest > _EXACT]
+    return large[size // lowest > EXACT]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -95,7 +95,7 @@ class Plan:
     rows that cannot be learned from are skipped. crosses name columns, or parts of dates. limits:
     the magnitudes that the rule learns from, None: any that the slots can hold. partitions: all
     columns of directories, features or not. nulls: what missing numbers become, in columns that
-    nulls_by does not name.
+    nulls_by does not name. time: the column of each row's time, which need not be a feature.
     """
 
     bias: bool
@@ -120,6 +120,7 @@ class Plan:
     limits: Limits | None = None
     partitions: tuple[Partition, ...] = ()
     nulls_by: tuple[tuple[str, str], ...] = ()
+    time: str = ""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -155,8 +156,18 @@ class Plan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What must be read from a shard to learn: label, weight, features."""
-        return (self.label, *([self.weight] if self.weight else []), *self.features)
+        """What must be read from a shard to learn: label, weight, features, time."""
+        others = [self.weight] if self.weight else []
+        last = [self.time] if self.time and self.time not in self.features else []
+        return (self.label, *others, *self.features, *last)
+
+    @property
+    def timeless(self) -> Plan:
+        """The plan for rows whose time does not matter: shards need not have its column."""
+        if not self.time:
+            return self
+        made = replace(self, time="")
+        return replace(made, types=tuple(one for one in self.types if one.name in made.columns))
 
     @property
     def dictionary(self) -> tuple[str, ...]:
@@ -178,11 +189,11 @@ class Plan:
     @property
     def indicators(self) -> tuple[str, ...]:
         """The columns with a missing-value indicator."""
-        return tuple(name for name in self._measured if self.nulls_of(name) == "indicator")
+        return tuple(name for name in self.measured if self.nulls_of(name) == "indicator")
 
     @property
-    def _measured(self) -> tuple[str, ...]:
-        """The columns whose missing values are numbers."""
+    def measured(self) -> tuple[str, ...]:
+        """The numeric and vector columns."""
         return (*self.numeric, *(vector.column for vector in self.vectors))
 
     def nulls_of(self, column: str) -> str:
@@ -217,7 +228,7 @@ class Plan:
     @property
     def mean_columns(self) -> tuple[str, ...]:
         """The columns whose missing values become means."""
-        return tuple(name for name in self._measured if self.nulls_of(name) == "mean")
+        return tuple(name for name in self.measured if self.nulls_of(name) == "mean")
 
     @property
     def largest(self) -> float:
@@ -264,7 +275,7 @@ class Plan:
         saved = asdict(self)
         if self.limits is None:  # in the form of every earlier version
             del saved["limits"]
-        for key in ("partitions", "nulls_by"):
+        for key in ("partitions", "nulls_by", "time"):
             if not saved[key]:
                 del saved[key]
         return saved
@@ -310,7 +321,7 @@ def _check_types(plan: Plan) -> None:
     """
     crossed = (name for cross in plan.crosses for name in cross)
     directories = (column for column, _ in plan.partitions)
-    for name in (plan.label, plan.weight, *plan.features, *crossed, *directories):
+    for name in (plan.label, plan.weight, plan.time, *plan.features, *crossed, *directories):
         if not isinstance(name, str):
             raise TypeError(f"a column is named {name!r}, expected text")
     sizes = [vector.width for vector in plan.vectors] + ([plan.sparse.size] if plan.sparse else [])
@@ -328,6 +339,7 @@ def _check_types(plan: Plan) -> None:
 def describe(plan: Plan) -> list[str]:
     """Lines for a person, printed before the first row is learned."""
     weight = f"; weight {plan.weight!r}" if plan.weight else ""
+    weight += f"; time {plan.time!r}, in UTC" if plan.time else ""
     lines = [f"label {plan.label!r} ({plan.label_type}): {_task(plan)}{weight}"]
     if plan.partitions:
         lines.append(f"columns of directories: {_list(tuple(map(_partition, plan.partitions)))}")

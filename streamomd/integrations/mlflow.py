@@ -188,7 +188,7 @@ def output_kinds(model: Model) -> dict[str, str]:
     classes = model.plan.classes
     number = "list of double" if model.engine.layout.learners > 1 else "double"
     found = {"prediction": kind_of(model.plan.label_type) if classes else "double", "score": number}
-    if classes and model.engine.loss.probabilistic:
+    if model.has_probabilities:
         found["probability"] = number
     return found
 

@@ -67,6 +67,8 @@ def refuse_other_modes(spec: Spec) -> None:
             f"data.where = {spec.data.where!r} reads shards: filter the collection, e.g. "
             "ddf[ddf.day >= day]"
         )
+    if spec.data.time:
+        raise UnsupportedError(f"data.time = {spec.data.time!r} {_INSTEAD}")
     if spec.cluster.learner == "worker":
         raise UnsupportedError(f'cluster.learner = "worker" {_INSTEAD}')
 

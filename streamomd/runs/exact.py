@@ -16,10 +16,12 @@ from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.training import offsets
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.drift_alerts import fails_on_alert, raise_alert
 from streamomd.training.holdout import reason_to_stop, rows_held_out
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
+from streamomd.training.sampling import sampled_rows
 from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_step import begin_epoch, learn_rows, observe_rows
 
@@ -106,10 +108,12 @@ class ExactRun:
 
         The results do not depend on where it is cut.
         """
-        model, batch, low, passed = self.model, piece.value.batch, 0, 0
-        rows = range(piece.row, piece.row + piece.rows)
-        place = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
-        held = rows_held_out(model.spec.data, place, rows, batch.skipped)
+        model, low, passed = self.model, 0, 0
+        rows, place = range(piece.row, piece.row + piece.rows), self.place(shard)
+        batch, data = piece.value.batch, model.spec.data
+        if data.sample:
+            batch = sampled_rows(data, model.plan, place, rows, batch)
+        held = rows_held_out(data, place, rows, batch.skipped, batch.time)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
             offsets.report_offsets([model.spec], model.plan, front)
@@ -121,18 +125,25 @@ class ExactRun:
             if model.cursor.epoch < 0:
                 observe_rows(model, some, out)
             else:
-                at = (self._name(shard), begin), (self._name(shard), end)
+                at = (self.shard_name(shard), begin), (self.shard_name(shard), end)
                 learn_rows(model, some, batch.skipped.counts(passed, bad), out, at)
             model.cursor = Cursor(model.cursor.epoch, piece.position, end)
             low, passed = high, bad
             for watcher in self.watchers:
                 watcher.update(model.metrics)
+            if model.alert and fails_on_alert(model):
+                raise_alert(model, self.manager)
             if self.stop.signal:
                 raise_stopped(self.stop, self.model, self.manager)
             if low == len(batch):
                 return
 
-    def _name(self, shard: int) -> str:
+    def place(self, shard: int) -> int:
+        """The number by which rows of a shard are drawn."""
+        return self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
+
+    def shard_name(self, shard: int) -> str:
+        """The URL of a shard, for messages."""
         if isinstance(self.shards, ShardSet):
             return self.shards.shards[shard].url
         return f"partition {shard} of the Dask collection"

@@ -14,6 +14,7 @@ from streamomd.core.finite import FiniteCheck
 from streamomd.core.phases import phase
 from streamomd.core.profiling import Stage, current
 from streamomd.runs.connection import report_lost_scheduler
+from streamomd.runs.delayed import DelayedRun
 from streamomd.runs.exact import ExactRun
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.sharded_local import Sharded
@@ -49,9 +50,10 @@ def learn_remaining_rows(
 
     Raises DivergedError if numbers are no longer finite; the last commit stands.
     """
-    if model.spec.data.holdout and isinstance(shards, ShardSet):
+    data = model.spec.data
+    if (data.holds_out or data.sample) and isinstance(shards, ShardSet):
         shards = with_places(shards, model.holdout_by, manager.shards if manager else ())
-    expected = learned_of(shards.rows, model.spec.data.holdout)
+    expected = learned_of(shards.rows, data.held_every)
     expected = (
         model.update.rows + expected if model.update.first else expected * model.spec.train.epochs
     )
@@ -187,7 +189,8 @@ def _learn_in_mode(
     """Learn every remaining row in the job's mode."""
     train = model.spec.train
     if train.mode == "exact":
-        ExactRun(model, shards, manager, watchers, stop, connection).learn_epochs(train.epochs)
+        kind = DelayedRun if model.spec.data.delay else ExactRun
+        kind(model, shards, manager, watchers, stop, connection).learn_epochs(train.epochs)
         return
     assert isinstance(shards, ShardSet)
     if not model.metrics.total_rows and not train.exact_epochs:

@@ -53,7 +53,8 @@ class Sharded:
         model, train = self.model, self.model.spec.train
         share = Share.whole(model.engine, model.state, train.parts)
         described = (model.spec, model.plan, self.shards, share, model.metrics, model.cursor)
-        rounds = Rounds(*described, model.names, model.digests, guard=model.guard)
+        more: Any = {"guard": model.guard, "of_new": model.update.of_new}
+        rounds = Rounds(*described, model.names, model.digests, **more)
         model.engine.compile_seconds += rounds.warm()
         for _ in rounds:
             model.cursor = rounds.cursor

@@ -14,7 +14,7 @@ from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown, typed
 from streamomd.runs.collection_job import split_collection
 from streamomd.runs.connection import record_cluster
-from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected

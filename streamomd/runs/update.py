@@ -38,7 +38,7 @@ from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown, typed
 from streamomd.features import check_schema
 from streamomd.runs.connection import record_cluster
-from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
@@ -319,6 +319,17 @@ def refuse_update(spec: Spec) -> None:
         )
     if spec.data.order == "shuffled":
         raise UnsupportedError(SHUFFLED)
+    if spec.data.delay:
+        raise UnsupportedError(
+            f"data.delay = {spec.data.delay:g} s: an update reads new shards alone, and rows of "
+            "learned ones still wait for their labels: train on all shards again"
+        )
+    if spec.data.held_after is not None:
+        raise UnsupportedError(
+            f"data.holdout = {spec.data.holdout}: every new row would be held out, and none "
+            "learned. Train a run of its own on all rows, with data.holdout as a number, and "
+            "update that one"
+        )
     if spec.rule.looks(spec.model.params):
         raise UnsupportedError(
             f"rule {spec.model.rule!r} observes all rows before it learns the first, so no row can "
@@ -368,6 +379,7 @@ def update(
     accept_duplicates: bool | None = None,
     retry_skipped: bool | None = None,
     appends_only: bool | None = None,
+    fail_on_alert: bool | None = None,
     client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
@@ -380,13 +392,14 @@ def update(
 ) -> Model:
     """Learn the shards of a run's sources that it has not learned: each once, in order of arrival.
 
-    dry_run: only say which they are. settle to appends_only: keys of the job's table [update], for
+    dry_run: only say which they are. settle to fail_on_alert: keys of the job's table [update], for
     this call alone; None: as the job has them. settle: seconds, or "30s". until: ISO 8601. The
     other arguments are those of ``streamomd.resume``. In exact mode the state is that of one run
     over the same shards in the same order, to the bit.
 
     Raises ResumeRefusedError (a learned shard was rewritten or moved), UnsupportedError (the order
-    is shuffled, or the rule observes all rows first), SchemaError, and what ``resume`` raises.
+    is shuffled, or the rule observes all rows first), SchemaError, AlertError, and what ``resume``
+    raises.
     """
     choice = {
         "settle": settle,
@@ -397,6 +410,7 @@ def update(
         "accept_duplicates": accept_duplicates,
         "retry_skipped": retry_skipped,
         "appends_only": appends_only,
+        "fail_on_alert": fail_on_alert,
     }
     model, _ = run_update(
         url,
@@ -427,6 +441,7 @@ def run_update(
         name_run(shown(url))
         run = UpdateRun.open(url, sets, *options, stop=stop, reporting=opened, client=client)
         model, chosen = run.model, choice_of(run.model.spec, choice)
+        model.fail_on_alert = update_table(model.spec, choice).fail_on_alert
         appends_only = bool(choice.get("appends_only"))
         if not dry_run:
             run.catch_up(chosen, appends_only=appends_only)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamomd.features.arrow_types import PARTITION_TYPES
-from streamomd.features.bad_rows import Conflict
+from streamomd.features.bad_rows import Conflict, shown
 from streamomd.shards.row_filter import columns_of
 from streamomd.shards.shard import Constant, Shard
 
@@ -86,7 +86,7 @@ def _conflicts(constant: Constant, stored: pa.Array) -> list[Conflict]:
         return []
     text = "null" if constant.text is None else repr(constant.text)
     expected = f"{text}, as its directory {constant.column}=… says"
-    return [Conflict(constant.column, rows, stored, expected)]
+    return [Conflict(constant.column, rows, lambda row: shown(stored[row].as_py()), expected)]
 
 
 def _is_value(constant: Constant, stored: Any) -> bool:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.profiling import Stage, current
 from streamomd.features.bad_rows import Conflict
+from streamomd.features.binary_lists import decoded
 from streamomd.shards.allocator import Release, return_freed_memory
 from streamomd.shards.constants import read_columns, with_constant_columns
 from streamomd.shards.digests import Digests
@@ -52,7 +53,7 @@ class ShardBatch:
     batch: pa.RecordBatch
     """Without the rows that the shard's filter drops."""
     conflicts: tuple[Conflict, ...] = ()
-    """Rows that contradict the shard's directories."""
+    """Rows that contradict the shard's directories, or its schema's metadata."""
     dropped: NDArray[np.int64] | None = None
     """Places, from the first row on, of the rows that were dropped; None without a filter."""
 
@@ -316,7 +317,8 @@ class Reader:
             self.release()
 
     def _view(self, rows: ShardBatch) -> ShardBatch:
-        """Stored rows with the columns of the shard's directories, without dropped rows."""
+        """Stored rows with the columns of the shard's directories and its lists that are stored as
+        binary, without dropped rows."""
         shard, columns, dropped = rows.shard, self._wanted.columns, None
         batch = rows.batch
         if shard.row_filter is not None:
@@ -327,6 +329,10 @@ class Reader:
                 if len(dropped):
                     batch = batch.filter(pa.array(left_in))
         batch, conflicts = with_constant_columns(shard, batch, columns)
+        if kinds := shard.binary_lists:
+            with Stage("lists"):
+                batch, malformed = decoded(batch, kinds)
+            conflicts += malformed
         return ShardBatch(rows.position, shard, rows.row, batch, conflicts, dropped)
 
     def release(self) -> None:

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 
 import pyarrow as pa
 
+from streamomd.features.binary_lists import METADATA_KEY, with_lists
 from streamomd.features.nested import with_fields
 
 OWN = b"streamomd."
@@ -20,19 +21,23 @@ MOST_RECENT = 16
 class SchemaFacts:
     """The schema of a file, without other programs' metadata.
 
-    fields: with the fields of structs; the same object if it has no structs. columns: name, type
-    and whether it may be null, of each column. Raises UnicodeDecodeError for other names.
+    fields: with the fields of structs, and with the lists that binary columns are; the same object
+    if it has neither. columns: name, type and whether it may be null, of each column. Raises
+    UnicodeDecodeError for other names.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.columns = [[one.name, str(one.type), one.nullable] for one in schema]
-        self.fields = with_fields(schema)
+        self.fields = with_lists(with_fields(schema))
 
     @cached_property
     def text(self) -> str | None:
-        """For a ledger: Arrow's own bytes without metadata, in letters; None if it has none."""
-        bare = pa.schema([one.remove_metadata() for one in self.schema])
+        """For a ledger: Arrow's own bytes, in letters; None if it has none. Of the metadata they
+        have what lists are stored as binary columns."""
+        lists = (self.schema.metadata or {}).get(METADATA_KEY)
+        metadata = {METADATA_KEY: lists} if lists is not None else None
+        bare = pa.schema([one.remove_metadata() for one in self.schema], metadata)
         try:
             return base64.b64encode(bare.serialize().to_pybytes()).decode()
         except pa.ArrowException:

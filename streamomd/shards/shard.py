@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
 from streamomd.core.urls import is_iceberg, shown
-from streamomd.features.nested import with_fields
+from streamomd.features.binary_lists import declared
 from streamomd.shards.formats.parquet_statistics import GroupStatistics
 from streamomd.shards.row_filter import RowFilter
 from streamomd.shards.schema_facts import schema_facts
@@ -52,7 +52,7 @@ class Shard:
     groups: tuple[int, ...]
     """Rows of each row group or record batch."""
     schema: pa.Schema
-    """Of its rows, with the columns of directories."""
+    """Of its rows, with the columns of directories, and lists that are stored as binary."""
     footer_sha256: str
     """Of a shard that a ledger records the first half alone."""
     etag: str | None
@@ -106,7 +106,9 @@ class Shard:
     def own_schema(self) -> pa.Schema:
         """The schema of its rows without the columns of directories."""
         stored = self.stored_schema
-        return with_fields(stored) if self.projection is None else self.projection.schema(stored)
+        if self.projection is None:
+            return schema_facts(stored).fields
+        return self.projection.schema(stored)
 
     def stored_name(self, column: str) -> str:
         """The column of the file that is a column of its rows."""
@@ -114,9 +116,15 @@ class Shard:
 
     @property
     def is_view(self) -> bool:
-        """Whether its rows have columns of directories, or are filtered."""
-        changed = self.constants or self.projection is not None
+        """Whether its rows are not those of the file: they have columns of directories, of a table
+        or lists stored as binary, or are filtered."""
+        changed = self.constants or self.binary_lists or self.projection is not None
         return bool(changed) or self.row_filter is not None
+
+    @property
+    def binary_lists(self) -> dict[str, pa.DataType]:
+        """The binary columns of the file that are lists, and the types of their elements."""
+        return {} if self.stored is None else declared(self.stored)
 
     @property
     def read_rows(self) -> int:

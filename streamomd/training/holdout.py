@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.data_table import Data
-from streamomd.core.batch import Skipped
+from streamomd.core.batch import Skipped, Times
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.dataset import Dataset
@@ -36,10 +36,14 @@ def held_out(every: int, seed: int, shard: int, rows: NDArray[np.int64]) -> NDAr
     >>> held_out(10, 0, 0, np.arange(1000)).sum()
     np.int64(102)
     """
-    start = _mixed(_mixed(np.array([seed & MASK], np.uint64)) + np.uint64(shard))
-    drawn = _mixed(start + rows.astype(np.uint64) * np.uint64(GAMMA))
-    found: NDArray[np.bool_] = drawn % np.uint64(every) == 0
+    found: NDArray[np.bool_] = drawn_numbers(seed, shard, rows) % np.uint64(every) == 0
     return found
+
+
+def drawn_numbers(seed: int, shard: int, rows: NDArray[np.int64]) -> Words:
+    """The random number of 64 bits of each row of a shard, as in ``held_out``."""
+    start = _mixed(_mixed(np.array([seed & MASK], np.uint64)) + np.uint64(shard))
+    return _mixed(start + rows.astype(np.uint64) * np.uint64(GAMMA))
 
 
 def number_of(name: str) -> int:
@@ -127,21 +131,36 @@ def reason_to_stop(held: Metrics | None, epochs: int, patience: int) -> str:
 
 
 def rows_held_out(
-    data: Data, place: int, rows: range, skipped: Skipped
+    data: Data, place: int, rows: range, skipped: Skipped, time: Times | None
 ) -> NDArray[np.bool_] | None:
     """Which of a shard's rows are held out, without the skipped ones; None without hold-out.
 
-    place: the shard's number, see ``with_places``.
+    place: the shard's number, see ``with_places``. time: of the rows that were not skipped.
     """
-    if not data.holdout:
+    if not data.holds_out:
         return None
-    return held_out(data.holdout, data.seed, place, np.delete(rows, skipped.places))
+    found = np.zeros(len(rows) - len(skipped), np.bool_)
+    if data.held_every:
+        numbers = np.delete(rows, skipped.places)
+        found = held_out(data.held_every, data.seed, place, numbers)
+    if data.held_after is not None:
+        assert time is not None
+        found |= time >= data.held_after
+    return found
 
 
 def result(
-    held: Metrics, engine: Engine, state: State, classes: Sequence[Any], epochs: int
+    held: Metrics,
+    engine: Engine,
+    state: State,
+    classes: Sequence[Any],
+    epochs: int,
+    mean: Callable[[float], float] | None = None,
 ) -> dict[str, Any]:
-    """Figures of held-out rows: of the last epoch, by epoch, and which of ``epochs`` was best."""
+    """Figures of held-out rows: of the last epoch, by epoch, and which of ``epochs`` was best.
+
+    mean: calibrated probabilities of margins.
+    """
     by_epoch = [
         {"rows": rows, **held.figures(sums), "auc": finite(auc), "auc_error": finite(error)}
         for rows, sums, (auc, error) in zip(
@@ -152,6 +171,8 @@ def result(
     return {
         **last,
         **held.detailed(engine.loss, classes, last=True, smoothing=engine.smoothing(state)),
+        "calibrated": held.calibrated(mean, last=True),
+        **({"by_time": timed} if (timed := held.time_figures()) else {}),
         "epochs": by_epoch,
         "best_epoch": best_epoch(held, epochs),
     }

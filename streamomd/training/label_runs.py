@@ -12,7 +12,10 @@ LEAST = 100  # rows, and
 LEAST_EXPECTED = 20  # changes, below which mixed labels could come in such runs by chance
 SHARE = 0.5
 ENOUGH = 3  # passes, after which sorted labels cost little
-REMEDY = "Shuffle the rows before, or learn several passes (--epochs 3)"
+REMEDY = (
+    "Shuffle the rows before (streamomd convert SHARDS --shuffle 0 --to DIR), or learn several "
+    "passes (--epochs 3)"
+)
 
 
 @dataclass(eq=False)

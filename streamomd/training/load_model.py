@@ -47,6 +47,7 @@ from streamomd.training.build_engine import layout_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.remote_state import RemoteState
+from streamomd.training.teaching import Teaching
 from streamomd.training.update_record import UpdateRecord
 
 COUNTERS = re.compile(r"(held\.)?(metrics|detail)\.[a-z]+(\.at|\.value)?")
@@ -130,6 +131,7 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model = Model.new(spec, plan, state)
     model.recorded = recorded
     model.cursor = Cursor.from_json(document["cursor"])
+    model.teaching = Teaching.from_json(document.get("teaching"))
     model.update = UpdateRecord.from_json(document.get("update"))
     model.table_versions = _table_versions(document.get("table_versions", {}))
     model.finished = document["finished"]
@@ -197,7 +199,7 @@ def fill_figures(model: Model, part: Part) -> None:
     with _legible():
         if low == 0:
             model.metrics = Metrics.from_arrays(arrays, classifies=model.metrics.classifies)
-            if model.spec.data.holdout and model.metrics.held is None:
+            if model.spec.data.holds_out and model.metrics.held is None:
                 raise CorruptionError(
                     "data.holdout is set, but metrics of validation rows are missing"
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,9 +22,11 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
+from streamomd.training.class_weights import ClassWeights, class_weights_of, recount
 from streamomd.training.metrics import BLOCK, Metrics
 from streamomd.training.partitions import Share, micro_batches
 from streamomd.training.row_stream import SharedDecoding, cache_of, no_rows, rows_of
+from streamomd.training.sampling import sampled_rows
 
 Floats = NDArray[np.float64]
 Exchange = Callable[[Batch, Sensed], tuple[Floats, Floats]]
@@ -39,7 +41,8 @@ class Rounds:
     exchange: with the owners of other partitions, if there are any. names: records hashed values.
     digests: of the row groups that are read. shared: how several owners decode the groups of an
     epoch, given the shards, their order and the epoch. examines: whether detailed metrics are
-    recorded, which one owner's are enough for. done: rounds of this object.
+    recorded, which one owner's are enough for. done: rounds of this object. of_new: whether the
+    shards are those of an update.
     """
 
     spec: Spec
@@ -55,6 +58,8 @@ class Rounds:
     done: int = 0
     shared: Callable[[ShardSet, Sequence[int], int], SharedDecoding] | None = None
     examines: bool = True
+    of_new: bool = False
+    _epoch: int = field(default=0, init=False)
     _unexamined: list[tuple[Floats, Floats, Floats]] = field(default_factory=list, init=False)
 
     def warm(self) -> float:
@@ -80,6 +85,8 @@ class Rounds:
     def _learn_epochs(self) -> Iterator[None]:
         while self.cursor.epoch < self.spec.train.epochs:
             epoch, rows = self.cursor.epoch, self.shards.rows
+            self.examine()  # of the epoch before
+            self._epoch = epoch
             self.metrics.begin(epoch, self.shards.unread_rows)
             data = self.spec.data
             order = places(data.order, data.seed, len(self.shards), epoch)
@@ -106,14 +113,21 @@ class Rounds:
         return (shards[order[at.place]].url, at.row), (shards[order[place]].url, row)
 
     def _learn(self, batch: Batch, rows: tuple[Place, Place]) -> None:
-        sensed = self.share.sense(batch)
+        learned, sums = batch, self.metrics.current.copy()
+        if self._weights is not None:
+            learned = replace(batch, weight=batch.weight * self._weights.of(self.metrics, batch))
+        sensed = self.share.sense(learned)
         if self.exchange is None:
-            moves, margins = self.share.decide(batch, self.metrics.current, sensed.numbers)
+            moves, margins = self.share.decide(learned, self.metrics.current, sensed.numbers)
         else:
-            moves, margins = self.exchange(batch, sensed)
-        self.share.apply(batch, moves)
+            moves, margins = self.exchange(learned, sensed)
+        self.share.apply(learned, moves)
+        if self._weights is not None and len(margins) == len(batch):  # else the leader has them
+            losses = self.share.engine.row_losses(0.0, margins, batch.y, batch.weight)
+            self.metrics.current[...] = sums
+            recount(self.metrics.current, losses, batch)
         self.metrics.count(len(batch))
-        if self.spec.train.detail and self.examines:
+        if (self.spec.train.detail or self._calibrates()) and self.examines:
             self._unexamined.append((margins, batch.y, batch.weight))
             if len(self._unexamined) * len(batch) >= BLOCK:
                 self.examine()
@@ -127,8 +141,19 @@ class Rounds:
         if self._unexamined:
             given = map(np.concatenate, zip(*self._unexamined, strict=True))
             engine = self.share.engine
-            self.metrics.examine(engine.loss, engine.classes, *given)
+            margins, y, weight = given
+            if self.spec.train.detail:
+                self.metrics.examine(engine.loss, engine.classes, margins, y, weight)
+            if self._calibrates():
+                self.metrics.count_margins(margins, y, weight)
             self._unexamined.clear()
+
+    def _calibrates(self) -> bool:
+        return self.spec.model.calibrate != "none" and (self.of_new or self._epoch == 0)
+
+    @cached_property
+    def _weights(self) -> ClassWeights | None:
+        return class_weights_of(self.spec, self.plan)
 
     @cached_property
     def _cache(self) -> Cache | None:
@@ -150,4 +175,7 @@ class Rounds:
         )
         with closing(pieces):
             for piece in pieces:
-                yield piece.value.batch, piece.position, piece.row
+                place = self.shards.shards[order[piece.position]].place
+                rows = range(piece.row, piece.row + piece.rows)
+                batch = sampled_rows(data, self.plan, place, rows, piece.value.batch)
+                yield batch, piece.position, piece.row

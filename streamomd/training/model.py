@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -25,6 +26,9 @@ from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.build_engine import engine_of
+from streamomd.training.class_numbers import refuse_unknown_classes
+from streamomd.training.class_weights import ClassWeights, class_weights_of
+from streamomd.training.fit_calibration import fit_calibration
 from streamomd.training.label_runs import LabelRuns
 from streamomd.training.memory_rows import (
     batch_of_rows,
@@ -38,7 +42,9 @@ from streamomd.training.model_document import hash_of
 from streamomd.training.model_figures import fill_values_of, result_of, summary_of
 from streamomd.training.predict import evaluate, mean_of, predict, probabilities
 from streamomd.training.row_stream import cache_of
+from streamomd.training.scoring.calibration import Calibration
 from streamomd.training.scoring.probabilities import chosen, each_class
+from streamomd.training.teaching import Teaching
 from streamomd.training.top_weights import heaviest, weight_blocks
 from streamomd.training.training_step import learn_foreign_rows, learn_more
 from streamomd.training.update_record import UpdateRecord
@@ -54,11 +60,14 @@ class Model:
 
     ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
     ``digests``: of the row groups that were read. ``cursor``: the next row of the list of shards
-    that is learned; ``update``: which list that is.
+    that is learned; ``update``: which list that is. ``teaching``: with data.delay, the next row to
+    learn, while ``cursor`` is the next one to predict.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
     ``label_runs``: of the rows of this process. ``unread``: what its filter does not read.
     ``holdout_by``: what hold-out rows depend on, a shard's name or its position.
     ``table_versions``: of the Delta tables that were read, by URL.
+    ``alert``: the last one of this process, in words, unless it has ended the run.
+    ``fail_on_alert``: whether an alert ends it; None: as the job says.
     ``recorded``: the cluster and the cache that its manifest names, which are not used.
     """
 
@@ -70,6 +79,7 @@ class Model:
     names: Names = field(default_factory=Names)
     digests: Digests = field(default_factory=Digests, repr=False)
     cursor: Cursor = field(default_factory=Cursor)
+    teaching: Teaching = field(default_factory=Teaching, repr=False)
     update: UpdateRecord = field(default_factory=UpdateRecord)
     url: str = ""
     sequence: int = -1
@@ -82,6 +92,9 @@ class Model:
     guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
     label_runs: LabelRuns = field(default_factory=LabelRuns, repr=False)
     table_versions: dict[str, int] = field(default_factory=dict)
+    alert: str = field(default="", repr=False)
+    fail_on_alert: bool | None = None
+    _fitted: tuple[Any, Calibration] | None = field(default=None, init=False, repr=False)
 
     def __repr__(self) -> str:
         """In a line: its state may have millions of numbers."""
@@ -96,15 +109,39 @@ class Model:
     def new(cls, spec: Spec, plan: Plan, state: State | None = None) -> Self:
         """A model that has seen nothing; or one with this state, whose figures are to be filled."""
         spec = spec.of_classes(len(plan.classes))
+        refuse_unknown_classes(spec, plan)
         engine = engine_of(spec, plan)
         if state is None:
             state = State.start(engine.layout)
             engine.begin(state)
         looks = spec.rule.looks(spec.model.params)
         cursor = Cursor(epoch=-1 if looks else 0)
-        held = Metrics(spec.model.classifies) if spec.data.holdout else None
+        held = Metrics(spec.model.classifies) if spec.data.holds_out else None
         metrics = Metrics(spec.model.classifies, held=held)
         return cls(spec, plan, engine, state, metrics, cursor=cursor)
+
+    @cached_property
+    def class_weights(self) -> ClassWeights | None:
+        """What rows count for by their class, if the job says so. Raises UsageError for an unknown
+        class."""
+        return class_weights_of(self.spec, self.plan)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of ``model.calibrate`` by the rows learned so far; None without one."""
+        kind, margins = self.spec.model.calibrate, self.metrics.margins
+        if kind == "none":
+            return None
+        at = (kind, self.metrics.total_rows, id(margins))
+        if self._fitted is None or self._fitted[0] != at:
+            self._fitted = at, fit_calibration(kind, margins)
+        return self._fitted[1]
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether its predictions have probabilities: by its loss, or calibrated ones."""
+        likely = self.engine.loss.probabilistic or self.spec.model.calibrate != "none"
+        return likely and bool(self.plan.classes)
 
     @property
     def state_sha256(self) -> str:
@@ -180,11 +217,12 @@ class Model:
         rows and errors: as ``predict``; UsageError for a regression and for a loss without
         probabilities.
         """
-        if not (self.engine.loss.probabilistic and self.plan.classes):
+        if not self.has_probabilities:
             from streamomd.training.scoring.scorer import no_probabilities
 
             raise no_probabilities(self.engine.loss.name, self.plan.classes)
-        return each_class(probabilities(self.engine, self.state, self._margins(rows)))
+        margins = self._margins(rows)
+        return each_class(probabilities(self.engine, self.state, margins, self.calibration))
 
     def explain(self, rows: Any) -> list[Explanation]:
         """Why rows in memory have their margins: an Explanation for each row.
@@ -204,7 +242,7 @@ class Model:
         from streamomd.training.prepare_scorer import scorer_of  # late: see memory_rows
 
         self.refuse_non_finite()
-        return scorer_of(self.plan, self.engine, self.state)
+        return scorer_of(self.plan, self.engine, self.state, self.calibration)
 
     def _margins(self, rows: Any) -> NDArray[np.float64]:
         """Margins of rows in memory, (n, learners)."""
@@ -331,6 +369,7 @@ class Model:
             tables=TableOptions.for_model(self.spec.data, version, as_of, as_files, csv or {}),
             quiet=quiet,
             suspect=None if allow_non_finite else self._refuse_weights,
+            calibration=self.calibration,
         )
 
     @named_keywords
@@ -364,7 +403,7 @@ class Model:
         if not allow_non_finite:
             self.refuse_non_finite()
         found = evaluate(
-            self.plan,
+            self.plan.timeless,
             self.engine,
             self.state,
             shards,
@@ -375,6 +414,7 @@ class Model:
             quiet=quiet,
             cache=cache_of(self.spec.data, there=True),
             suspect=None if allow_non_finite else self._refuse_weights,
+            calibration=self.calibration,
         )
         return {**self.result(), **found}
 

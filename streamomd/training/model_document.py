@@ -24,6 +24,7 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
         "plan": model.plan.to_json(),
         "state_version": model.spec.rule.state.version,
         "cursor": model.cursor.to_json(),
+        **({"teaching": model.teaching.to_json()} if model.spec.data.delay else {}),
         **({"update": model.update.to_json()} if model.update.number else {}),
         **({"table_versions": model.table_versions} if model.table_versions else {}),
         "rows": model.metrics.total_rows,
@@ -36,8 +37,9 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
 
 
 def is_named(model: Model) -> bool:
-    """Whether hold-out rows depend on the shards' names, which the ledger then records."""
-    return bool(model.spec.data.holdout) and model.holdout_by == "name"
+    """Whether hold-out or sampled rows depend on shards' names, which the ledger then records."""
+    data = model.spec.data
+    return bool(data.holds_out or data.sample) and model.holdout_by == "name"
 
 
 def parts_of(state: State, metrics: Metrics, nbytes: int = 0) -> Iterator[Part]:

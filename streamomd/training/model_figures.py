@@ -8,6 +8,7 @@ import numpy as np
 
 from streamomd.rules.contract import fields
 from streamomd.shards.filtered_shards import filtered
+from streamomd.training.drift_alerts import alerts_of
 from streamomd.training.holdout import result
 from streamomd.training.metrics.baseline import baseline_of
 from streamomd.training.progress import Figure
@@ -28,9 +29,14 @@ def _figures_of(model: Model) -> dict[str, Any]:
         **model.metrics.detailed(
             model.engine.loss, model.plan.classes, smoothing=model.engine.smoothing(model.state)
         ),
+        "calibrated": model.metrics.calibrated(model.calibration),
         "filtered": filtered(model.unread, model.metrics.filtered)
         if model.spec.data.where
         else None,
+        "alerts": alerts_of(model),
+        "sampled_out": model.metrics.sampled_out if model.spec.data.sample else None,
+        **({"by_time": model.metrics.time_figures()} if model.spec.data.time else {}),
+        **_delay(model),
         **_validation(model),
         "seconds": model.seconds,
         "rows_per_second": model.rows_per_second,
@@ -103,9 +109,18 @@ def rule_figure(model: Model) -> Figure | None:
     return Figure(rule.certificate.live_name, now)
 
 
+def _delay(model: Model) -> dict[str, Any]:
+    """Rows whose label is known by now, and those that wait for it; nothing without a delay."""
+    if not (delay := model.spec.data.delay):
+        return {}
+    learned = model.teaching.rows
+    waiting = model.metrics.total_rows - learned
+    return {"delay": {"seconds": delay, "learned": learned, "waiting": waiting}}
+
+
 def _validation(model: Model) -> dict[str, Any]:
     held, done = model.metrics.held, max(model.cursor.epoch, 0)
-    given = (model.engine, model.state, model.plan.classes, done)
+    given = (model.engine, model.state, model.plan.classes, done, model.calibration)
     return {
         "holdout": result(held, *given) if held is not None else None,
         "stopped_early": model.finished and done < model.spec.train.epochs,

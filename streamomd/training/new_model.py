@@ -6,6 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+from streamomd.config.field_types import BALANCED
 from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, UsageError
@@ -83,6 +84,10 @@ def _start_from(model: Model, other: Model) -> None:
     model.state, model.names = other.state, other.names
     if model.spec.model.continue_metrics:
         model.metrics = other.metrics.as_one_epoch(held=model.metrics.held)
+    elif model.spec.model.class_weight == BALANCED and other.metrics.classes is not None:
+        model.metrics.classes = other.metrics.classes.copy()
+    if model.spec.model.calibrate != "none" and other.metrics.margins is not None:
+        model.metrics.margins = other.metrics.margins.copy()
 
 
 def _description(model: Model) -> dict[str, Any]:
@@ -90,9 +95,9 @@ def _description(model: Model) -> dict[str, Any]:
     known = ("rule", "loss", "loss_params", "certificate", "dtype", "bias")
     # A run that diverged may continue with a smaller learning rate.
     params = {key: value for key, value in job.params.items() if key != "eta"}
-    plan = model.plan.to_json()
+    plan = model.plan.timeless.to_json()
     # Types may differ as they may between shards.
-    plan["types"] = [(column.name, column.family) for column in model.plan.types]
+    plan["types"] = [(column.name, column.family) for column in model.plan.timeless.types]
     del plan["label_type"], plan["on_bad_row"]
     plan.pop("partitions", None)  # those that are features have types
     plan.pop("limits", None)  # as the rule and dtype say, and older versions did not save

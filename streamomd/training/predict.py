@@ -32,6 +32,7 @@ from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import note, progress, quiet_notes, watching
 from streamomd.training.row_stream import no_rows, rows_of
+from streamomd.training.scoring.calibration import Calibration
 from streamomd.training.scoring.probabilities import chosen, class_probabilities, means
 from streamomd.training.shard_views import find_for_model
 from streamomd.training.slices import slices_of
@@ -55,6 +56,7 @@ def predict(
     tables: TableOptions = FILES_OR_TABLES,
     quiet: bool = True,
     suspect: Suspect = None,
+    calibration: Calibration | None = None,
 ) -> list[str]:
     """Write a Parquet file of predictions for each shard into directory ``to``; their paths.
 
@@ -91,9 +93,12 @@ def predict(
     none, predicted = np.empty((0, engine.layout.learners)), 0
     for place, (shard, writer) in enumerate(zip(found, writers, strict=True)):
         with writer:
-            nothing = {"row": np.empty(0, np.int64), **columns(plan, engine, state, none)}
+            nothing = {
+                "row": np.empty(0, np.int64),
+                **columns(plan, engine, state, none, calibration),
+            }
             if interval:
-                nothing |= interval_of(plan, engine, state, none, none)
+                nothing |= interval_of(plan, engine, state, none, none, calibration)
             writer.write(nothing, empty_rows(shard, keep))
             for piece in rows_of(plan, found, [place], labelled=False, keep=keep):
                 margins = engine.predict(state, np.zeros(3), piece.value.batch)
@@ -101,10 +106,10 @@ def predict(
                 rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
                 rows = np.delete(rows, piece.value.batch.skipped.places)
                 predicted += len(rows)
-                said = {"row": rows, **columns(plan, engine, state, margins)}
+                said = {"row": rows, **columns(plan, engine, state, margins, calibration)}
                 if interval:
                     errors = margin_errors(engine, state, piece.value.batch)
-                    said |= interval_of(plan, engine, state, margins, errors)
+                    said |= interval_of(plan, engine, state, margins, errors, calibration)
                 writer.write(said, piece.value.passthrough)
     seconds = time.perf_counter() - began
     with quiet_notes(quiet):
@@ -136,7 +141,13 @@ def _refuse_among_shards(to: str, shards: str | Sequence[str]) -> None:
             )
 
 
-def columns(plan: Plan, engine: Engine, state: State, margins: Floats) -> dict[str, Any]:
+def columns(
+    plan: Plan,
+    engine: Engine,
+    state: State,
+    margins: Floats,
+    calibration: Calibration | None = None,
+) -> dict[str, Any]:
     """What is predicted of rows with these margins, (rows, learners), by name."""
     score = margins[:, 0] if margins.shape[1] == 1 else margins
     if not plan.classes:
@@ -144,8 +155,8 @@ def columns(plan: Plan, engine: Engine, state: State, margins: Floats) -> dict[s
     classes = chosen(margins)
     classes[np.isnan(margins).any(axis=1)] = -1  # no class: null
     found = {"prediction": decode_labels(plan, classes), "score": score}
-    if engine.loss.probabilistic:
-        found["probability"] = probabilities(engine, state, margins)
+    if engine.loss.probabilistic or calibration is not None:
+        found["probability"] = probabilities(engine, state, margins, calibration)
     return found
 
 
@@ -160,7 +171,12 @@ def refuse_interval(engine: Engine) -> None:
 
 
 def interval_of(
-    plan: Plan, engine: Engine, state: State, margins: Floats, errors: Floats
+    plan: Plan,
+    engine: Engine,
+    state: State,
+    margins: Floats,
+    errors: Floats,
+    calibration: Calibration | None = None,
 ) -> dict[str, Floats]:
     """lower and upper: where the mean, or the probability, is with 95 %, by the margins' errors.
 
@@ -174,8 +190,13 @@ def interval_of(
             "upper": mean_of(engine, margins[:, 0] + far[:, 0]),
         }
     if one:
-        lower, upper = (probabilities(engine, state, margins + by) for by in (-far, far))
-        return {"lower": lower, "upper": upper}
+        ends = [probabilities(engine, state, margins + by, calibration) for by in (-far, far)]
+        return {"lower": np.minimum(*ends), "upper": np.maximum(*ends)}
+    if calibration is not None:
+        raise UnsupportedError(
+            "--interval with model.calibrate is for one margin a row, and softmax has one for each "
+            "class: train with loss logistic"
+        )
     likely = probabilities(engine, state, margins)
     odds = np.log(likely) - np.log1p(-likely)
     from scipy.special import expit  # late: SciPy is a fifth of a command's start
@@ -188,11 +209,15 @@ def mean_of(engine: Engine, margins: Floats) -> Floats:
     return means(engine.loss.mean, margins)
 
 
-def probabilities(engine: Engine, state: State, margins: Floats) -> Floats:
+def probabilities(
+    engine: Engine, state: State, margins: Floats, calibration: Calibration | None = None
+) -> Floats:
     """Of the second class, (rows,); with a learner a class, (rows, classes).
 
-    They are smoothed as in the rule's log loss, see ``Engine.smoothing``.
+    They are calibrated ones, or smoothed as in the rule's log loss, see ``Engine.smoothing``.
     """
+    if calibration is not None:
+        return calibration.of(margins)
     loss = engine.loss
     return class_probabilities(loss.mean, loss.coupled, engine.smoothing(state), margins)
 
@@ -210,6 +235,7 @@ def evaluate(
     quiet: bool = False,
     cache: Cache | None = None,
     suspect: Suspect = None,
+    calibration: Calibration | None = None,
 ) -> dict[str, Any]:
     """Loss and error on labelled shards, as ``train`` reports its own, with seconds and speed.
 
@@ -254,6 +280,7 @@ def evaluate(
         **metrics.result(),
         "filtered": filtered(unread_of(found), metrics.filtered) if where else None,
         **metrics.detailed(engine.loss, plan.classes, smoothing=engine.smoothing(state)),
+        "calibrated": metrics.calibrated(calibration),
         "slices": {one.column: one.result(engine, plan.classes) for one in slices},
         **speed,
         "compile_seconds": engine.compile_seconds,

@@ -19,6 +19,7 @@ from streamomd.engine.state import State
 from streamomd.features import Plan, decode_labels
 from streamomd.losses.contract import identity
 from streamomd.rules.contract import Matrix
+from streamomd.training.scoring.calibration import Calibration
 from streamomd.training.scoring.description import (
     CATEGORIES,
     DATES,
@@ -42,9 +43,12 @@ Floats = NDArray[np.float64]
 ROWS = 1 << 20  # coordinates whose weights are computed at a time
 
 
-def scorer_of(plan: Plan, engine: Engine, state: State) -> Scorer:
+def scorer_of(
+    plan: Plan, engine: Engine, state: State, calibration: Calibration | None = None
+) -> Scorer:
     """A scorer of the state as it is now."""
-    return Scorer(description_of(plan), margins_of(plan, engine, state), _link(plan, engine, state))
+    link = _link(plan, engine, state, calibration)
+    return Scorer(description_of(plan), margins_of(plan, engine, state), link)
 
 
 def description_of(plan: Plan) -> Description:
@@ -176,14 +180,15 @@ def _fill_values(plan: Plan, engine: Engine, state: State) -> tuple[float, ...]:
     return tuple(values.tolist())
 
 
-def _link(plan: Plan, engine: Engine, state: State) -> Link:
+def _link(plan: Plan, engine: Engine, state: State, calibration: Calibration | None) -> Link:
     labels: tuple[Any, ...] = ()
     if plan.classes:
         labels = tuple(decode_labels(plan, np.arange(len(plan.classes))).to_pylist())
     loss = engine.loss
     e = float(engine.smoothing(state))
     mean = "margin" if loss.mean is identity else "sigmoid" if loss.mean is sigmoid else "loss"
-    return Link(plan.classes, labels, loss.name, loss.coupled, loss.probabilistic, e, mean)
+    given = plan.classes, labels, loss.name, loss.coupled, loss.probabilistic
+    return Link(*given, e, mean, calibration)
 
 
 def _column_kind(column: Any) -> str:

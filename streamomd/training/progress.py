@@ -220,7 +220,8 @@ class ProgressEvents:
         rows, now = metrics.total_rows, metrics.figures(metrics.total)
         since = self._since.figures(metrics)["loss"]
         rate, skipped = self._speed.rate(rows), metrics.skipped
-        emit("progress", rows=rows, since_last=since, rate=rate, **now, skipped=skipped)
+        day = {"day": last} if (last := metrics.last_day) is not None else {}
+        emit("progress", rows=rows, since_last=since, rate=rate, **now, skipped=skipped, **day)
         self._emitted = time.monotonic()
         self.next_row = 1 << rows.bit_length()
 
@@ -334,14 +335,17 @@ def _say(text: str, out: TextIO | None) -> None:
 
 
 def _suffix(metrics: Metrics) -> str:
-    """Text after the figures: loss of the hold-out rows of this epoch so far, and skipped bad rows.
+    """Text after the figures: loss of the day under way, if rows have times, and of the hold-out
+    rows of this epoch so far, and skipped bad rows.
 
     Hold-out rows are predicted as they come, so the loss starts again with each epoch.
     """
     held, text = metrics.held, ""
+    if (day := metrics.last_day) is not None:
+        text = f"; {day['period']}: loss {show(day['loss'])} ({counted(day['rows'], 'row')})"
     if held is not None and held.rows and held.rows[-1]:
         of = f"{counted(held.rows[-1], 'row')} of epoch {len(held.rows)}"
-        text = f"; hold-out loss {show(held.figures(held.current)['loss'])} ({of})"
+        text += f"; hold-out loss {show(held.figures(held.current)['loss'])} ({of})"
     return text + (f"; skipped {worded(metrics.skipped)}" if metrics.skipped else "")
 
 

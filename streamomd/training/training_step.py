@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,8 @@ from streamomd.core.profiling import Stage
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.cursor import Cursor
+from streamomd.training.class_weights import ClassWeights, learn_weighted
+from streamomd.training.drift_alerts import watch_rows
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
 
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Predict = Callable[[Batch, Mask | None], tuple[Floats, Floats]]
+"""predict(batch, held) -> margins (rows, learners), and ``Engine.row_losses``; it adds to the sums
+of the metrics."""
 
 
 def begin_epoch(model: Model, unread: int = 0) -> None:
@@ -53,11 +60,14 @@ def learn_rows(
     bad: Counts | None = None,
     held: Mask | None = None,
     rows: tuple[Place, Place] | None = None,
+    *,
+    predict: Predict | None = None,
 ) -> Floats:
     """Learn a batch that the features made; margins of before learning, (rows, learners).
 
     bad: bad rows that were skipped, counted by reason. held: (rows,), validation rows, which are
-    predicted and not learned. rows: where the batch begins and ends, for the error. Raises
+    predicted and not learned. rows: where the batch begins and ends, for the error. predict: see
+    ``learn_counted``. Raises
     DivergedError if a number of the model is no longer finite.
     """
     if bad is not None:
@@ -65,11 +75,27 @@ def learn_rows(
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
     detail = model.spec.train.detail
-    margins = learn_counted(model.engine, model.state, model.metrics, batch, held, detail=detail)
+    given, weights = (model.engine, model.state, model.metrics), model.class_weights
+    more: Any = {"weights": weights, "calibrates": calibrates_now(model), "predict": predict}
+    margins = learn_counted(*given, batch, held, detail=detail, **more)
+    if batch.time is not None and model.metrics.by_time is not None:
+        model.metrics.by_time.read(batch.time)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
+    if model.spec.alert.watches and is_first_time(model):
+        watch_rows(model, batch, margins, held)
     return margins
+
+
+def calibrates_now(model: Model) -> bool:
+    """Whether margins are counted for calibration: of rows that are learned for the first time."""
+    return is_first_time(model) and model.spec.model.calibrate != "none"
+
+
+def is_first_time(model: Model) -> bool:
+    """Whether no row of this pass was learned before."""
+    return model.update.of_new or model.cursor.epoch <= 0
 
 
 def observe_rows(model: Model, batch: Batch, held: Mask | None = None) -> None:
@@ -88,29 +114,56 @@ def learn_counted(
     *,
     detail: bool = True,
     part: bool = False,
+    weights: ClassWeights | None = None,
+    calibrates: bool = False,
+    predict: Predict | None = None,
 ) -> Floats:
     """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
-    detail: whether to compute more metrics than sums. part: see ``Engine.learn``.
+    detail: whether to compute more metrics than sums. part: see ``Engine.learn``. weights: of the
+    rows by class, which are no part of the sums. calibrates: whether margins are counted. predict:
+    in place of learning, where another cursor learns the rows later.
     """
-    if held is None:
+    before = engine.rows_learned(state) if batch.time is not None else 0.0
+    learn = partial(engine.learn, state, metrics.current, part=part)
+    if weights is not None:
+        step = partial(engine.learn, state, part=part)
+        learn = partial(learn_weighted, engine, state, metrics, weights, step)
+    losses = None
+    if predict is not None:
+        margins, losses = predict(batch, held)
+    elif held is None:
         with Stage("learn"):
-            margins = engine.learn(state, metrics.current, batch, part=part)
-        _count(engine, metrics, margins, batch.y, batch.weight, detail)
-        return margins
-    validation = metrics.held
-    assert validation is not None
-    margins = np.empty((len(batch), engine.layout.learners))
-    for low, high in stretches_of(held):
-        rows = batch.rows(low, high)
-        with Stage("learn"):
-            if held[low]:
-                margins[low:high] = engine.predict(state, validation.current, rows)
-            else:
-                margins[low:high] = engine.learn(state, metrics.current, rows, part=part)
-    for counted, which in ((metrics, ~held), (validation, held)):
-        _count(engine, counted, margins[which], batch.y[which], batch.weight[which], detail)
+            margins = learn(batch)
+    else:
+        assert metrics.held is not None
+        margins = np.empty((len(batch), engine.layout.learners))
+        for low, high in stretches_of(held):
+            rows = batch.rows(low, high)
+            with Stage("learn"):
+                if held[low]:
+                    margins[low:high] = engine.predict(state, metrics.held.current, rows)
+                else:
+                    margins[low:high] = learn(rows)
+    if losses is None and batch.time is not None:
+        learned = batch.weight if held is None else np.where(held, 0.0, batch.weight)
+        losses = engine.row_losses(before, margins, batch.y, learned)
+    for counted, which in _parts(metrics, held):
+        some = margins[which], batch.y[which], batch.weight[which]
+        _count(engine, counted, *some, detail)
+        if losses is not None and batch.time is not None:
+            counted.count_times(batch.time[which], batch.weight[which], losses[which])
+        if calibrates and counted is metrics:
+            metrics.count_margins(*some)
     return margins
+
+
+def _parts(metrics: Metrics, held: Mask | None) -> list[tuple[Metrics, Any]]:
+    """Metrics, and an index of the rows that they count."""
+    if held is None:
+        return [(metrics, slice(None))]
+    assert metrics.held is not None
+    return [(metrics, ~held), (metrics.held, held)]
 
 
 def _count(

@@ -30,6 +30,7 @@ COMMANDS = [
     ("plan",),
     ("warm",),
     ("report",),
+    ("backtest",),
     ("watch",),
     ("checkpoint",),
     ("checkpoint", "list"),

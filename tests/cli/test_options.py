@@ -17,7 +17,7 @@ from streamomd.cli.choice import Choice
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 
-WRITERS = ("convert", "export", "init", "init", "predict", "report", "sweep")
+WRITERS = ("backtest", "convert", "export", "init", "init", "predict", "report", "sweep")
 """Commands that write files where an option says."""
 ODD_WORDS = re.compile(
     r"\b(told|tells?|heard|kept|begun|anew|mend|beside|whoever|somebody|nobody|goes? on|at once|"

@@ -193,6 +193,8 @@ def test_an_s3_endpoint_that_answers_garbage(here: Path, words: Any) -> None:
 def test_an_interrupt_while_modules_are_imported(here: Path, module: str) -> None:
     """SIGINT as soon as a module was imported: exit 130, no traceback."""
     words = [sys.executable, "-X", "importtime", "-m", "streamomd", *TRAIN]
+    # In the background of a shell SIGINT is ignored, and processes inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(words, cwd=here, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -200,6 +202,7 @@ def test_an_interrupt_while_modules_are_imported(here: Path, module: str) -> Non
                 process.send_signal(signal.SIGINT)
                 break
         rest = process.stderr.read()
+    signal.signal(signal.SIGINT, before)
     assert process.returncode == 130
     assert "Traceback" not in rest
 

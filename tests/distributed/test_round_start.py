@@ -19,10 +19,10 @@ from diverging import shards
 
 import streamomd
 from streamomd.core.errors import ClusterError, DivergedError
-from streamomd.distributed import averaged, cluster
+from streamomd.distributed import averaged, cluster, state_pieces
 from streamomd.distributed.averaged import Averaged
 from streamomd.distributed.quiet_logs import QuietTaskErrors
-from streamomd.distributed.round_tasks import place_parts, source_of
+from streamomd.distributed.round_tasks import RoundTasks, place_parts, source_of
 from streamomd.distributed.worker_monitor import WorkerMonitor
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -163,6 +163,24 @@ def test_the_scheduler_does_not_carry_the_states(
     assert found.state_sha256 == expected
     assert routes == [True, None, None, None, None]
     assert len(carried) == 4
+
+
+def test_a_large_state_is_merged_in_pieces(
+    data: Path, client: Client, tmp_path: Path, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each on one of the workers that have it, bit-identical to whole states."""
+    monkeypatch.setattr(state_pieces, "PIECE_BYTES", 1 << 10)
+    sent, send = Counter[str](), RoundTasks.send
+
+    def counted(self: RoundTasks, key: str, workers: Any, *given: Any) -> Any:
+        if key.startswith("omd-merge"):
+            sent[workers[0]] += 1
+        return send(self, key, workers, *given)
+
+    monkeypatch.setattr(RoundTasks, "send", counted)
+    found = streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
+    assert found.state_sha256 == expected
+    assert [*sent.values()] == [4 * 8 * 3 // 2] * 2  # rounds, pieces, merges; of two workers
 
 
 @pytest.mark.parametrize("unusable", [{}, {"tcp://10.0.0.9:4000": "it has streamomd 0.0"}])

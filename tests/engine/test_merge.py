@@ -55,10 +55,16 @@ def rows(rng: np.random.Generator, count: int, rule: Rule, classes: int = 2) -> 
 
 
 @functools.cache
-def run(name: str, at: int, *, accounts: bool = False, classes: int = 2) -> tuple:
-    """The engine, the common start, four states that went on from it, and their rows."""
+def run(
+    name: str, at: int, *, accounts: bool = False, classes: int = 2, reduced: bool = False
+) -> tuple:
+    """The engine, the common start, four states that went on from it, and their rows.
+
+    reduced: of the form of the rule that a job with these parameters has.
+    """
     rule = all_rules()[name]
     rule = (accounts and rule.certificate.accounted) or rule
+    rule = rule.reduced_for(params_of(name, at)) if reduced else rule
     rng = np.random.default_rng([*name.encode()])
     told = {"params": params_of(name, at), "classes": classes, "compiled": False}
     learner = Learner(rule, loss_of(rule), SIZE, **told)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from exporting import answers, model_of, table
+from exporting import answers, batch_of, model_of, table
 from running import run
 
 from streamomd.core.errors import UnsupportedError
@@ -50,7 +50,7 @@ def theirs(model: Model, rows: pa.Table) -> dict[str, Any]:
     found = dict(zip(names, session.run(None, fed(session, rows)), strict=True))
     assert [name.rstrip("_") for name in names] == [
         *(["label"] if model.plan.classes else ["variable"]),
-        *(["probabilities"] if model.engine.loss.probabilistic and model.plan.classes else []),
+        *(["probabilities"] if model.has_probabilities else []),
         "score",
     ]
     if "variable" in found:
@@ -74,6 +74,21 @@ def agree(model: Model, rows: pa.Table) -> None:
             np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-12)
         else:
             assert found[name].tolist() == value.tolist()
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "isotonic"])
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "softmax"])
+@pytest.mark.parametrize("rows", [0, 1, 30])
+def test_calibrated_probabilities(kind: str, loss: str, rows: int) -> None:
+    """Of margins within those that the calibration learned from, and beyond them; of none, one and
+    many points."""
+    drawn = table(40, seed=3)
+    model = model_of(drawn, data=EVERYTHING, model={"loss": loss, "calibrate": kind})
+    batch = batch_of(model, drawn)
+    margins = 0.5 * model.engine.predict(model.state, np.zeros(3), batch)[:rows]
+    y = np.where(np.array(drawn["y"]) == "yes", 1.0, -1.0)[:rows]
+    model.metrics.count_margins(margins, y, np.ones(rows))
+    agree(model, drawn)
 
 
 @pytest.mark.parametrize("loss", all_losses())

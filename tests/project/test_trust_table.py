@@ -64,10 +64,10 @@ MUTANTS: Mapping[str, tuple[click.Group, str, str]] = {
         main, r"\| `checkpoint list` .*\n", "checkpoint list opens a checkpoint and has no row"
     ),
     "a new command with a URL": (
-        altered(backtest=click.Command("backtest", params=[URL])), "", "backtest opens"
+        altered(study=click.Command("study", params=[URL])), "", "study opens"
     ),
     "a new command with a start": (
-        altered(backtest=click.Command("backtest", params=[START])), "", "backtest opens"
+        altered(study=click.Command("study", params=[START])), "", "study opens"
     ),
     "a new command with storage options": (
         altered(judge=click.Command("judge", params=[OPTIONS])), "", "judge opens"

@@ -62,5 +62,5 @@ def batch_of(model: Model, rows: pa.Table) -> Any:
 def answers(model: Model, rows: pa.Table) -> dict[str, Any]:
     """What ``streamomd predict`` writes of the rows."""
     margins = model.engine.predict(model.state, np.zeros(3), batch_of(model, rows))
-    told = columns(model.plan, model.engine, model.state, margins)
+    told = columns(model.plan, model.engine, model.state, margins, model.calibration)
     return {name: np.asarray(value) for name, value in told.items()}

@@ -43,7 +43,13 @@ def unreplayable_reason(model: Model) -> str:
             spec.refers_target
         ),
         "rows were held out (data.holdout): the theorems are about all rows in order": (
-            spec.data.holdout > 0
+            spec.data.holds_out
+        ),
+        "rows were weighted by class (model.class_weight): the theorems are about given weights": (
+            bool(spec.model.class_weight)
+        ),
+        "rows were sampled (data.sample): the theorems are about all rows in order": (
+            bool(spec.data.sample)
         ),
         f"the rows were learned in {epochs} epochs: the theorems are about one pass": epochs > 1,
         "no row was learned yet": not model.metrics.total_rows,

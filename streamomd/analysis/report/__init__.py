@@ -28,6 +28,7 @@ from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import protocol, shown
 from streamomd.shards.atomic_write import open_atomic
 from streamomd.shards.table_finder import TableOptions
+from streamomd.training.metrics.by_time import LENGTHS
 from streamomd.training.model import Model
 
 __all__ = ["write_report"]
@@ -39,6 +40,7 @@ def write_report(
     to: str = "report.html",
     shards: str | Sequence[str] = (),
     *,
+    by: str = "",
     certificate: bool = True,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -53,7 +55,8 @@ def write_report(
 
     shards: labelled rows to evaluate the model and to measure feature scales; with the run's own
     shards also its certificate, if ``certificate`` is true (this searches the best fixed weights,
-    which takes many passes). storage_options: of the shards. version, as_of, as_files,
+    which takes many passes). by: "day" or "hour", for charts by the rows' own time, of a run with
+    ``data.time``; "": day. storage_options: of the shards. version, as_of, as_files,
     csv: as ``Model.evaluate``.
 
     The dict: report (the file), bytes, verdict (level: better, unclear, worse or unknown, and its
@@ -62,6 +65,7 @@ def write_report(
     ``Model.evaluate`` raises.
     """
     _refuse(to, overwrite=overwrite)
+    _refuse_by(model, by)
     run_history = history(model, checkpoint_storage_options)
     tried = None
     choice: dict[str, Any] = {
@@ -70,9 +74,9 @@ def write_report(
     tables = TableOptions.for_model(model.spec.data, **choice)
     if shards:
         column = day_column(model.plan)
-        by = [column] if column else []
+        columns = [column] if column else []
         tried = model.evaluate(
-            shards, by=by, storage_options=storage_options, quiet=quiet, **choice
+            shards, by=columns, storage_options=storage_options, quiet=quiet, **choice
         )
     sizes = (
         scales_of_shards(model.plan, shards, storage_options, tables)
@@ -94,7 +98,7 @@ def write_report(
         f"{model.plan.label}: {model.metrics.total_rows:,} rows by {model.spec.model.rule}",
         header(model, run_history, learned, len(found)),
         warnings_section(found),
-        learning(model, run_history, learned),
+        learning(model, run_history, learned, by or "day"),
         outcomes(model, learned, tried),
         features_section(model, sizes, weights, found),
         proven,
@@ -106,6 +110,16 @@ def write_report(
     warnings = [one._asdict() for one in found]
     judged = summarize(model, learned, diverged=divergence(model, run_history))
     return {"report": to, "bytes": len(text.encode()), "verdict": judged, "look": warnings}
+
+
+def _refuse_by(model: Model, by: str) -> None:
+    if by not in ("", *LENGTHS):
+        raise UsageError(f"by = {by!r}: expected day or hour")
+    if by and model.metrics.by_time is None:
+        raise UsageError(
+            f"--by {by} needs the times of the rows that were learned, and this run has none: "
+            "train with data.time (--time COLUMN)"
+        )
 
 
 def _refuse(to: str, *, overwrite: bool) -> None:

@@ -157,7 +157,7 @@ def scales_of_shards(
     """Scales in all rows of some shards. Raises what ``Model.evaluate`` raises."""
     found = find_for_model(plan, shards, storage_options=storage_options, tables=tables)
     note(f"measuring feature scales in {found.rows:,} rows …")
-    pieces = rows_of(plan, found, range(len(found)))
+    pieces = rows_of(plan.timeless, found, range(len(found)))
     return measure_scales(plan, (piece.value.batch for piece in pieces))
 
 

@@ -13,7 +13,7 @@ from streamomd.analysis.history import Commit, History, speeds
 from streamomd.analysis.report.axes import Axis, brief
 from streamomd.analysis.report.charts import Series, lines
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
-from streamomd.analysis.report.over_time import charts_by_update
+from streamomd.analysis.report.over_time import charts_by_time, charts_by_update
 from streamomd.analysis.report.verdict import percent
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
@@ -24,8 +24,11 @@ OCTAVES = 11  # of rows are drawn, the last ones: earlier points are noise
 STEEP = 50.0  # greatest over least, above which a linear axis shows only the greatest
 
 
-def learning(model: Model, run_history: History, learned: Mapping[str, Any]) -> Element:
-    """Charts over rows, then the epochs. learned: of ``Model.result``."""
+def learning(
+    model: Model, run_history: History, learned: Mapping[str, Any], by: str = "day"
+) -> Element:
+    """Charts over rows, then the epochs. learned: of ``Model.result``. by: length of the periods of
+    rows with times."""
     metrics, curve = model.metrics, curve_points(model.metrics)
     charts: list[Element] = []
     missing: list[Element] = []
@@ -37,6 +40,7 @@ def learning(model: Model, run_history: History, learned: Mapping[str, Any]) -> 
             "by an earlier version, or the run has just started."
         ))  # fmt: skip
     charts += charts_by_update(model, run_history)
+    charts += charts_by_time(model, learned, by)
     pace = speeds(run_history.commits)
     if len(pace) > 1:
         charts.append(_speed(pace))

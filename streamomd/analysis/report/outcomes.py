@@ -93,8 +93,13 @@ def _charts(model: Model, sets: Sequence[Rows]) -> list[Element]:
             note = "Weight of rows; the colour shows the share of the true class."
             title = f"Confusion of {one.name}" if index else "Confusion"
             charts.append(heat(title, names, np.array(confusion), note=note))
-    calibrated = [one for one in sets if one.result["calibration"]]
-    return [*charts, *([_calibration(calibrated)] if calibrated else [])]
+    before = [(one.name, one.result["calibration"]) for one in sets if one.result["calibration"]]
+    after = [
+        (one.name, found["calibration"]) for one in sets if (found := one.result.get("calibrated"))
+    ]
+    charts += [_calibration("Calibration", before)] if before else []
+    kind = model.spec.model.calibrate
+    return [*charts, *([_calibration(f"Calibration after {kind}", after)] if after else [])]
 
 
 def _missing(model: Model, sets: Sequence[Rows]) -> list[Element]:
@@ -107,26 +112,28 @@ def _missing(model: Model, sets: Sequence[Rows]) -> list[Element]:
                           "classes.")]  # fmt: skip
     if len(model.plan.classes) > MOST_DRAWN:
         return [paragraph(f"The confusion matrix is drawn of up to {MOST_DRAWN} classes.")]
-    if not result["calibration"]:
+    if not result["calibration"] and not result.get("calibrated"):
         return [paragraph("No calibration: it takes two classes, and a loss that gives "
                           "probabilities.")]  # fmt: skip
     return []
 
 
-def _calibration(sets: Sequence[Rows]) -> Element:
+def _calibration(
+    title: str, curves: Sequence[tuple[str, Sequence[Mapping[str, float]]]]
+) -> Element:
     """Predicted probabilities against observed frequencies, a curve for each set of rows."""
     series, off = [], []
-    for one in sets:
+    for name, levels in curves:
         predicted, observed, weight = (
-            np.array([level[key] for level in one.result["calibration"]])
+            np.array([level[key] for level in levels])
             for key in ("predicted", "observed", "weight")
         )
-        series.append(Series(one.name, predicted, observed))
+        series.append(Series(name, predicted, observed))
         mean = float(weight @ np.abs(predicted - observed) / weight.sum())
-        off.append(f"{one.name} {mean:.3f}" if len(sets) > 1 else f"{mean:.3f}")
+        off.append(f"{name} {mean:.3f}" if len(curves) > 1 else f"{mean:.3f}")
     x, y = Axis("predicted probability", 0.0, 1.0), Axis("observed frequency", 0.0, 1.0)
     note = "Of the second class; a calibrated model is on the diagonal. Mean distance: "
-    return lines("Calibration", series, x, y, note=f"{note}{', '.join(off)}.", diagonal=True)
+    return lines(title, series, x, y, note=f"{note}{', '.join(off)}.", diagonal=True)
 
 
 def _by_day(model: Model, tried: Result | None) -> list[Element]:

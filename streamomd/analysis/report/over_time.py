@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime, timedelta
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -15,6 +15,7 @@ from streamomd.analysis.history import History, Update
 from streamomd.analysis.report.axes import EPOCH, Axis
 from streamomd.analysis.report.charts import Series, lines
 from streamomd.features import Plan
+from streamomd.training.metrics.by_time import EARLIER_TEXT
 from streamomd.training.model import Model
 
 Slice = Mapping[str, Any]
@@ -38,6 +39,42 @@ def charts_by_update(model: Model, run_history: History) -> list[Element]:
         lines(f"{name} by update", [Series(name, number, y)], x, Axis.of(name, y), note=note)
         for name, y in _measures(model, [figures for _, figures in updates])
     ]
+
+
+def charts_by_time(model: Model, learned: Mapping[str, Any], by: str) -> list[Element]:
+    """Loss, and error or RMSE, of learned rows by day or hour of their time, and of hold-out rows.
+
+    learned: of ``Model.result``. by: "day" or "hour".
+    """
+    sets = [("learned rows", learned.get("by_time"))]
+    sets += [("hold-out rows", (learned["holdout"] or {}).get("by_time"))]
+    known = [(name, _periods(timed[by])) for name, timed in sets if timed]
+    known = [(name, found) for name, found in known if found]
+    if not known or max(len(found) for _, found in known) < FEWEST:
+        return []
+    at = [np.array([days for days, _ in found]) for _, found in known]
+    x = Axis.of_integers(f"{by} (UTC)", np.concatenate(at), dates=True)
+    note = "Rows by their own time; learned rows were predicted before they were learned."
+    charts = []
+    for name, _ in _measures(model, [one for _, found in known for _, one in found]):
+        key = {"Error": "error", "RMSE": "rmse"}.get(name, "loss")
+        series = [
+            Series(which, when, np.array([_number(one[key]) for _, one in found]))
+            for (which, found), when in zip(known, at, strict=True)
+        ]
+        y = Axis.of(name, np.concatenate([one.y for one in series]))
+        charts.append(lines(f"{name} by {by}", series, x, y, note=note))
+    return charts
+
+
+def _periods(figures: Sequence[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
+    """Days since 1970, and the figures, of each period that has its own."""
+    found = []
+    for one in figures:
+        if one["period"] != EARLIER_TEXT and one["rows"]:
+            moment = datetime.fromisoformat(one["period"].replace("Z", ""))
+            found.append(((moment - datetime(1970, 1, 1)) / timedelta(days=1), one))
+    return found
 
 
 def _finished(

@@ -35,6 +35,7 @@ class Predictor:
         state = model.state.copy()  # the model may continue to learn before anything is computed
         self.cells, self.totals, self.clock = state.cells, state.totals, state.clock
         self.extra, self.means = state.extra, state.means
+        self.calibration = model.calibration
         self.token = tokenize(self.job, self.plan.to_json(), model.state_sha256)
 
     def __dask_tokenize__(self) -> str:
@@ -57,7 +58,7 @@ class Predictor:
 
     def predictions(self, margins: Any) -> dict[str, Any]:
         """The columns of rows with these margins."""
-        return columns(self.plan, *self._learned, margins)
+        return columns(self.plan, *self._learned, margins, self.calibration)
 
     def margins(self, part: Any, where: str) -> Any:
         """(rows, learners) of a pandas frame, or of the array X."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from streamomd.core.jit import compiled, int64, read, written
+from streamomd.core.jit import compiled, read, written
 
 _RUN = 16
 
@@ -37,13 +37,6 @@ def summer(dtype: str) -> Any:
     """``sum_equal``, compiled for values of a dtype."""
     made = [written("int64"), written("int32"), written(dtype)]
     return compiled(sum_equal, read("int64"), read("int32"), read(dtype), *made)
-
-
-@functools.cache
-def counter(dtype: str) -> Any:
-    """``count``, compiled for values of a dtype."""
-    made = [written("int64"), written("int32"), written(dtype)]
-    return compiled(count, read(dtype), read("int32"), int64, *made)
 
 
 def count_falls(indices: Any) -> int:
@@ -121,29 +114,3 @@ def sum_equal(
             end += 1
         new_begins[row + 1] = end
     return end
-
-
-def count(numbers: Any, places: Any, shift: int, begins: Any, indices: Any, values: Any) -> None:
-    """Write rows of numbers at 0 … w − 1, then of how often each of the row's places occurs.
-
-    numbers: (n * w,). places: (n * k,), ascending in a row; each moved by ``shift``. begins:
-    (n + 1,), the first of which says where to begin.
-    """
-    n = len(begins) - 1
-    if n == 0:
-        return
-    w, k, at, end = len(numbers) // n, len(places) // n, 0, begins[0]
-    for row in range(n):
-        for j in range(w):
-            indices[end], values[end] = j, numbers[row * w + j]
-            end += 1
-        stop = at + k
-        while at < stop:
-            place, times = places[at], 1.0
-            at += 1
-            while at < stop and places[at] == place:
-                times += 1.0
-                at += 1
-            indices[end], values[end] = place + shift, times
-            end += 1
-        begins[row + 1] = end

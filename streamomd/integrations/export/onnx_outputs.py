@@ -11,6 +11,7 @@ from streamomd.losses import Loss
 from streamomd.losses.contract import identity
 from streamomd.losses.poisson import rate
 from streamomd.training.model import Model
+from streamomd.training.scoring.calibration import Calibration
 
 MEANS = {identity: "", sigmoid: "Sigmoid", rate: "Exp"}
 """The operator of each loss's ``mean``."""
@@ -43,10 +44,12 @@ def _add_classes(graph: Graph, model: Model, margins: str, score: str) -> None:
     )
     chosen = graph.add("Gather", graph.constant(classes), places)
     graph.output("label", chosen, KINDS[classes.dtype.kind])
-    if not loss.probabilistic:
+    if not model.has_probabilities:
         return
     e = model.engine.smoothing(model.state)
-    if learners > 1:
+    if model.calibration is not None:
+        likely = _calibrated(graph, model.calibration, margins, learners)
+    elif learners > 1:
         likely = _shares(graph, loss, score, learners, e)
     else:
         second = _smoothed(graph, _mean(graph, loss, margins), e, 2)
@@ -63,6 +66,43 @@ def _mean(graph: Graph, loss: Loss, score: str) -> str:
         )
     operator = MEANS[loss.mean]
     return graph.add(operator, score) if operator else score
+
+
+def _calibrated(graph: Graph, calibration: Calibration, margins: str, learners: int) -> str:
+    """Both probabilities, (rows, 2), as ``Calibration.of``."""
+    score = margins
+    if learners > 1:
+        first, second = (
+            graph.add("Gather", margins, graph.constant([place]), axis=1) for place in (0, 1)
+        )
+        score = graph.add("Sub", second, first)
+    if calibration.kind == "sigmoid":
+        a, b = (graph.constant(one) for one in calibration.x)
+        likely = graph.add("Sigmoid", graph.add("Add", graph.add("Mul", score, a), b))
+    else:
+        likely = _interpolated(graph, calibration, score)
+    rest = graph.add("Sub", graph.constant(1.0), likely)
+    return graph.add("Concat", rest, likely, axis=1)
+
+
+def _interpolated(graph: Graph, calibration: Calibration, score: str) -> str:
+    """Linear between the points of an isotonic calibration, constant beyond them, (rows, 1)."""
+    x, p = np.array(calibration.x), np.array(calibration.p)
+    if len(x) == 1:
+        return graph.add("Add", graph.add("Mul", score, graph.constant(0.0)), graph.constant(p[0]))
+    inside = graph.add("Max", graph.constant(x[0]), score)
+    inside = graph.add("Min", graph.constant(x[-1]), inside)
+    beyond = graph.cast(graph.add("GreaterOrEqual", inside, graph.constant(x[1:-1])), "INT64")
+    low = graph.add("ReduceSum", beyond, graph.constant([1]), keepdims=1)
+    high = graph.add("Add", low, graph.constant(1))
+    ends = [
+        graph.add("Gather", graph.constant(values), place)
+        for values in (x, p)
+        for place in (low, high)
+    ]
+    share = graph.add("Div", graph.add("Sub", inside, ends[0]), graph.add("Sub", ends[1], ends[0]))
+    rise = graph.add("Mul", share, graph.add("Sub", ends[3], ends[2]))
+    return graph.add("Add", ends[2], rise)
 
 
 def _smoothed(graph: Graph, likely: str, e: float, classes: int) -> str:

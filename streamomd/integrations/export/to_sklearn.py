@@ -14,7 +14,11 @@ import numpy as np
 
 from streamomd.core.errors import MissingExtraError, UnsupportedError
 from streamomd.integrations.export.contract import Format
-from streamomd.integrations.export.weight_chunks import refuse_more_than_weights, weights_of
+from streamomd.integrations.export.weight_chunks import (
+    refuse_calibration,
+    refuse_more_than_weights,
+    weights_of,
+)
 from streamomd.training.model import Model
 
 
@@ -31,6 +35,7 @@ def to_sklearn(model: Model) -> Any:
     (a weight that is not finite).
     """
     refuse_more_than_weights(model)
+    refuse_calibration(model, "sklearn")
     fitted = _unfitted(model)
     weights, bias = weights_of(model), int(model.plan.bias)
     if model.engine.loss.coupled and len(weights) == 2:

@@ -29,7 +29,11 @@ from streamomd.core.urls import printable
 from streamomd.features import Names, Plan, name_of
 from streamomd.features.hashed import coordinate
 from streamomd.integrations.export.contract import Format
-from streamomd.integrations.export.weight_chunks import pieces, refuse_more_than_weights
+from streamomd.integrations.export.weight_chunks import (
+    pieces,
+    refuse_calibration,
+    refuse_more_than_weights,
+)
 from streamomd.training.model import Model
 
 CONSTANT = 11650396
@@ -43,6 +47,7 @@ LINKS = {"logistic": "--link logistic", "poisson": "--link poisson"}
 def write(model: Model, file: Any) -> dict[str, Any]:
     """As ``Format.write``."""
     refuse_more_than_weights(model)
+    refuse_calibration(model, "vw")
     _refuse(model)
     bits, dense = _dense(model.plan)
     file.write(_head(model, bits).encode())

@@ -77,6 +77,16 @@ def weights_of(model: Model) -> Floats:
     return found
 
 
+def refuse_calibration(model: Model, name: str) -> None:
+    """Raise UnsupportedError for a calibrated model, in a format that has no place for it."""
+    if model.spec.model.calibrate != "none":
+        raise UnsupportedError(
+            f"--as {name} has no calibration, and model.calibrate is "
+            f"{model.spec.model.calibrate!r}: --as onnx exports calibrated probabilities, --as "
+            "parquet the weights alone"
+        )
+
+
 def refuse_more_than_weights(model: Model) -> None:
     """Raise UnsupportedError if predictions are not weights times values."""
     rule = model.engine.layout.rule

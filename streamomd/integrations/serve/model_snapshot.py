@@ -94,7 +94,7 @@ def snapshot_of(model: Model) -> Snapshot:
         columns=dict(scorer.columns),
         required=tuple(scorer.required),
         classes=tuple(scorer.classes),
-        probabilities=bool(scorer.classes) and model.engine.loss.probabilistic,
+        probabilities=model.has_probabilities,
     )
     job = published_job(model.spec.to_json())
     rows, trained = model.metrics.total_rows, not model.is_untrained

@@ -176,7 +176,8 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         from streamomd.training.predict import probabilities
 
         model = self._model
-        found = probabilities(model.engine, model.state, _sound(self._margins(X)))
+        margins = _sound(self._margins(X))
+        found = probabilities(model.engine, model.state, margins, model.calibration)
         return np.column_stack([1.0 - found, found]) if found.ndim == 1 else found
 
     def _weights(self) -> Floats:

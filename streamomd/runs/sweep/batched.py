@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from streamomd.engine.state import State
 from streamomd.rules.contract import Rule
 from streamomd.training.class_threads import class_threads
 from streamomd.training.model import Model
-from streamomd.training.training_step import Mask, learn_counted, observe_rows
+from streamomd.training.training_step import Mask, calibrates_now, learn_counted, observe_rows
 
 WIDEST = 8
 
@@ -58,8 +59,8 @@ class LearnerGroup:
 
         held: hold-out rows, which a group of one model predicts.
         """
-        if held is not None:
-            return self._learn_except(batch, held)
+        if held is not None or _learns_alone(self.models[0]):
+            return self._learn_alone(batch, held)
         sums = np.concatenate([model.metrics.current for model in self.models])
         margins = self.engine.learn(self.state, sums, batch)
         for model, own in zip(self.models, sums.reshape(-1, 3), strict=True):
@@ -68,12 +69,15 @@ class LearnerGroup:
         self._values += batch.values.size * len(self.models)
         return self._diverged(margins) or self._slots_diverged()
 
-    def _learn_except(self, batch: Batch, held: Mask) -> dict[Model, str]:
+    def _learn_alone(self, batch: Batch, held: Mask | None) -> dict[Model, str]:
         [model] = self.models
-        detail = model.spec.train.detail
-        margins = learn_counted(self.engine, self.state, model.metrics, batch, held, detail=detail)
+        detail, weights = model.spec.train.detail and held is not None, model.class_weights
+        given = (self.engine, self.state, model.metrics, batch, held)
+        more: Any = {"weights": weights, "calibrates": calibrates_now(model)}
+        margins = learn_counted(*given, detail=detail, **more)
         self._values += batch.values.size
-        return self._diverged(margins[~held]) or self._slots_diverged()
+        learned = margins if held is None else margins[~held]
+        return self._diverged(learned) or self._slots_diverged()
 
     def _diverged(self, margins: NDArray[np.float64]) -> dict[Model, str]:
         sums = np.array([model.metrics.current for model in self.models])
@@ -144,6 +148,12 @@ def group_learners(models: Sequence[Model], threads: int) -> list[LearnerGroup]:
     return made
 
 
+def _learns_alone(model: Model) -> bool:
+    """Whether more is done with its rows than to learn them."""
+    job = model.spec.model
+    return bool(job.class_weight) or job.calibrate != "none"
+
+
 def _alike(one: Model, other: Model) -> bool:
     """Whether two models may be side by side."""
     ours, theirs = one.engine, other.engine
@@ -156,7 +166,8 @@ def _alike(one: Model, other: Model) -> bool:
         and not loss.coupled
         and loss == theirs.loss
         and one.cursor == other.cursor
-        and not one.spec.data.holdout  # one loop learns for all, and predicts for one
+        and not one.spec.data.holds_out  # one loop learns for all, and predicts for one
+        and not any(_learns_alone(model) for model in (one, other))
         and (ours.params == theirs.params or not observes_with_hyper(rule))
     )
 

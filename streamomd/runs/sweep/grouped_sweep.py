@@ -78,7 +78,7 @@ class GroupedSweep:
 
     def _watchers(self, reporting: Reporting, prefix: str) -> list[SweepWatcher]:
         spec, rows = self.sweep.lead.spec, self.session.shards.rows
-        expected = learned_of(rows, spec.data.holdout) * spec.train.epochs
+        expected = learned_of(rows, spec.data.held_every) * spec.train.epochs
         found = [] if reporting.quiet else [sweep_watcher(self.sweep, expected)]
         if reporting.exported:
             given = (self.sweep, expected, reporting.exported, prefix)

@@ -237,7 +237,7 @@ def _least(number: float | None) -> float:
 
 def _result(learner: Learner) -> dict[str, Any]:
     model, diverged = learner.model, learner.diverged
-    figures, held = learner.figures(), model.spec.data.holdout
+    figures, held = learner.figures(), model.spec.data.holds_out
     return {
         "name": learner.name,
         "params": dict(learner.chosen),

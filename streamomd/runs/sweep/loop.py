@@ -33,6 +33,7 @@ from streamomd.training.metrics import no_rows_learned
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.row_stream import cache_of, no_rows, rows_of
+from streamomd.training.sampling import sampled_rows
 from streamomd.training.training_step import begin_epoch
 
 
@@ -60,8 +61,8 @@ class SweepLoop:
         self._side_by_side()
         began, compiled = time.perf_counter(), sweep.compile_seconds
         data, shards = sweep.lead.spec.data, self.session.shards
-        expected = learned_of(shards.rows, data.holdout) * sweep.lead.spec.train.epochs
-        if data.holdout:
+        expected = learned_of(shards.rows, data.held_every) * sweep.lead.spec.train.epochs
+        if data.holds_out or data.sample:
             ledger = self.manager.shards if self.manager else ()
             shards = with_places(shards, sweep.lead.holdout_by, ledger)
             self.session = replace(self.session, rows=shards)
@@ -146,15 +147,16 @@ class SweepLoop:
         watchers: Sequence[SweepWatcher],
     ) -> None:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
-        sweep, batch, low, passed = self.sweep, piece.value.batch, 0, 0
+        sweep, low, passed = self.sweep, 0, 0
         data = sweep.lead.spec.data
+        rows_of_piece = range(piece.row, piece.row + piece.rows)
+        place = self.session.shards.shards[shard].place
+        batch = sampled_rows(data, sweep.lead.plan, place, rows_of_piece, piece.value.batch)
         if sweep.cursor.epoch == 0 and not sweep.rows:
             specs = [learner.model.spec for learner in sweep.active]
             front = batch.first_columns(len(sweep.lead.plan.numeric), offsets.MOST)
             offsets.report_offsets(specs, sweep.lead.plan, front)
-        rows_of_piece = range(piece.row, piece.row + piece.rows)
-        place = self.session.shards.shards[shard].place
-        held = rows_held_out(data, place, rows_of_piece, batch.skipped)
+        held = rows_held_out(data, place, rows_of_piece, batch.skipped, batch.time)
         while True:
             halving = sweep.next_halving
             high = min(len(batch), low + self._rows_to_report(watchers))

@@ -1,7 +1,8 @@
 """A cache's entry: the batches of a row group as an uncompressed Arrow IPC file with an index.
 
 Its record batches are (rows: large_list<struct<index: int32, value>>, y, weight), or of a matrix
-(rows: fixed_size_list<value>, y, weight); any Arrow library opens the file. Between the last of
+(rows: fixed_size_list<value>, y, weight), both with a column time if the job has one; any Arrow
+library opens the file. Between the last of
 them and Arrow's footer stand the names and an index of ours (JSON, its length, its XXH3): where
 each batch lies and the XXH3 of its bytes.
 
@@ -217,9 +218,10 @@ def _read(file: io.FileIO, offset: int, length: int, buffers: BufferPool) -> Any
 
 
 def kind_of(batch: Batch) -> list[Any]:
-    """What all batches of an entry share: columns of a matrix, or −1; and the type of values."""
+    """What all batches of an entry share: columns of a matrix, or −1; the type of values; and
+    "time" if rows have one."""
     width = batch.values.shape[1] if isinstance(batch, DenseBatch) else -1
-    return [width, str(batch.values.dtype)]
+    return [width, str(batch.values.dtype), *([] if batch.time is None else ["time"])]
 
 
 def schema_of(kind: list[Any]) -> pa.Schema:
@@ -228,7 +230,7 @@ def schema_of(kind: list[Any]) -> pa.Schema:
     >>> schema_of([-1, "float32"]).field("rows").type.value_type.field("value").type
     DataType(float)
     """
-    width, dtype = kind
+    width, dtype, *time = kind
     value = pa.field("value", pa.from_numpy_dtype(dtype), nullable=False)
     if width < 0:
         pair = pa.struct([pa.field("index", pa.int32(), nullable=False), value])
@@ -236,6 +238,7 @@ def schema_of(kind: list[Any]) -> pa.Schema:
     else:
         rows = pa.list_(value, width)
     columns = {"rows": rows, "y": pa.float64(), "weight": pa.float64()}
+    columns |= {name: pa.int64() for name in time}
     return pa.schema([pa.field(name, type_, nullable=False) for name, type_ in columns.items()])
 
 
@@ -249,18 +252,22 @@ def _columns(batch: Batch, schema: pa.Schema) -> list[pa.Array]:
         fields = [pair.field(place) for place in range(pair.num_fields)]
         entries = pa.StructArray.from_arrays(arrays, fields=fields)
         rows = pa.LargeListArray.from_arrays(pa.array(batch.indptr), entries, type=kind)
-    return [rows, pa.array(batch.y), pa.array(batch.weight)]
+    time = [] if batch.time is None else [pa.array(batch.time)]
+    return [rows, pa.array(batch.y), pa.array(batch.weight), *time]
 
 
 def _batch(data: Any, schema: pa.Schema, skipped: Skipped) -> Batch:
     """The batch of a record batch's bytes, which it shares."""
     record = pa.ipc.read_record_batch(pa.ipc.read_message(data), schema)
-    rows, (y, weight) = record.column(0), (column.to_numpy() for column in record.columns[1:])
+    rows, (y, weight, *times) = (
+        record.column(0), (column.to_numpy() for column in record.columns[1:])
+    )  # fmt: skip
+    time = times[0] if times else None
     if pa.types.is_fixed_size_list(rows.type):
         values = rows.values.to_numpy().reshape(len(y), rows.type.list_size)
-        return DenseBatch(values, y, weight, skipped)
+        return DenseBatch(values, y, weight, skipped, time)
     indices, values = (rows.values.field(place).to_numpy() for place in (0, 1))
-    return SparseBatch(rows.offsets.to_numpy(), indices, values, y, weight, skipped)
+    return SparseBatch(rows.offsets.to_numpy(), indices, values, y, weight, skipped, time)
 
 
 def _may_be_walked(batch: Batch, columns: int) -> bool:

@@ -16,10 +16,11 @@ import pyarrow as pa
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.nearest import suggestion
 from streamomd.core.registry import find
+from streamomd.features.binary_lists import declared, encoded, stored_as_binary
 from streamomd.shards.convert.arrow_source import ArrowStreamReader
 from streamomd.shards.convert.csv_source import CsvReader
 from streamomd.shards.convert.jsonl_source import JsonlReader
-from streamomd.shards.convert.output_formats import FORMS
+from streamomd.shards.convert.output_formats import FORMS, with_binary_lists
 from streamomd.shards.convert.shard_writer import ShardWriter, Target, opened_target
 from streamomd.shards.convert.shuffle import shuffled
 from streamomd.shards.convert.split import Split, TimeKeys, make_split, part_of
@@ -34,6 +35,8 @@ READERS: dict[str, Callable[..., TextReader]] = {
     "svmlight": SvmlightReader,
     "vw": VwReader,
 }
+LISTS_AS = ("list", "binary")
+SPARSE_FORMATS = ("svmlight", "vw")
 ROWS_PER_SHARD = 1_000_000
 REPORT_SECONDS = 0.5
 Progress = Callable[[int, int, int], None]
@@ -66,6 +69,7 @@ def convert(
     source_format: str,
     to: str,
     form: str = "parquet",
+    lists_as: str = "list",
     rows_per_shard: int | None = None,
     shards: int | None = None,
     shuffle: int | None = None,
@@ -85,7 +89,9 @@ def convert(
     sources: files or URLs, each plain, gzip, bzip2 or xz, whatever its name; "-": standard input.
     source_format: "csv", "jsonl", "svmlight", "vw" or "arrows" (Arrow IPC streams); ``options``
     are those of `CsvReader`, `JsonlReader`, `SvmlightReader` or `VwReader`.
-    form: "parquet" or "arrow" (`forms`). rows_per_shard: 1,000,000 unless given; or shards: how
+    form: "parquet" or "arrow" (`forms`). lists_as: "list", or "binary" for columns whose cells are
+    the bytes of the lists, which Parquet readers decode faster; of "svmlight" and "vw", whose lists
+    have no nulls. rows_per_shard: 1,000,000 unless given; or shards: how
     many, which differ by a row at most (the sources are then read twice; so they are for "arrow"
     where the size is not known). shuffle: a seed; all rows are permuted by it, on disk, and the
     order depends on the seed and the number of rows alone. split: parts by name, each with its
@@ -106,6 +112,8 @@ def convert(
     _check_counts(rows_per_shard, shards, shuffle)
     own_options = to_storage_options if to_storage_options is not None else storage_options
     make, written = _maker(source_format, options), find("form", form, FORMS)
+    if as_binary := _as_binary(lists_as, source_format):
+        written = with_binary_lists(written)
     stream = _Stream(locate(sources, storage_options), make, progress, encoding)
     if shards is not None or split_time or written.add_size is None:
         _refuse_standard_input(sources)
@@ -127,7 +135,9 @@ def convert(
         written_rows, counts = _write(
             batches,
             stream,
-            lambda target: ShardWriter(target, written, stream.reader.schema, cuts, size),
+            lambda target: ShardWriter(
+                target, written, _schema(stream.reader.schema, as_binary), cuts, size
+            ),
             targets,
             parts,
         )
@@ -158,6 +168,21 @@ def convert(
 def _remove_if_empty(folder: str) -> None:
     with suppress(OSError):  # it has the parts, or is not on the local disk
         os.rmdir(folder)
+
+
+def _as_binary(lists_as: str, source_format: str) -> bool:
+    if lists_as not in LISTS_AS:
+        raise UsageError(f"lists_as must be {' or '.join(LISTS_AS)}, not {lists_as!r}")
+    if lists_as == "binary" and source_format not in SPARSE_FORMATS:
+        raise UsageError(
+            f"lists_as=binary is for {' and '.join(SPARSE_FORMATS)}: lists of {source_format} may "
+            "contain nulls, which bytes cannot say"
+        )
+    return lists_as == "binary"
+
+
+def _schema(schema: pa.Schema, as_binary: bool) -> pa.Schema:
+    return stored_as_binary(schema) if as_binary else schema
 
 
 def _refuse_standard_input(sources: Sequence[str]) -> None:
@@ -297,7 +322,7 @@ def _write(
             writers = writers or [begin(target) for target in targets]
             for place, writer in enumerate(writers):
                 own = part_of(batch, place) if split else batch
-                writer.add(own)
+                writer.add(encoded(own, writer.schema) if declared(writer.schema) else own)
                 rows[place] += own.num_rows
             stream.report()
         if split:

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamomd.features.binary_lists import declared
+
 SAMPLE = 1 << 16
 """Values read to find whether a column has few distinct ones."""
 FEW = 1 / 8
@@ -46,14 +48,19 @@ def stored(batch: pa.RecordBatch) -> dict[str, Any]:
     ({'n': 'lz4', 's': 'zstd'}, {'n': 'PLAIN'}, ['s'])
     """
     compression, encoding = {}, {}
+    lists = declared(batch.schema)
     for field in batch.schema:
+        if field.name in lists:
+            compression[field.name], encoding[field.name] = "none", "PLAIN"
+            continue
         path, kind, values = _leaf(field, batch.column(field.name))
         whole = pa.types.is_integer(kind)
         number = whole or pa.types.is_floating(kind)
         compression[path] = "lz4" if number else "zstd"
         if number and (path != field.name or not whole) and _varies(values):
             encoding[path] = "DELTA_BINARY_PACKED" if whole else "PLAIN"
-    return {
+    found: dict[str, Any] = {"write_statistics": [*compression.keys() - lists]} if lists else {}
+    return found | {
         "compression": compression,
         "column_encoding": encoding,
         "use_dictionary": [path for path in compression if path not in encoding],

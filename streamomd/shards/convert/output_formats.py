@@ -6,7 +6,7 @@ Measured in benchmarks/layout.py, decided in docs/decisions/025-the-layout-of-sh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -43,7 +43,8 @@ def _arrow(file: Any, schema: pa.Schema, first: pa.RecordBatch, size: int | None
 
 
 def _with(schema: pa.Schema, size: int | None) -> pa.Schema:
-    return schema.with_metadata({SIZE_KEY: str(size)} if size else None)
+    own = {SIZE_KEY: str(size)} if size else {}
+    return schema.with_metadata({**(schema.metadata or {}), **own} or None)
 
 
 FORMS: Mapping[str, OutputFormat] = {
@@ -66,3 +67,12 @@ FORMS: Mapping[str, OutputFormat] = {
         ),
     )
 }
+
+BINARY_GROUP_BYTES = 16 << 20
+"""Bytes of a row group of lists stored as binary: they are as many in the file, and what a reader
+does not hold in memory between hashing and decoding it reads twice (`reader.LOCAL_HELD`)."""
+
+
+def with_binary_lists(form: OutputFormat) -> OutputFormat:
+    """How shards with lists stored as binary are written in a form."""
+    return replace(form, group_bytes=min(form.group_bytes, BINARY_GROUP_BYTES))

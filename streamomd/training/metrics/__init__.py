@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,12 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import FILTERED, REASONS
+from streamomd.core.batch import FILTERED, REASONS, SAMPLED, Times
 from streamomd.core.counted import counted
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
-from streamomd.training.metrics.bins import FINE
-from streamomd.training.metrics.detail import NOTHING, Detail, detail_of, joined, restored, saved
+from streamomd.training.metrics.bins import FINE, binned, bins
+from streamomd.training.metrics.by_time import ByTime
+from streamomd.training.metrics.detail import (
+    NOTHING,
+    BinaryDetail,
+    Detail,
+    detail_of,
+    joined,
+    restored,
+    saved,
+)
+from streamomd.training.metrics.drift import Drift
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -58,6 +68,10 @@ class Metrics:
     detail: more metrics of the same rows, if recorded; see ``streamomd.training.metrics.detail``.
     held: metrics of hold-out rows. Its detail restarts with each epoch; ranks, float64 (epochs
     before, 2), has their AUC and its error, NaN for none.
+    classes: float64 (classes + 1,), the weight of all rows by class and in all, of a job that
+    balances classes. margins: float64 (2, bins), the weight of rows of either class by their margin
+    before they were first learned, of a job that calibrates. drift: of a job with alerts.
+    by_time: of the same rows, by hour and day, if they have times.
     """
 
     classifies: bool
@@ -68,6 +82,10 @@ class Metrics:
     detail: Detail | None = None
     held: Metrics | None = None
     ranks: Floats = field(default_factory=lambda: np.zeros((0, 2)))
+    classes: Floats | None = None
+    margins: Floats | None = None
+    drift: Drift | None = None
+    by_time: ByTime | None = None
 
     @property
     def current(self) -> Floats:
@@ -96,6 +114,10 @@ class Metrics:
         self.current[...] += other.current
         self.count(other.total_rows)
         self.detail = joined(self.detail, other.detail, float(other.current[0]))
+        if other.classes is not None:
+            self.classes = other.classes + (0.0 if self.classes is None else self.classes)
+        if other.margins is not None:
+            self.margins = other.margins + (0.0 if self.margins is None else self.margins)
         if self.held is not None and other.held is not None:
             self.held.add(other.held)
 
@@ -120,16 +142,24 @@ class Metrics:
             some = slice(low, low + BLOCK)
             self.detail.add(loss, margins[some], y[some], weight[some])
 
+    def count_margins(self, margins: Floats, y: Floats, weight: Floats) -> None:
+        """Count rows of two classes by their margins, (rows, learners), for calibration."""
+        if self.margins is None:
+            self.margins = np.zeros((2, bins(FINE)))
+        scores = margins[:, 0] if margins.shape[1] == 1 else margins[:, 1] - margins[:, 0]
+        at = binned(scores, FINE) + (y > 0.0) * self.margins.shape[1]
+        np.add.at(self.margins.reshape(-1), at, weight)
+
     def count_skipped(self, bad: Counts, most: int | None) -> None:
         """Count bad rows of the epoch under way, by reason.
 
         Raises TooManyBadRowsError when they are more than ``most``, if that is a number. Those
-        that a filter drops are counted, too, and are no bad rows.
+        that a filter or ``data.sample`` drops are counted, too, and are no bad rows.
         """
         self.bad[-1] += bad
         if most is None:
             return
-        found = int(self.bad[-1].sum() - self.bad[-1, FILTERED])
+        found = int(self.bad[-1].sum() - self.bad[-1, [FILTERED, SAMPLED]].sum())
         if found > most:
             raise TooManyBadRowsError(
                 f"{counted(found, 'bad row')} in this epoch ({worded(self.skipped)}), and at most "
@@ -141,7 +171,7 @@ class Metrics:
     def skipped(self) -> dict[str, int]:
         """Bad rows of all epochs, by reason; those there are."""
         total = self.bad.sum(axis=0).tolist()
-        total[FILTERED] = 0
+        total[FILTERED] = total[SAMPLED] = 0
         return {reason: n for reason, n in zip(REASONS, total, strict=True) if n}
 
     @property
@@ -149,9 +179,16 @@ class Metrics:
         """Rows of all epochs that a filter dropped."""
         return int(self.bad[:, FILTERED].sum())
 
+    @property
+    def sampled_out(self) -> int:
+        """Rows of all epochs that ``data.sample`` dropped."""
+        return int(self.bad[:, SAMPLED].sum())
+
     def begin(self, epoch: int, unread: int = 0) -> None:
         """Start an epoch, or resume it. unread: rows of the epoch that a filter does not read."""
         if len(self.rows) <= epoch:
+            if self.by_time is not None:  # times begin again
+                self.by_time.latest = None
             self.rows.append(0)
             self.sums = np.vstack([self.sums, np.zeros(3)])
             self.bad = np.vstack([self.bad, np.zeros(len(REASONS), np.int64)])
@@ -168,6 +205,21 @@ class Metrics:
         """Begin an epoch, with a detail of its own."""
         self.ranks, self.detail = self.ranks_by_epoch, None
         self.begin(epoch)
+        self.by_time = None
+
+    @property
+    def last_day(self) -> dict[str, Any] | None:
+        """Figures of the day of the row that was learned last; None without times."""
+        return None if self.by_time is None else self.by_time.last_day(self.figures)
+
+    def time_figures(self) -> dict[str, Any] | None:
+        """Figures by hour and by day; None without times."""
+        return None if self.by_time is None else self.by_time.result(self.figures)
+
+    def count_times(self, time: Times, weight: Floats, losses: Floats) -> None:
+        """Count rows by their times. losses: see ``ByTime.count``."""
+        self.by_time = self.by_time or ByTime()
+        self.by_time.count(time, weight, losses)
 
     @property
     def ranks_by_epoch(self) -> Floats:
@@ -231,6 +283,16 @@ class Metrics:
             return dict(NOTHING)
         return {**NOTHING, **detail.figures(loss, sums, classes, smoothing)}
 
+    def calibrated(
+        self, mean: Callable[[float], float] | None, *, last: bool = False
+    ) -> dict[str, Any] | None:
+        """Log loss and calibration of calibrated probabilities, mean(margin), of the same rows as
+        ``detailed``; None without them."""
+        rows = self.rows[-1] if last and self.rows else self.total_rows
+        if mean is None or not isinstance(self.detail, BinaryDetail) or self.detail.rows != rows:
+            return None
+        return self.detail.calibrated(mean)
+
     def figures(self, sums: Floats) -> dict[str, float | None]:
         """loss, error, rmse of some sums."""
         importance, loss, wrong = (float(number) for number in sums)
@@ -246,10 +308,19 @@ class Metrics:
         more = {"metrics.bad": self.bad, "metrics.curve": self.curve, "metrics.ranks": self.ranks}
         held = self.held.arrays() if self.held is not None else {}
         below = {f"{HELD}{name}": array for name, array in held.items()}
-        return {**self._learned(), **more, **saved(self.detail), **below}
+        alerts = self.drift.saved() if self.drift is not None else {}
+        timed = self.by_time.arrays() if self.by_time is not None else {}
+        return {**self._learned(), **more, **timed, **saved(self.detail), **alerts, **below}
 
     def _learned(self) -> dict[str, NDArray[Any]]:
-        return {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
+        found = {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
+        if self.classes is not None:
+            found["metrics.classes"] = self.classes
+        if self.margins is not None:  # few of thousands of bins have rows
+            at = np.flatnonzero(self.margins)
+            found["metrics.margins.at"] = at
+            found["metrics.margins.value"] = self.margins.reshape(-1)[at]
+        return found
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]], *, classifies: bool) -> Metrics:
@@ -273,6 +344,13 @@ class Metrics:
             made.curve = np.array(arrays["metrics.curve"], dtype=np.float64).reshape(-1, 4)
             made.ranks = np.array(arrays["metrics.ranks"], dtype=np.float64).reshape(-1, 2)
         made.detail = restored(arrays)
+        if "metrics.classes" in arrays:
+            made.classes = np.array(arrays["metrics.classes"], dtype=np.float64)
+        made.drift = Drift.restored(arrays)
+        if "metrics.margins.at" in arrays:
+            made.margins = np.zeros((2, bins(FINE)))
+            made.margins.reshape(-1)[arrays["metrics.margins.at"]] = arrays["metrics.margins.value"]
+        made.by_time = ByTime.from_arrays(arrays) if "metrics.clock" in arrays else None
         return made
 
     def digest(self, digest: hashlib._Hash) -> None:

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
 from streamomd.training.metrics.bins import COARSE, FINE, binned, bins, centres
-from streamomd.training.metrics.ranking import Bounded, auc, average_precision, calibration
+from streamomd.training.metrics.ranking import (
+    Bounded,
+    auc,
+    average_precision,
+    calibration,
+    calibration_error,
+)
 
 Floats = NDArray[np.float64]
 
@@ -25,7 +31,7 @@ MOST_CLASSES = 100
 NOTHING: dict[str, Any] = dict.fromkeys(
     (
         "auc", "auc_error", "average_precision", "average_precision_error", "mae", "r2",
-        "confusion", "per_class", "calibration",
+        "confusion", "per_class", "calibration", "calibration_error",
     )
 )  # fmt: skip
 """Every figure there is; null where there is nothing to say."""
@@ -79,6 +85,27 @@ class BinaryDetail:
             "confusion": confusion.tolist(),
             "per_class": _classes(classes, confusion, ranks),
             "calibration": calibrated,
+            "calibration_error": calibration_error(calibrated) if calibrated else None,
+        }
+
+    def calibrated(self, mean: Callable[[float], float]) -> dict[str, Any] | None:
+        """Log loss and calibration of other probabilities, mean(margin); None where there is NaN.
+
+        They are those of the middle of each bin.
+        """
+        seen = np.flatnonzero(self.weights.any(axis=0))
+        if not len(seen) or seen[-1] == self.weights.shape[1] - 1:
+            return None
+        negatives, positives = self.weights[:, seen]
+        likely = np.array([mean(one) for one in centres(self.digits)[seen].tolist()])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = _terms(negatives, 1.0 - likely) + _terms(positives, likely)
+        levels = calibration(negatives, positives, likely)
+        loss = float(terms.sum() / (negatives.sum() + positives.sum()))
+        return {
+            "log_loss": loss if math.isfinite(loss) else None,
+            "calibration": levels,
+            "calibration_error": calibration_error(levels),
         }
 
 
@@ -231,6 +258,11 @@ def restored(arrays: Mapping[str, NDArray[Any]]) -> Detail | None:
 
 def _arrays(detail: Detail) -> dict[str, Floats]:
     return {name: value for name, value in vars(detail).items() if name != "rows"}
+
+
+def _terms(weight: Floats, likely: Floats) -> Floats:
+    """The log loss of rows of these probabilities, by weight; 0 where there are none."""
+    return np.where(weight > 0.0, -weight * np.log(likely), 0.0)
 
 
 def _means(loss: Loss) -> Callable[[Floats], Floats]:

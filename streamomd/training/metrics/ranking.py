@@ -7,6 +7,7 @@ the reported value is their mid-point, and its error half their distance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,17 @@ def average_precision(negatives: Floats, positives: Floats) -> Bounded:
     worst = (hits - np.where(until > 0.0, less, 0.0)).sum()
     high, low = float(best) / weight, float(worst) / weight
     return (high + low) / 2.0, (high - low) / 2.0
+
+
+def calibration_error(levels: Sequence[dict[str, Any]]) -> float:
+    """The expected calibration error: the mean of |predicted - observed| by weight of the levels.
+
+    >>> calibration_error([{"predicted": 0.2, "observed": 0.3, "weight": 1.0}])
+    0.09999999999999998
+    """
+    weight = sum(one["weight"] for one in levels)
+    off = sum(one["weight"] * abs(one["predicted"] - one["observed"]) for one in levels)
+    return float(off / weight)
 
 
 def calibration(negatives: Floats, positives: Floats, predicted: Floats) -> list[dict[str, Any]]:

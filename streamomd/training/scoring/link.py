@@ -8,8 +8,10 @@ from typing import Any, Self
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.sigmoid import sigmoid
+from streamomd.training.scoring.calibration import Calibration
 
 Label = bool | int | float | str
+CALIBRATED = "calibrated"
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Link:
 
     classes: as the job has them. loss: its name. probable: there are probabilities. e: their
     smoothing. mean: which function of a margin is predicted: "margin", "sigmoid", or "loss", the
-    loss's own.
+    loss's own. calibration: of the probabilities, in place of the loss's.
     """
 
     classes: tuple[Label, ...]
@@ -28,11 +30,12 @@ class Link:
     probable: bool
     e: float = 0.0
     mean: str = "loss"
+    calibration: Calibration | None = None
 
     @property
     def has_probabilities(self) -> bool:
         """Whether rows have probabilities."""
-        return self.probable and bool(self.classes)
+        return (self.probable or self.calibration is not None) and bool(self.classes)
 
     def mean_of_margin(self) -> Callable[[float], float]:
         """What is predicted at a margin."""
@@ -46,16 +49,26 @@ class Link:
         """Raises DataError unless as many margins belong to these classes."""
         classes = len(self.classes)
         legal = (1,) if classes == 0 else (1, 2) if classes == 2 else (classes,)
+        if self.calibration is not None and classes != 2:
+            raise DataError(f"a calibration of {classes} classes")
         if classes == 1 or learners not in legal or len(self.labels) != classes:
             raise DataError(f"{learners} margins of {classes} classes")
 
     def to_json(self) -> dict[str, Any]:
         """What ``from_json`` reads back."""
-        return dict(vars(self))
+        found = {name: value for name, value in vars(self).items() if name != "calibration"}
+        if self.calibration is None:
+            return found
+        # Scorers of versions without calibration refuse the word.
+        calibrated = {"mean": CALIBRATED, "of": self.mean, CALIBRATED: self.calibration.to_json()}
+        return {**found, **calibrated}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
         """A link that was saved. Raises DataError for anything else."""
+        mean, calibration = saved["mean"], None
+        if mean == CALIBRATED:
+            mean, calibration = saved["of"], Calibration.from_json(saved[CALIBRATED])
         made = cls(
             _labels(saved["classes"]),
             _labels(saved["labels"]),
@@ -63,7 +76,8 @@ class Link:
             saved["coupled"],
             saved["probable"],
             float(saved["e"]),
-            saved["mean"],
+            mean,
+            calibration,
         )
         flags = type(made.coupled) is bool and type(made.probable) is bool
         known = made.mean in ("margin", "sigmoid", "loss")

@@ -113,7 +113,9 @@ class Scorer:
         link = self._link
         scores = margins[:, 0] if self._margins.learners == 1 else margins
         likely = None
-        if link.has_probabilities:
+        if link.calibration is not None:
+            likely = link.calibration.of(margins)
+        elif link.has_probabilities:
             likely = class_probabilities(self._mean, link.coupled, link.e, margins)
         return self._predictions(margins), scores, likely
 
@@ -178,6 +180,10 @@ class Scorer:
         link = self._link
         if not link.has_probabilities:
             raise no_probabilities(link.loss, link.classes)
+        if link.calibration is not None:
+            if len(margins) == 1:
+                return link.calibration(margins[0])
+            return link.calibration.of(np.array([margins]))[0].tolist()
         if len(margins) == 1:
             likely = self._mean(margins[0])
             return (1.0 - link.e) * likely + link.e / 2 if link.e > 0.0 else likely

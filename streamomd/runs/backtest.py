@@ -1,0 +1,250 @@
+"""Backtest: train up to a day, evaluate on the next one, for each day of the data, in one run.
+
+Rows are predicted by the model of the end of the period before, less a gap, and are learned after
+the period: the schedule of delayed labels, whose clock stands still within a period. So the model
+that predicts a period is bit-identical to one trained on the rows before it alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.config.refusals import refuse_delay
+from streamomd.config.spec import Spec
+from streamomd.core.batch import Batch, Times
+from streamomd.core.errors import DataError, UnsupportedError, UsageError
+from streamomd.core.finite import Place
+from streamomd.core.nearest import suggestion
+from streamomd.core.phases import phase
+from streamomd.core.profiling import Stage
+from streamomd.runs.collection_job import refuse_collection
+from streamomd.runs.delayed import DelayedRun, Mask
+from streamomd.runs.reporting import Reporting
+from streamomd.runs.session import Session, report_plan
+from streamomd.training.class_threads import classes_divided
+from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.by_time import DAY, HOUR, ByTime, period_text
+from streamomd.training.model import Model
+from streamomd.training.progress import quiet_notes, watching
+from streamomd.training.row_stream import no_rows
+from streamomd.training.signals import stop_on_signals
+from streamomd.training.teaching import Schedule
+
+PERIODS = {"hour": (HOUR, 0), "day": (DAY, 0), "week": (7 * DAY, -3 * DAY)}
+"""Length and the start of the one of 1970, in nanoseconds. Weeks begin on Monday."""
+
+
+@dataclass(eq=False)
+class BacktestRun(DelayedRun):
+    """A walk that predicts the rows of each period by the model of its start.
+
+    length, origin: of periods. gap: nanoseconds before a period whose rows are not learned yet.
+    periods: figures of those that are finished. before: rows of the periods without a model.
+    """
+
+    length: int = DAY
+    origin: int = 0
+    gap: int = 0
+    periods: list[dict[str, Any]] = field(default_factory=list)
+    before: int = 0
+    _number: int | None = None
+    _learned: int = 0
+    _metrics: Metrics = field(default_factory=lambda: Metrics(classifies=True))
+    _finished: Any = field(default_factory=lambda: np.zeros(3))
+
+    @property
+    def schedule(self) -> Schedule:
+        """When rows are learned: at the start of a period that begins after the gap."""
+        return Schedule(self.gap + 1, self.length, self.origin)
+
+    def _end(self, stream: Times, low: int, high: int) -> int:
+        after = int(self.schedule.now(stream[low : low + 1])[0]) + self.length
+        return min(high, int(np.searchsorted(stream, after)))
+
+    def _count(
+        self,
+        batch: Batch,
+        bad: NDArray[np.int64],
+        held: Mask | None,
+        at: tuple[Place, Place],
+        stream: Times,
+    ) -> None:
+        model = self.model
+        model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
+        if batch.time is None or not len(batch):
+            return
+        model.metrics.by_time = model.metrics.by_time or ByTime()
+        model.metrics.by_time.read(batch.time)
+        self._teacher.learn_due(int(self.schedule.now(stream[:1])[0]))
+        self._begin_period((int(stream[0]) - self.origin) // self.length)
+        metrics = self._metrics
+        margins, _ = self.predict_rows(stream, metrics, batch, None)
+        metrics.count(len(batch))
+        with Stage("metrics"):
+            engine = model.engine
+            metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
+        model.metrics.current[...] = self._finished + metrics.current
+        model.metrics.count(len(batch))
+        model.guard.after(model.state, metrics.current, margins, batch.values.size, at)
+
+    def _begin_period(self, number: int) -> None:
+        """Begin a period, unless it is under way."""
+        if number == self._number:
+            return
+        self.end_period()
+        self._number, self._learned = number, self._teacher.learned
+        self._metrics = Metrics(self.model.spec.model.classifies)
+        self._metrics.begin(0)
+
+    def end_period(self) -> None:
+        """Note the figures of the period under way, if its model had learned a row."""
+        number, metrics = self._number, self._metrics
+        if number is None:
+            return
+        self._number = None
+        self._finished = self._finished + metrics.current
+        if not self._learned:
+            self.before += metrics.total_rows
+            return
+        rank = metrics.detail.rank() if metrics.detail is not None else {}
+        self.periods.append({
+            "period": period_text(number, self.length, self.origin),
+            "learned": self._learned,
+            "rows": metrics.total_rows,
+            **metrics.figures(metrics.current),
+            "auc": rank.get("auc"),
+            "auc_error": rank.get("auc_error"),
+            "sums": metrics.current.copy(),
+        })  # fmt: skip
+
+
+def backtest(
+    job: Any = None,
+    *,
+    by: str = "day",
+    gap: float | str | None = None,
+    client: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    log: str | None = None,
+    quiet: bool = False,
+    sets: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> dict[str, Any]:
+    """Train up to each hour, day or week of the data, and evaluate on the next one.
+
+    job, flags and the other arguments: as ``streamomd.train``; the job names ``data.time``, and its
+    checkpoint is neither read nor written. by: "hour", "day" or "week" (from Monday), in UTC. gap:
+    seconds, or "1d", before each period whose rows are not learned when it is predicted; None: the
+    job's data.delay.
+
+    Gives rows, loss, error or rmse of all evaluated rows, and the same with ``period`` (its start),
+    ``learned`` (rows that its model had learned), ``auc`` and ``auc_error`` of each period under
+    ``periods``. ``rows_before``: of the periods before the first one with a model, which are not
+    evaluated. A row belongs to the period in which it arrives, by stream time; ``late`` and
+    ``ties`` count those that are not after the row before.
+
+    Raises UsageError without data.time, UnsupportedError for a job with hold-out rows or several
+    epochs, DataError if the rows are all of one period, and what ``train`` raises.
+    """
+    if by not in PERIODS:
+        raise UsageError(f"by = {by!r}: expected hour, day or week; {suggestion(by, PERIODS)}")
+    refuse_collection(job, flags, "a backtest")
+    reporting = Reporting(log, quiet)
+    flags = {**flags, "storage_options": storage_options}
+    sets = {**(sets or {}), "checkpoint.url": "none"}
+    with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as opened:
+        session = Session.open(job, flags, sets, stop=stop, client=client)
+        lag = _gap(session.spec, gap)
+        _refuse(session.spec)
+        with session.prepare() as (model, connection):
+            report_plan(model.plan, session.rows, "", session.choices)
+            length, origin = PERIODS[by]
+            periods = (length, origin, round(lag * 1e9))
+            run = BacktestRun(model, session.rows, None, [], stop, connection, *periods)
+            seconds = _learn(run, session, opened)
+            return _result(run, by, lag, seconds)
+
+
+def _gap(spec: Spec, gap: float | str | None) -> float:
+    if gap is None:
+        return spec.data.delay
+    from streamomd.config.data_table import Data
+
+    try:
+        return Data.model_validate({"delay": gap}).delay
+    except ValueError:
+        raise UsageError(
+            f"gap = {gap!r}: expected 0 or more seconds, or a duration such as 6h or 1d"
+        ) from None
+
+
+def _refuse(spec: Spec) -> None:
+    if not spec.data.time:
+        raise UsageError(
+            "a backtest needs the rows' times: name their column in data.time (--time COLUMN)"
+        )
+    if spec.data.holds_out:
+        raise UnsupportedError(
+            f"data.holdout = {spec.data.holdout}: a backtest evaluates on all rows of later "
+            "periods, and learns them; set data.holdout = 0 (--holdout 0)"
+        )
+    if spec.data.sample:
+        raise UnsupportedError(
+            "data.sample: a backtest evaluates on all rows; leave it out (--set 'data.sample={}')"
+        )
+    refuse_delay(spec, "backtest")
+
+
+def _learn(run: BacktestRun, session: Session, reporting: Reporting) -> float:
+    """Walk over all rows; the seconds that it took."""
+    model, rows = run.model, session.shards.rows
+    with phase("compiling"):
+        empty = no_rows(model.plan, session.shards)
+        model.engine.warm(model.state, empty, learning=True)
+        model.engine.warm(model.state, empty, learning=False)
+    run.watchers.extend(reporting.watchers(model, rows, None))
+    began = time.perf_counter()
+    with classes_divided(model, rows), watching(run.watchers, model.metrics):
+        run.learn_epochs(1)
+        run.end_period()
+    return time.perf_counter() - began
+
+
+def _result(run: BacktestRun, by: str, gap: float, seconds: float) -> dict[str, Any]:
+    model = run.model
+    if not run.periods:
+        raise DataError(_no_period(model, by))
+    sums = np.zeros(3)
+    for one in run.periods:
+        sums += one.pop("sums")
+    timed = model.metrics.by_time
+    assert timed is not None
+    return {
+        "by": by,
+        "gap": gap,
+        "rows": sum(one["rows"] for one in run.periods),
+        **model.metrics.figures(sums),
+        "periods": run.periods,
+        "rows_before": run.before,
+        "late": timed.late,
+        "ties": timed.ties,
+        "skipped": model.metrics.skipped,
+        "seconds": seconds,
+        "rows_per_second": model.metrics.total_rows / max(seconds, 1e-9),
+        "compile_seconds": model.engine.compile_seconds,
+    }
+
+
+def _no_period(model: Model, by: str) -> str:
+    if not model.metrics.total_rows:
+        return f"no row of column {model.spec.data.time!r} was read: nothing to evaluate"
+    return (
+        f"no {by} has rows before it to learn from: all {model.metrics.total_rows:,} rows are of "
+        f"one {by} or within the gap; choose a shorter --by or --gap, or give more shards"
+    )

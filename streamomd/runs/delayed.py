@@ -1,0 +1,226 @@
+"""Exact mode where labels come later: a row is predicted when it arrives, and learned afterwards.
+
+Two cursors walk the same shards. The first predicts rows and counts them. The second reads them
+again and learns those that are due (``training.teaching``), so that no row waits in memory or in a
+commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.batch import Batch, Times
+from streamomd.core.finite import Place
+from streamomd.core.profiling import Stage
+from streamomd.runs.exact import ExactRun
+from streamomd.shards.cursor import Cursor
+from streamomd.shards.encoded_rows import Rows
+from streamomd.shards.order import places
+from streamomd.shards.reader import Piece
+from streamomd.training.holdout import rows_held_out, stretches_of
+from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.by_time import NEVER
+from streamomd.training.row_stream import Source
+from streamomd.training.sampling import sampled_rows
+from streamomd.training.signals import raise_stopped
+from streamomd.training.teaching import Schedule, Teaching, stream_times
+from streamomd.training.training_step import learn_rows
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+NONE_DUE = (1 << 63) - 1
+"""The time when the next row is due if there is none."""
+
+
+@dataclass(eq=False)
+class DelayedRun(ExactRun):
+    """A walk that predicts rows, with a second one that learns them later."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """When rows are learned."""
+        return Schedule(self.model.spec.data.delay_ns)
+
+    def learn_epochs(self, epochs: int) -> None:
+        """As ``ExactRun``; rows that are not due at the end of the data are not learned."""
+        try:
+            super().learn_epochs(epochs)
+        finally:
+            if "_teacher" in self.__dict__:
+                self._teacher.close()
+
+    @cached_property
+    def _teacher(self) -> Teacher:
+        data, at = self.model.spec.data, self.model.teaching.cursor
+        order = places(data.order, data.seed, len(self.shards), at.epoch)
+        return Teacher(self, self._source(), order)
+
+    def _learn(self, piece: Piece[Rows], shard: int) -> None:
+        """Predict a piece; before each row others are learned that are due when it arrives."""
+        model, low, passed = self.model, 0, 0
+        batch, held = self.rows_and_held_out(piece, shard)
+        assert batch.time is not None
+        known = model.metrics.by_time
+        latest = NEVER if known is None or known.latest is None else known.latest
+        stream = stream_times(batch.time, latest)
+        while True:
+            high = self._end(stream, low, min(len(batch), low + self._rows_to_tell()))
+            bad = batch.skipped.before(high)
+            at = (
+                (self.shard_name(shard), piece.row + low + passed),
+                (self.shard_name(shard), piece.row + high + bad),
+            )
+            counted = batch.skipped.counts(passed, bad)
+            out = None if held is None else held[low:high]
+            self._count(batch.rows(low, high), counted, out, at, stream[low:high])
+            self._teacher.save()
+            model.cursor = Cursor(model.cursor.epoch, piece.position, at[1][1])
+            low, passed = high, bad
+            for watcher in self.watchers:
+                watcher.update(model.metrics)
+            if self.stop.signal:
+                raise_stopped(self.stop, self.model, self.manager)
+            if low == len(batch):
+                return
+
+    def rows_and_held_out(self, piece: Piece[Rows], shard: int) -> tuple[Batch, Mask | None]:
+        """The rows of a piece that are sampled, and which of them are held out."""
+        data, place = self.model.spec.data, self.place(shard)
+        rows = range(piece.row, piece.row + piece.rows)
+        batch = sampled_rows(data, self.model.plan, place, rows, piece.value.batch)
+        return batch, rows_held_out(data, place, rows, batch.skipped, batch.time)
+
+    def _end(self, stream: Times, low: int, high: int) -> int:
+        """Where the rows from ``low`` on end that are counted together, at ``high`` at most."""
+        return high
+
+    def _count(
+        self,
+        batch: Batch,
+        bad: NDArray[np.int64],
+        held: Mask | None,
+        at: tuple[Place, Place],
+        stream: Times,
+    ) -> None:
+        """Predict and count rows. stream: the stream times when they arrive."""
+        predict = partial(self.predict_rows, stream, self.model.metrics)
+        learn_rows(self.model, batch, bad, held, at, predict=predict)
+
+    def predict_rows(
+        self, stream: Times, metrics: Metrics, batch: Batch, held: Mask | None
+    ) -> tuple[Floats, Floats]:
+        """Predict rows, and before each learn those that are due: see ``training_step.Predict``.
+
+        stream: the stream times when they arrive. metrics: to whose sums their losses are added.
+        """
+        engine, state = self.model.engine, self.model.state
+        margins = np.empty((len(batch), engine.layout.learners))
+        losses, nothing = np.empty((len(batch), 2)), np.zeros(len(batch))  # is learned of them
+        now, low = self.schedule.now(stream), 0
+        while low < len(batch):
+            due = self._teacher.learn_due(int(now[low]))
+            high = int(np.searchsorted(now, due))
+            with Stage("learn"):
+                for begin, end in (
+                    ((0, high - low),) if held is None else stretches_of(held[low:high])
+                ):
+                    some = slice(low + begin, low + end)
+                    counted = metrics.held if held is not None and held[some.start] else metrics
+                    assert counted is not None
+                    rows = batch.rows(some.start, some.stop)
+                    margins[some] = engine.predict(state, counted.current, rows)
+            if engine.layout.block:  # losses depend on the rows learned by now
+                given = (margins[low:high], batch.y[low:high], nothing[low:high])
+                losses[low:high] = engine.row_losses(engine.rows_learned(state), *given)
+            low = high
+        if not engine.layout.block:
+            losses = engine.row_losses(0.0, margins, batch.y, nothing)
+        return margins, losses
+
+
+class Teacher:
+    """Reads the rows of a run again and learns them, from ``model.teaching`` on."""
+
+    def __init__(self, run: DelayedRun, source: Source, order: Sequence[int]) -> None:
+        self._run, self._order = run, order
+        at = run.model.teaching.cursor
+        self._pieces: Iterator[Piece[Rows]] = iter(source(order, (at.place, at.row)))
+        self._piece: Piece[Rows] | None = None
+        self._batch: Batch
+        self._stream = self._due = np.empty(0, np.int64)
+        self._held: Mask | None = None
+        self._low = self._saved = self._rows = self._values = 0
+        self._sums = np.zeros(3)  # rows are counted where they are predicted
+        self._margins = np.zeros((0, run.model.engine.layout.learners))
+
+    def learn_due(self, now: int) -> int:
+        """Learn all rows that are due at a time; when the next one is due, ``NONE_DUE``: never."""
+        while self._advance():
+            high = int(np.searchsorted(self._due, now, side="right"))
+            if high > self._low:
+                self._learn(high)
+            if high < len(self._due):
+                return int(self._due[high])
+        return NONE_DUE
+
+    def _advance(self) -> bool:
+        """Have a row that is not learned; False at the end of the data."""
+        while self._low == len(self._due):
+            self._piece = next(self._pieces, None)
+            if self._piece is None:
+                return False
+            piece, run = self._piece, self._run
+            shard = self._order[piece.position]
+            self._batch, self._held = run.rows_and_held_out(piece, shard)
+            assert self._batch.time is not None
+            self._stream = stream_times(self._batch.time, run.model.teaching.latest)
+            self._due = run.schedule.due(self._stream)
+            self._low = self._saved = 0
+        return True
+
+    def _learn(self, high: int) -> None:
+        """Learn the rows of the piece before ``high``, except those that are held out."""
+        model, low, held = self._run.model, self._low, self._held
+        some, out = self._batch.rows(low, high), None if held is None else held[low:high]
+        for begin, end in ((0, high - low),) if out is None else stretches_of(out):
+            if out is not None and out[begin]:
+                continue
+            rows = some if end - begin == high - low else some.rows(begin, end)
+            if model.class_weights is not None:
+                rows = model.class_weights.weighted(model.metrics, rows)
+            with Stage("learn"):
+                self._margins = model.engine.learn(model.state, self._sums, rows)
+            self._rows += end - begin
+            self._values += rows.values.size
+        self._low = high
+        if high == len(self._batch):
+            self.save()
+
+    @property
+    def learned(self) -> int:
+        """How many rows were learned."""
+        return self._run.model.teaching.rows + self._rows
+
+    def save(self) -> None:
+        """Have the model's second cursor stand after the rows that were learned."""
+        piece, model, low = self._piece, self._run.model, self._low
+        if piece is None or low == self._saved:
+            return
+        before, bad = model.teaching, self._batch.skipped.before(low)
+        name = self._run.shard_name(self._order[piece.position])
+        end = piece.row + low + bad
+        cursor = Cursor(before.cursor.epoch, piece.position, end)
+        model.teaching = Teaching(cursor, int(self._stream[low - 1]), before.rows + self._rows)
+        at = (name, piece.row + self._saved), (name, end)
+        model.guard.after(model.state, self._sums, self._margins, self._values, at)
+        self._saved, self._rows, self._values = low, 0, 0
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        if hasattr(self._pieces, "close"):
+            self._pieces.close()

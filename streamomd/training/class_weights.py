@@ -1,0 +1,106 @@
+"""What a row counts for in learning by its class: given numbers, or so that classes balance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.config.spec import Spec
+from streamomd.core.batch import Batch
+from streamomd.engine import Engine
+from streamomd.engine.state import State
+from streamomd.features import Plan
+from streamomd.training.class_numbers import numbers_of_classes, places_of_labels
+from streamomd.training.metrics import Metrics
+
+Floats = NDArray[np.float64]
+Learn = Callable[[Floats, Batch], Floats]
+"""learn(sums, batch) -> margins of before learning; it adds to sums."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassWeights:
+    """given: a number for each class; None: balanced.
+
+    Balanced, a row of class k counts for n / (K n_k) times its weight: n the weight of all rows up
+    to and including it, n_k that of its class, K the number of classes. ``before``: the n_k and n,
+    (classes + 1,), of rows that the metrics do not count: those before a round of averaged mode.
+    """
+
+    classes: int
+    given: Floats | None
+    before: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def of(self, metrics: Metrics, batch: Batch) -> Floats:
+        """A factor for each row; balanced, the metrics count the rows' classes.
+
+        Rows are added one by one, so how they are cut into batches changes no bit.
+        """
+        place = places_of_labels(batch.y, self.classes)
+        if self.given is not None:
+            found: Floats = self.given[place]
+            return found
+        if metrics.classes is None:
+            metrics.classes = np.zeros(self.classes + 1)
+        return self._balanced(metrics.classes, place, batch.weight)
+
+    def weighted(self, metrics: Metrics, batch: Batch) -> Batch:
+        """The rows with what they count for in learning."""
+        return replace(batch, weight=batch.weight * self.of(metrics, batch))
+
+    def _balanced(self, counts: Floats, place: NDArray[np.int64], weight: Floats) -> Floats:
+        before = self.before if len(self.before) else np.zeros(self.classes + 1)
+        each, total = np.empty(len(place)), _running(counts, self.classes, weight)
+        total += before[-1]
+        for k in np.unique(place).tolist():
+            at = np.flatnonzero(place == k)
+            each[at] = _running(counts, k, weight[at]) + before[k]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found: Floats = total / (self.classes * each)
+        return np.where(each > 0.0, found, 1.0)
+
+
+def class_weights_of(spec: Spec, plan: Plan, before: Floats | None = None) -> ClassWeights | None:
+    """The weights by class of a job; None if it has none. Raises UsageError for an unknown class.
+
+    before: see ``ClassWeights``.
+    """
+    wanted, count = spec.model.class_weight, len(plan.classes)
+    if not wanted or not count:
+        return None
+    if isinstance(wanted, str):
+        return ClassWeights(count, None, np.zeros(0) if before is None else before)
+    return ClassWeights(count, numbers_of_classes(wanted, plan.classes, "model.class_weight"))
+
+
+def _running(counts: Floats, at: int, more: Floats) -> Floats:
+    """A count after each addition, which becomes the last of them."""
+    found: Floats = np.add.accumulate(np.concatenate([counts[at : at + 1], more]))[1:]
+    if len(found):
+        counts[at] = found[-1]
+    return found
+
+
+def learn_weighted(
+    engine: Engine,
+    state: State,
+    metrics: Metrics,
+    weights: ClassWeights,
+    learn: Learn,
+    batch: Batch,
+) -> Floats:  # fmt: skip
+    """Learn a batch with weights by class. The sums are those of the rows' own weights."""
+    learned = engine.rows_learned(state)
+    margins = learn(np.zeros(3), weights.weighted(metrics, batch))
+    recount(metrics.current, engine.row_losses(learned, margins, batch.y, batch.weight), batch)
+    return margins
+
+
+def recount(sums: Floats, losses: Floats, batch: Batch) -> None:
+    """Add rows to sums one by one, by their own weights. losses: see ``Engine.row_losses``."""
+    with np.errstate(all="ignore"):  # of a model that diverges
+        for at, terms in enumerate((np.ones(len(batch)), losses[:, 0], losses[:, 1])):
+            _running(sums, at, batch.weight * terms)

@@ -1,0 +1,77 @@
+"""When a row whose label comes later is learned: a schedule, and how far a run has got with it.
+
+Stream time is the latest time of the rows that arrived. A row that arrives at stream time W is
+learned when stream time has reached W and a delay: before the first row is predicted that arrives
+then. Rows are learned in the order in which they arrived, late ones too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from streamomd.core.batch import Times
+from streamomd.shards.cursor import Cursor
+from streamomd.training.metrics.by_time import NEVER
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which rows are learned before another one is predicted.
+
+    lag: nanoseconds between the arrival of a row and its label. length, origin: of periods, at
+    whose start all due rows are learned, and then none until the next; length 1: at any time.
+    """
+
+    lag: int
+    length: int = 1
+    origin: int = 0
+
+    def due(self, stream: Times) -> Times:
+        """The times from which rows are learned. stream: the stream time when each arrived."""
+        return stream + self.lag
+
+    def now(self, stream: Times) -> Times:
+        """The times up to which others are learned before each row is predicted."""
+        return stream - (stream - self.origin) % self.length
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """The second cursor of a run: the next row to learn.
+
+    latest: the stream time when the row before it arrived, ``NEVER`` before the first. rows: how
+    many were learned.
+    """
+
+    cursor: Cursor = field(default_factory=Cursor)
+    latest: int = NEVER
+    rows: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """For a manifest."""
+        return {"cursor": self.cursor.to_json(), "latest": self.latest, "rows": self.rows}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any] | None) -> Self:
+        """Back from ``to_json``; None: nothing was learned yet."""
+        if saved is None:
+            return cls()
+        latest, rows = saved["latest"], saved["rows"]
+        if type(latest) is not int or type(rows) is not int or rows < 0:
+            raise ValueError(f"its learning cursor is {latest}, {rows}")
+        return cls(Cursor.from_json(saved["cursor"]), latest, rows)
+
+
+def stream_times(time: Times, before: int) -> Times:
+    """The stream time when each row arrives. before: the stream time of the rows before.
+
+    >>> stream_times(np.array([3, 9, 5, 9]), 4)
+    array([4, 9, 9, 9])
+    """
+    first = np.array([before], np.int64)
+    found: Times = np.maximum.accumulate(np.concatenate([first, time]))[1:]
+    return found

@@ -1,0 +1,176 @@
+"""Backtest: the model of each period is one trained on the rows before it, to the bit."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from running import rows, run, write
+from timed import COUNT, DAY, FLAGS, START, seconds_of, timed_shards, train
+
+import streamomd
+from streamomd.core.errors import DataError, UnsupportedError, UsageError
+
+SECONDS = {"hour": 3600, "day": DAY, "week": 7 * DAY}
+GAPS = {"0s": 0, "1d": DAY, "6h": 21_600, "2d": 2 * DAY}
+
+
+def backtest(shards: Path, **more: Any) -> dict[str, Any]:
+    return streamomd.backtest([str(shards)], **{**FLAGS, "time": "ts", **more})
+
+
+def table_of(data: Path) -> pa.Table:
+    """All rows, with their stream times in seconds."""
+    shards = [pq.read_table(path, partitioning=None) for path in sorted(data.glob("*.parquet"))]
+    table = pa.concat_tables(shards)
+    seconds = table["ts"].to_numpy().astype("datetime64[s]").astype(np.int64)
+    return table, np.maximum.accumulate(seconds)
+
+
+def start_of(second: int, by: str) -> int:
+    """The start of the hour, day or week of a time, by Python's calendar."""
+    moment = datetime.datetime.fromtimestamp(second, datetime.UTC)
+    moment = moment.replace(minute=0, second=0)
+    if by != "hour":
+        moment = moment.replace(hour=0)
+    if by == "week":
+        moment -= datetime.timedelta(days=moment.weekday())
+    return int(moment.timestamp())
+
+
+def text_of(start: int, by: str) -> str:
+    moment = datetime.datetime.fromtimestamp(start, datetime.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%MZ" if by == "hour" else "%Y-%m-%d")
+
+
+def literal(data: Path, by: str, gap: int, folder: Path) -> list[dict[str, Any]]:
+    """A model trained from scratch for each period, evaluated on its rows."""
+    table, stream = table_of(data)
+    starts = np.array([start_of(second, by) for second in stream.tolist()])
+    found = []
+    for start in sorted({*starts.tolist()}):
+        before, inside = stream < start - gap, starts == start
+        if not before.any():
+            continue
+        old = write(folder / f"{start}" / "old.parquet", table.filter(before))
+        new = write(folder / f"{start}" / "new.parquet", table.filter(inside))
+        model = train([str(old)], time="")
+        figures = model.evaluate(str(new), quiet=True)
+        keys = ("rows", "loss", "error", "rmse", "auc", "auc_error")
+        one = {key: figures[key] for key in keys}
+        found.append({"period": text_of(start, by), "learned": int(before.sum()), **one})
+    return found
+
+
+CASES = [
+    pytest.param("day", "0s", False, id="day"),
+    pytest.param("day", "1d", True, id="day, a gap, late rows"),
+    pytest.param("week", "6h", True, id="week, a gap, late rows"),
+]
+SLOW_CASES = [
+    pytest.param(by, gap, late, id=f"{by} {gap} {late}", marks=pytest.mark.slow)
+    for by in ("hour", "day", "week")
+    for gap in GAPS
+    for late in (False, True)
+]
+
+
+@pytest.mark.parametrize("by, gap, late", [*CASES, *SLOW_CASES])
+def test_each_period_is_predicted_by_the_rows_before_it(
+    by: str, gap: str, late: bool, tmp_path: Path
+) -> None:
+    """Rows, loss, error and AUC of each period are those of a model trained from scratch on the
+    rows before it, less the gap, evaluated on its rows, to the bit. A row is of the period in which
+    it arrives."""
+    days = 3 if by == "hour" else 5
+    data = timed_shards(tmp_path / "data", late=late, days=days)
+    found = backtest(data, by=by, gap=gap)
+    assert found["periods"] == literal(data, by, GAPS[gap], tmp_path)
+    assert found["rows"] == sum(one["rows"] for one in found["periods"])
+    assert found["rows"] + found["rows_before"] == days * COUNT
+
+
+@pytest.mark.parametrize("loss", ["square", "hinge"])
+@pytest.mark.slow
+def test_regression_and_other_losses(loss: str, tmp_path: Path) -> None:
+    """RMSE in regression; other losses and three classes as well."""
+    data = timed_shards(tmp_path / "data", days=3)
+    found = backtest(data, loss=loss)
+    total = sum(one["rows"] for one in found["periods"])
+    assert found["rows"] == total == 2 * COUNT
+    assert (found["rmse"] is None) == (loss == "hinge")
+
+
+def test_the_default_gap_is_the_jobs_delay(tmp_path: Path) -> None:
+    """A label that comes a day later is not known to the model of the next day."""
+    data = timed_shards(tmp_path / "data", days=4)
+    without = [{**backtest(data, gap="1d")["periods"][0]}]
+    assert backtest(data, delay="1d")["periods"][:1] == without
+    assert backtest(data, delay="1d", gap=0)["periods"] == backtest(data)["periods"]
+
+
+def test_periods_without_rows_have_no_line(tmp_path: Path) -> None:
+    """The model of the next period has learned all rows before the gap in the data."""
+    for day in (0, 1, 4):
+        ts = pa.array(seconds_of(day).astype("datetime64[s]"))
+        table = rows(COUNT, first=day).append_column("ts", ts)
+        write(tmp_path / "data" / f"{day}.parquet", table)
+    found = backtest(tmp_path / "data")["periods"]
+    assert [(one["period"], one["learned"]) for one in found] == [
+        ("2026-01-02", COUNT), ("2026-01-05", 2 * COUNT),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "more, error, message",
+    [
+        ({"time": ""}, UsageError, "a backtest needs the rows' times"),
+        ({"by": "dya"}, UsageError, "expected hour, day or week; did you mean 'day'"),
+        ({"gap": "soon"}, UsageError, "gap = 'soon': expected 0 or more seconds"),
+        ({"gap": -1}, UsageError, "gap = -1: expected 0 or more seconds"),
+        ({"epochs": 3}, UnsupportedError, r"set train\.epochs = 1, not 3"),
+        ({"sets": {"data.holdout": 5}}, UnsupportedError, r"set data\.holdout = 0"),
+        ({"mode": "averaged"}, UnsupportedError, "in mode exact, not averaged"),
+        ({"by": "week"}, DataError, "no week has rows before it to learn from: all 120 rows"),
+        ({"gap": "9d"}, DataError, "no day has rows before it"),
+    ],
+)
+def test_what_is_refused(more: dict[str, Any], error: type[Exception], message: str,
+                         tmp_path: Path) -> None:  # fmt: skip
+    """Jobs that have no backtest, and data of one period, are named."""
+    data = timed_shards(tmp_path / "data", days=2)
+    with pytest.raises(error, match=message):
+        backtest(data, **more)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table, JSON, and a page with a plot that loads nothing; nothing else is written."""
+    monkeypatch.chdir(tmp_path)
+    data = timed_shards(tmp_path / "data", days=3)
+    job = f'[data]\nshards = "{data}"\nlabel = "y"\ntime = "ts"\nnumeric = ["n"]\n'
+    (tmp_path / "job.toml").write_text(f'{job}[model]\nrule = "nag"\n[checkpoint]\nurl = "run"\n')
+    done = run("backtest", "job.toml", "--by", "day", "-o", "page.html")
+    assert done.code == 0, done.err
+    assert [line.split()[0] for line in done.out.splitlines()[:3]] == [
+        "day", "2026-01-02", "2026-01-03",
+    ]  # fmt: skip
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "<svg" in page
+    assert "AUC by day" in page
+    assert "<script" not in page
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "job.toml", "page.html"]
+    result = run("backtest", "job.toml", "--json").result
+    assert [one["period"] for one in result["periods"]] == ["2026-01-02", "2026-01-03"]
+    assert run("backtest", "job.toml", "-o", "page.html").code == 2
+    assert "already exists" in run("backtest", "job.toml", "-o", "page.html").err
+    assert "ends in .html" in run("backtest", "job.toml", "-o", "page.pdf").err
+
+
+def test_the_first_of_january_2026_is_a_thursday() -> None:
+    """Which the weeks of these tests rely on."""
+    assert datetime.datetime.fromtimestamp(START, datetime.UTC).weekday() == 3
