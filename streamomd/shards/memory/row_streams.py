@@ -6,10 +6,12 @@ iterable of record batches. At no time are all rows in memory.
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,7 @@ def write_rows(rows: Any, folder: Path) -> int:
 
     Raises DataError for what is no record batch, batches of other columns, and no rows.
     """
-    name = type(rows).__name__
+    name = "iterator" if isinstance(rows, chain) else type(rows).__name__
     try:
         batches = _batches(rows)
         first = next(batches, None)
@@ -142,6 +144,16 @@ def _is_dataset(given: Any) -> bool:
     return type(given).__module__.startswith("pyarrow") and hasattr(given, "to_batches")
 
 
+def _listed(given: Any) -> Any:
+    """An iterator of names as a list; anything else as it is, an iterator with its first value."""
+    if not isinstance(given, Iterator):
+        return given
+    first = list(islice(given, 1))
+    if first and isinstance(first[0], str | os.PathLike):
+        return [os.fspath(name) for name in chain(first, given)]
+    return chain(first, given)
+
+
 @contextmanager
 def written_rows(
     job: Any, flags: Mapping[str, Any], report: Callable[[str], object]
@@ -149,9 +161,14 @@ def written_rows(
     """The job and flags with a folder in the place of a stream of rows, if there is one; and what
     to call with the checkpoint's URL when the run has started: then the folder stays, unless there
     is no checkpoint to resume from."""
-    flags = dict(flags)
+    job, flags = _listed(job), dict(flags)
     tables = dict(job) if isinstance(job, Mapping) else {}
     data = dict(tables.get("data") or {})
+    for place in (flags, data):
+        if "shards" in place:
+            place["shards"] = _listed(place["shards"])
+    if data:
+        job = tables = {**tables, "data": data}
     streams = [one for one in (flags.get("shards"), job, data.get("shards")) if is_row_stream(one)]
     if not streams:
         yield job, flags, lambda url: None
