@@ -22,6 +22,7 @@ from streamomd.analysis.watch import View, read_view
 from streamomd.config.alert_table import Alert
 from streamomd.core.errors import AlertError, UnsupportedError
 from streamomd.training.column_statistics import ColumnStatistics
+from streamomd.training.drift_alerts import check_counters
 from streamomd.training.metrics.drift import MOST, Drift, Fired
 from streamomd.training.page_hinkley import PageHinkley
 
@@ -247,3 +248,43 @@ def test_a_sweep_has_none(data: Path) -> None:
     grid = {"eta": [0.5, 1.0]}
     with plain(), pytest.raises(UnsupportedError, match="not for a sweep"):
         streamomd.sweep(grid=grid, shards=str(data / "data"), sets=WATCHED, **FLAGS)
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("classes", np.zeros(9)),
+    ("classes", np.array([np.nan, 0.0, 0.0])),
+    ("margins", np.full((2, 16385), -1.0)),
+    ("loss", np.zeros(2)),
+    ("c", np.zeros(7)),
+    ("before", np.zeros((1, 3))),
+    ("seen", np.zeros(8, np.uint8)),
+    ("strange", np.zeros(1)),
+]
+
+
+def test_counters_of_another_shape_are_a_corrupt_commit(data: Path) -> None:
+    """A hash proves a commit's bytes, not that they make sense."""
+    model = learn(data / "data")
+    check_counters(model)
+    for name, array in WRONG:
+        whole = model.metrics
+        model.metrics = whole.copy()
+        if name in ("classes", "margins"):
+            setattr(model.metrics, name, array)
+        else:
+            model.metrics.drift.arrays[name] = array
+        with pytest.raises((LookupError, ValueError)):
+            check_counters(model)
+        model.metrics = whole
+
+
+def test_alerts_of_unknown_kinds_and_columns(data: Path) -> None:
+    """A kind that no version has, and a column that the model has not."""
+    model = learn(data / "data")
+    saved = model.metrics.drift.saved()
+    saved["metrics.driftalerts"][0, 1] = 99.0
+    with pytest.raises(IndexError):
+        Drift.restored(saved)
+    model.metrics.drift.fire(Fired(1, "mean", 5, 1.0, 0.5))
+    with pytest.raises(ValueError, match="another column"):
+        check_counters(model)
