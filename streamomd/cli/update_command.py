@@ -136,7 +136,7 @@ def update(
     """
     import_runs()
     from streamomd.integrations.trackers import tracker
-    from streamomd.runs.metrics_server import MetricsAddress
+    from streamomd.runs.metrics_address import MetricsAddress
     from streamomd.runs.reporting import Reporting
     from streamomd.runs.update import run_update
 
@@ -192,7 +192,7 @@ def follow(
     import_runs()
     from streamomd.integrations.trackers import tracker
     from streamomd.runs.follow import run_follow
-    from streamomd.runs.metrics_server import MetricsAddress
+    from streamomd.runs.metrics_address import MetricsAddress
     from streamomd.runs.reporting import Reporting
 
     options, choice = split_choice(python_arguments(given))

@@ -186,8 +186,8 @@ def refuse_conflicts(spec: Spec) -> None:
 def _refuse_time(spec: Spec) -> None:
     """Keys that need ``data.time``, and what it does not go with."""
     data, mode = spec.data, spec.train.mode
-    for key, given in (("holdout.after", data.held_after is not None), ("delay", data.delay > 0.0)):
-        if given and not data.time:
+    for key, is_set in (("holdout.after", data.held_after is not None), ("delay", data.delay > 0)):
+        if is_set and not data.time:
             raise UsageError(
                 f"data.{key} needs the rows' times: name their column in data.time (--time COLUMN)"
             )
@@ -197,7 +197,13 @@ def _refuse_time(spec: Spec) -> None:
             f"not {mode}; leave data.time out"
         )
     if data.delay:
-        refuse_delay(spec, f"data.delay = {data.delay:g} s")
+        given = f"data.delay = {data.delay:g} s"
+        if spec.model.calibrate != "none":
+            raise UnsupportedError(
+                f"{given}: probabilities are calibrated by labels that are not known yet; leave "
+                "model.calibrate out"
+            )
+        refuse_delay(spec, given)
 
 
 def refuse_delay(spec: Spec, given: str) -> None:

@@ -29,13 +29,12 @@ from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan
 from streamomd.training.class_threads import classes_divided
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.by_time import DAY, HOUR, ends_of_hours, period_text
+from streamomd.training.metrics.by_time import DAY, HOUR, ByTime, period_text
 from streamomd.training.model import Model
 from streamomd.training.progress import quiet_notes, watching
 from streamomd.training.row_stream import no_rows
 from streamomd.training.signals import stop_on_signals
 from streamomd.training.teaching import Schedule
-from streamomd.training.training_step import begin_hour
 
 PERIODS = {"hour": (HOUR, 0), "day": (DAY, 0), "week": (7 * DAY, -3 * DAY)}
 """Length and the start of the one of 1970, in nanoseconds. Weeks begin on Monday."""
@@ -64,11 +63,11 @@ class BacktestRun(DelayedRun):
         """When rows are learned: at the start of a period that begins after the gap."""
         return Schedule(self.gap + 1, self.length, self.origin)
 
-    def _ends(self, time: Times, stream: Times) -> list[int]:
-        periods = ends_of_hours(stream - self.origin, self.length)
-        return sorted({*ends_of_hours(time), *periods})
+    def _end(self, stream: Times, low: int, high: int) -> int:
+        after = int(self.schedule.now(stream[low : low + 1])[0]) + self.length
+        return min(high, int(np.searchsorted(stream, after)))
 
-    def _predict(
+    def _count(
         self,
         batch: Batch,
         bad: NDArray[np.int64],
@@ -78,13 +77,14 @@ class BacktestRun(DelayedRun):
     ) -> None:
         model = self.model
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
-        begin_hour(model.metrics, batch.time)
-        if not len(batch):
+        if batch.time is None or not len(batch):
             return
+        model.metrics.by_time = model.metrics.by_time or ByTime()
+        model.metrics.by_time.read(batch.time)
+        self._teacher.learn_due(int(self.schedule.now(stream[:1])[0]))
         self._begin_period((int(stream[0]) - self.origin) // self.length)
         metrics = self._metrics
-        with Stage("learn"):
-            margins = model.engine.predict(model.state, metrics.current, batch)
+        margins, _ = self.predict_rows(stream, metrics, batch, None)
         metrics.count(len(batch))
         with Stage("metrics"):
             engine = model.engine
@@ -98,7 +98,7 @@ class BacktestRun(DelayedRun):
         if number == self._number:
             return
         self.end_period()
-        self._number, self._learned = number, self.model.teaching.rows
+        self._number, self._learned = number, self._teacher.learned
         self._metrics = Metrics(self.model.spec.model.classifies)
         self._metrics.begin(0)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,15 @@ from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.training.holdout import rows_held_out, stretches_of
-from streamomd.training.metrics.by_time import NEVER, ends_of_hours, next_end
+from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.by_time import NEVER
 from streamomd.training.row_stream import Source
 from streamomd.training.sampling import sampled_rows
 from streamomd.training.signals import raise_stopped
 from streamomd.training.teaching import Schedule, Teaching, stream_times
 from streamomd.training.training_step import learn_rows
 
+Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 NONE_DUE = (1 << 63) - 1
 """The time when the next row is due if there is none."""
@@ -66,12 +68,8 @@ class DelayedRun(ExactRun):
         known = model.metrics.by_time
         latest = NEVER if known is None or known.latest is None else known.latest
         stream = stream_times(batch.time, latest)
-        now, ends = self.schedule.now(stream), self._ends(batch.time, stream)
         while True:
-            high = min(len(batch), low + self._rows_to_tell())
-            if low < len(batch):
-                due = self._teacher.learn_due(int(now[low]))
-                high = min(next_end(ends, low, high), int(np.searchsorted(now, due)))
+            high = self._end(stream, low, min(len(batch), low + self._rows_to_tell()))
             bad = batch.skipped.before(high)
             at = (
                 (self.shard_name(shard), piece.row + low + passed),
@@ -79,7 +77,8 @@ class DelayedRun(ExactRun):
             )
             counted = batch.skipped.counts(passed, bad)
             out = None if held is None else held[low:high]
-            self._predict(batch.rows(low, high), counted, out, at, stream[low:high])
+            self._count(batch.rows(low, high), counted, out, at, stream[low:high])
+            self._teacher.save()
             model.cursor = Cursor(model.cursor.epoch, piece.position, at[1][1])
             low, passed = high, bad
             for watcher in self.watchers:
@@ -96,11 +95,11 @@ class DelayedRun(ExactRun):
         batch = sampled_rows(data, self.model.plan, place, rows, piece.value.batch)
         return batch, rows_held_out(data, place, rows, batch.skipped, batch.time)
 
-    def _ends(self, time: Times, stream: Times) -> list[int]:
-        """Where rows that are counted together end."""
-        return ends_of_hours(time)
+    def _end(self, stream: Times, low: int, high: int) -> int:
+        """Where the rows from ``low`` on end that are counted together, at ``high`` at most."""
+        return high
 
-    def _predict(
+    def _count(
         self,
         batch: Batch,
         bad: NDArray[np.int64],
@@ -109,7 +108,39 @@ class DelayedRun(ExactRun):
         stream: Times,
     ) -> None:
         """Predict and count rows. stream: the stream times when they arrive."""
-        learn_rows(self.model, batch, bad, held, at, learns=False)
+        predict = partial(self.predict_rows, stream, self.model.metrics)
+        learn_rows(self.model, batch, bad, held, at, predict=predict)
+
+    def predict_rows(
+        self, stream: Times, metrics: Metrics, batch: Batch, held: Mask | None
+    ) -> tuple[Floats, Floats]:
+        """Predict rows, and before each learn those that are due: see ``training_step.Predict``.
+
+        stream: the stream times when they arrive. metrics: to whose sums their losses are added.
+        """
+        engine, state = self.model.engine, self.model.state
+        margins = np.empty((len(batch), engine.layout.learners))
+        losses, nothing = np.empty((len(batch), 2)), np.zeros(len(batch))  # is learned of them
+        now, low = self.schedule.now(stream), 0
+        while low < len(batch):
+            due = self._teacher.learn_due(int(now[low]))
+            high = int(np.searchsorted(now, due))
+            with Stage("learn"):
+                for begin, end in (
+                    ((0, high - low),) if held is None else stretches_of(held[low:high])
+                ):
+                    some = slice(low + begin, low + end)
+                    counted = metrics.held if held is not None and held[some.start] else metrics
+                    assert counted is not None
+                    rows = batch.rows(some.start, some.stop)
+                    margins[some] = engine.predict(state, counted.current, rows)
+            if engine.layout.block:  # losses depend on the rows learned by now
+                given = (margins[low:high], batch.y[low:high], nothing[low:high])
+                losses[low:high] = engine.row_losses(engine.rows_learned(state), *given)
+            low = high
+        if not engine.layout.block:
+            losses = engine.row_losses(0.0, margins, batch.y, nothing)
+        return margins, losses
 
 
 class Teacher:
@@ -123,8 +154,9 @@ class Teacher:
         self._batch: Batch
         self._stream = self._due = np.empty(0, np.int64)
         self._held: Mask | None = None
-        self._low = self._passed = 0
+        self._low = self._saved = self._rows = self._values = 0
         self._sums = np.zeros(3)  # rows are counted where they are predicted
+        self._margins = np.zeros((0, run.model.engine.layout.learners))
 
     def learn_due(self, now: int) -> int:
         """Learn all rows that are due at a time; when the next one is due, ``NONE_DUE``: never."""
@@ -142,39 +174,51 @@ class Teacher:
             self._piece = next(self._pieces, None)
             if self._piece is None:
                 return False
-            run, shard = self._run, self._order[self._piece.position]
-            self._batch, self._held = run.rows_and_held_out(self._piece, shard)
+            piece, run = self._piece, self._run
+            shard = self._order[piece.position]
+            self._batch, self._held = run.rows_and_held_out(piece, shard)
             assert self._batch.time is not None
             self._stream = stream_times(self._batch.time, run.model.teaching.latest)
             self._due = run.schedule.due(self._stream)
-            self._low = self._passed = 0
+            self._low = self._saved = 0
         return True
 
     def _learn(self, high: int) -> None:
         """Learn the rows of the piece before ``high``, except those that are held out."""
-        piece, run, low = self._piece, self._run, self._low
-        assert piece is not None
-        model, batch = run.model, self._batch
-        bad = batch.skipped.before(high)
-        name = run.shard_name(self._order[piece.position])
-        at = (name, piece.row + low + self._passed), (name, piece.row + high + bad)
-        learned = 0
-        some, out = batch.rows(low, high), None if self._held is None else self._held[low:high]
-        for begin, end in [(0, len(some))] if out is None else stretches_of(out):
+        model, low, held = self._run.model, self._low, self._held
+        some, out = self._batch.rows(low, high), None if held is None else held[low:high]
+        for begin, end in ((0, high - low),) if out is None else stretches_of(out):
             if out is not None and out[begin]:
                 continue
-            rows = some.rows(begin, end)
+            rows = some if end - begin == high - low else some.rows(begin, end)
             if model.class_weights is not None:
                 rows = model.class_weights.weighted(model.metrics, rows)
             with Stage("learn"):
-                margins = model.engine.learn(model.state, self._sums, rows)
-            learned += len(rows)
-            model.guard.after(model.state, self._sums, margins, rows.values.size, at)
-        before = model.teaching
-        cursor = Cursor(before.cursor.epoch, piece.position, at[1][1])
-        latest = int(self._stream[high - 1])
-        model.teaching = Teaching(cursor, latest, before.rows + learned)
-        self._low, self._passed = high, bad
+                self._margins = model.engine.learn(model.state, self._sums, rows)
+            self._rows += end - begin
+            self._values += rows.values.size
+        self._low = high
+        if high == len(self._batch):
+            self.save()
+
+    @property
+    def learned(self) -> int:
+        """How many rows were learned."""
+        return self._run.model.teaching.rows + self._rows
+
+    def save(self) -> None:
+        """Have the model's second cursor stand after the rows that were learned."""
+        piece, model, low = self._piece, self._run.model, self._low
+        if piece is None or low == self._saved:
+            return
+        before, bad = model.teaching, self._batch.skipped.before(low)
+        name = self._run.shard_name(self._order[piece.position])
+        end = piece.row + low + bad
+        cursor = Cursor(before.cursor.epoch, piece.position, end)
+        model.teaching = Teaching(cursor, int(self._stream[low - 1]), before.rows + self._rows)
+        at = (name, piece.row + self._saved), (name, end)
+        model.guard.after(model.state, self._sums, self._margins, self._values, at)
+        self._saved, self._rows, self._values = low, 0, 0
 
     def close(self) -> None:
         """Stop reading ahead."""

@@ -18,7 +18,6 @@ from streamomd.training import offsets
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.drift_alerts import fails_on_alert, raise_alert
 from streamomd.training.holdout import reason_to_stop, rows_held_out
-from streamomd.training.metrics.by_time import ends_of_hours, next_end
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
@@ -107,8 +106,7 @@ class ExactRun:
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Learn a piece, cut at the curve's next point and at watchers' next rows.
 
-        The results do not depend on where it is cut. Rows with times are cut where their hour
-        changes.
+        The results do not depend on where it is cut.
         """
         model, low, passed = self.model, 0, 0
         rows, place = range(piece.row, piece.row + piece.rows), self.place(shard)
@@ -116,12 +114,11 @@ class ExactRun:
         if data.sample:
             batch = sampled_rows(data, model.plan, place, rows, batch)
         held = rows_held_out(data, place, rows, batch.skipped, batch.time)
-        hours = ends_of_hours(batch.time)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
             offsets.report_offsets([model.spec], model.plan, front)
         while True:
-            high = next_end(hours, low, min(len(batch), low + self._rows_to_tell()))
+            high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)
             some, out = batch.rows(low, high), None if held is None else held[low:high]
             begin, end = piece.row + low + passed, piece.row + high + bad

@@ -26,7 +26,7 @@ from streamomd.runs.clock import Clock
 from streamomd.runs.follow_alerts import LagAlert, LagWatcher, Outage
 from streamomd.runs.follow_callback import FollowCallback
 from streamomd.runs.landings import Landings
-from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.update import UpdateRun, choice_of, update_table
 from streamomd.shards.arrivals import Arrivals, SkippedShard

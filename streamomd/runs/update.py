@@ -38,7 +38,7 @@ from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown, typed
 from streamomd.features import check_schema
 from streamomd.runs.connection import record_cluster
-from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings

@@ -57,8 +57,9 @@ def encode_rows(
     if passthrough is not None and len(encoded.skipped):
         passthrough = passthrough.filter(pa.array(_learned(rows, encoded)))
     value = Rows(encoded, passthrough)
-    # The encoded rows may share the record batch's memory: the larger of the two is what they hold.
-    return Piece(rows.position, row, rows.rows, value, max(batch.nbytes, value.nbytes))
+    # Pairs of lists share the record batch's memory: the larger of the two is what they hold.
+    held = value.nbytes if plan.sparse is None else max(batch.nbytes, value.nbytes)
+    return Piece(rows.position, row, rows.rows, value, held)
 
 
 def _of_text(error: BadRowError, url: str, path: str) -> BadRowError:

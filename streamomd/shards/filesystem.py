@@ -202,9 +202,8 @@ def is_directory(fs: fsspec.AbstractFileSystem, path: str, url: str) -> bool:
     if is_local(fs):
         return os.path.isdir(path)
     with store_errors(url):
-        count_request("stat")
         try:
-            return bool(fs.info(path)["type"] == "directory")
+            return _is_listed(fs, path)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return False
         except Exception as error:
@@ -212,6 +211,24 @@ def is_directory(fs: fsspec.AbstractFileSystem, path: str, url: str) -> bool:
             if codes & {403, 404}:
                 return False
             raise
+
+
+def _is_listed(fs: fsspec.AbstractFileSystem, path: str) -> bool:
+    """Whether a store has a directory. Of S3 in one request, where ``info`` takes two: it looks for
+    an object of this name first."""
+    if not _lists_pages(fs, path):
+        count_request("stat")
+        return bool(fs.info(path)["type"] == "directory")
+    from fsspec.asyn import sync
+
+    bucket, key, _ = fs.split_path(path.rstrip("/"))
+    count_request("list")
+    return bool(sync(fs.loop, _page, fs._iterdir(bucket, prefix=f"{key}/", max_items=1)))
+
+
+def _lists_pages(fs: fsspec.AbstractFileSystem, path: str) -> bool:
+    """Whether a directory of S3 can be listed in parts."""
+    return "s3" in protocols(fs) and hasattr(fs, "_iterdir") and bool(path.strip("/"))
 
 
 def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
@@ -251,7 +268,7 @@ def _infos(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[Mapping[str, An
     """What a store lists of a directory; of S3 one page after another, so that a directory of a
     million objects takes no memory but that of what is made of them."""
     is_empty = True
-    if "s3" in protocols(fs) and hasattr(fs, "_iterdir") and path.strip("/"):
+    if _lists_pages(fs, path):
         from fsspec.asyn import sync
 
         bucket, key, _ = fs.split_path(path.rstrip("/"))

@@ -53,6 +53,8 @@ AHEAD = 8
 NONE_KNOWN: Mapping[str, Facts] = MappingProxyType({})
 Opened = Shard | DataError | InputNotFoundError
 _Result = TypeVar("_Result")
+MOST_BOTH_ENDS = 16
+"""Files of which both ends are requested at the same time; of more, several wait anyway."""
 MOST_TEXTS = 3
 """Sources listed in a message."""
 
@@ -249,7 +251,7 @@ def _iceberg(
     *,
     appends_only: bool,
 ) -> TableFiles:
-    from streamomd.shards.iceberg.table import list_table
+    from streamomd.shards.iceberg.iceberg_table import list_table
 
     return list_table(
         given.fs,
@@ -275,7 +277,7 @@ def _look_up(
 
     with ThreadPoolExecutor(1, "streamomd-tables", **same_receivers()) as pool:
         pool.submit(tables)
-        look_up(sources)
+        look_up(sources, listing=perhaps)
 
 
 def _is_table(
@@ -323,7 +325,10 @@ def open_listed(
         others = [file for file, shard in zip(listed, found, strict=True) if shard is None]
         # What then stays in memory for the reader takes one request an object, instead of three.
         whole = sum(file.size if file.size >= 0 else RECENT_BYTES + 1 for file in others)
-        read = partial(_read, statistics=statistics, known=known, whole=whole <= RECENT_BYTES)
+        ends = len(others) <= MOST_BOTH_ENDS
+        read = partial(
+            _read, statistics=statistics, known=known, whole=whole <= RECENT_BYTES, both_ends=ends
+        )
         opened = iter(_read_all(fs, others, read))
         return shard_set(fs, [next(opened) if shard is None else shard for shard in found])
 
@@ -465,6 +470,7 @@ def _read(
     known: Mapping[str, Facts] = NONE_KNOWN,
     *,
     whole: bool = False,
+    both_ends: bool = False,
 ) -> Shard:
     try:
         listed = _entry(file)
@@ -474,7 +480,9 @@ def _read(
             recorded = recorded_shard(file, listed, known[file.url])
             if recorded is not None:
                 return recorded
-        shard = read_shard(fs, file.path, file.url, statistics, listed, whole=whole)
+        shard = read_shard(
+            fs, file.path, file.url, statistics, listed, whole=whole, both_ends=both_ends
+        )
         shard = replace(shard, name=file.name, partitions=file.partitions)
         return shard if file.columns is None else project(shard, file.columns)
     except InputNotFoundError:

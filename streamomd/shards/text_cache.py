@@ -151,7 +151,10 @@ def _line(file: Mapping[str, Any], row: int, options: Mapping[str, Any]) -> int:
     """The line of a row of a text file; 0 if it is not found."""
     from streamomd.shards.convert.text_source import Text, line_of, locate
 
-    csv = text_format(file["path"]) == "csv"
+    kind = text_format(file["path"])
+    if kind == "arrows":  # which has no lines
+        return 0
+    csv = kind == "csv"
     header = csv and options.get("header", True)
     try:
         if _identity(file["path"]) != file:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, Times, check
+from streamomd.core.batch import Batch, check
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
 from streamomd.engine import Engine
@@ -18,13 +19,15 @@ from streamomd.training.class_weights import ClassWeights, learn_weighted
 from streamomd.training.drift_alerts import watch_rows
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
-from streamomd.training.metrics.by_time import HOUR, ByTime
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Predict = Callable[[Batch, Mask | None], tuple[Floats, Floats]]
+"""predict(batch, held) -> margins (rows, learners), and ``Engine.row_losses``; it adds to the sums
+of the metrics."""
 
 
 def begin_epoch(model: Model, unread: int = 0) -> None:
@@ -58,26 +61,25 @@ def learn_rows(
     held: Mask | None = None,
     rows: tuple[Place, Place] | None = None,
     *,
-    learns: bool = True,
+    predict: Predict | None = None,
 ) -> Floats:
     """Learn a batch that the features made; margins of before learning, (rows, learners).
 
-    Rows with times are all of one hour (``metrics.by_time.ends_of_hours``).
-
     bad: bad rows that were skipped, counted by reason. held: (rows,), validation rows, which are
-    predicted and not learned. rows: where the batch begins and ends, for the error. learns: False
-    where another cursor learns the rows later: they are predicted and counted. Raises
+    predicted and not learned. rows: where the batch begins and ends, for the error. predict: see
+    ``learn_counted``. Raises
     DivergedError if a number of the model is no longer finite.
     """
     if bad is not None:
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
-    begin_hour(model.metrics, batch.time)
     detail = model.spec.train.detail
     given, weights = (model.engine, model.state, model.metrics), model.class_weights
-    more: Any = {"weights": weights, "calibrates": calibrates_now(model), "learns": learns}
+    more: Any = {"weights": weights, "calibrates": calibrates_now(model), "predict": predict}
     margins = learn_counted(*given, batch, held, detail=detail, **more)
+    if batch.time is not None and model.metrics.by_time is not None:
+        model.metrics.by_time.read(batch.time)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
@@ -114,58 +116,54 @@ def learn_counted(
     part: bool = False,
     weights: ClassWeights | None = None,
     calibrates: bool = False,
-    learns: bool = True,
+    predict: Predict | None = None,
 ) -> Floats:
     """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
     detail: whether to compute more metrics than sums. part: see ``Engine.learn``. weights: of the
-    rows by class, which are no part of the sums. calibrates: whether margins are counted. learns:
-    False predicts the rows in place of learning them.
+    rows by class, which are no part of the sums. calibrates: whether margins are counted. predict:
+    in place of learning, where another cursor learns the rows later.
     """
-    if not learns:
-        learn = partial(engine.predict, state, metrics.current)
-    elif weights is not None:
+    before = engine.rows_learned(state) if batch.time is not None else 0.0
+    learn = partial(engine.learn, state, metrics.current, part=part)
+    if weights is not None:
         step = partial(engine.learn, state, part=part)
         learn = partial(learn_weighted, engine, state, metrics, weights, step)
-    else:
-        learn = partial(engine.learn, state, metrics.current, part=part)
-    if held is None:
+    losses = None
+    if predict is not None:
+        margins, losses = predict(batch, held)
+    elif held is None:
         with Stage("learn"):
             margins = learn(batch)
-        _count(engine, metrics, margins, batch.y, batch.weight, detail)
-        if calibrates:
-            metrics.count_margins(margins, batch.y, batch.weight)
-        return margins
-    validation = metrics.held
-    assert validation is not None
-    margins = np.empty((len(batch), engine.layout.learners))
-    for low, high in stretches_of(held):
-        rows = batch.rows(low, high)
-        with Stage("learn"):
-            if held[low]:
-                margins[low:high] = engine.predict(state, validation.current, rows)
-            else:
-                margins[low:high] = learn(rows)
-    for counted, which in ((metrics, ~held), (validation, held)):
-        _count(engine, counted, margins[which], batch.y[which], batch.weight[which], detail)
-    if calibrates:
-        metrics.count_margins(margins[~held], batch.y[~held], batch.weight[~held])
+    else:
+        assert metrics.held is not None
+        margins = np.empty((len(batch), engine.layout.learners))
+        for low, high in stretches_of(held):
+            rows = batch.rows(low, high)
+            with Stage("learn"):
+                if held[low]:
+                    margins[low:high] = engine.predict(state, metrics.held.current, rows)
+                else:
+                    margins[low:high] = learn(rows)
+    if losses is None and batch.time is not None:
+        learned = batch.weight if held is None else np.where(held, 0.0, batch.weight)
+        losses = engine.row_losses(before, margins, batch.y, learned)
+    for counted, which in _parts(metrics, held):
+        some = margins[which], batch.y[which], batch.weight[which]
+        _count(engine, counted, *some, detail)
+        if losses is not None and batch.time is not None:
+            counted.count_times(batch.time[which], batch.weight[which], losses[which])
+        if calibrates and counted is metrics:
+            metrics.count_margins(*some)
     return margins
 
 
-def begin_hour(metrics: Metrics, time: Times | None) -> None:
-    """Begin the hour of rows, also for those that are held out. time: of rows of one hour."""
-    if time is None:
-        metrics.end_hour()
-        return
-    if not len(time):
-        return
-    for one in (metrics, metrics.held):
-        if one is not None:
-            one.by_time = one.by_time or ByTime()
-            one.by_time.begin(int(time[0]) // HOUR, one.current)
-    assert metrics.by_time is not None
-    metrics.by_time.read(time)
+def _parts(metrics: Metrics, held: Mask | None) -> list[tuple[Metrics, Any]]:
+    """Metrics, and an index of the rows that they count."""
+    if held is None:
+        return [(metrics, slice(None))]
+    assert metrics.held is not None
+    return [(metrics, ~held), (metrics.held, held)]
 
 
 def _count(
@@ -173,8 +171,6 @@ def _count(
 ) -> None:
     """Count rows whose sums the engine has added already."""
     metrics.count(len(y))
-    if metrics.by_time is not None:
-        metrics.by_time.count(len(y))
     if detail:
         with Stage("metrics"):
             metrics.examine(engine.loss, engine.classes, margins, y, weight)

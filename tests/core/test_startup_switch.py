@@ -23,6 +23,8 @@ SHORTCUT = re.compile(
 )
 FORMER_NAMES = "compat.py"
 """Finds former module names by ``sys.meta_path``: its purpose, not a shortcut."""
+INSTALLED = "core/installed.py"
+"""Looks only whether ``sys.meta_path`` has finders of others."""
 SEEN = """
 import gc, sys
 from streamomd.cli.options import import_runs
@@ -54,7 +56,7 @@ def test_shortcuts_are_in_one_module() -> None:
         for file in PACKAGE.rglob("*.py")
         if SHORTCUT.search(file.read_text("utf-8"))
     }
-    assert found == {"core/startup.py", FORMER_NAMES}
+    assert found == {"core/startup.py", FORMER_NAMES, INSTALLED}
 
 
 @pytest.mark.parametrize("loops", ["from disk", pytest.param("compiled", marks=pytest.mark.slow)])

@@ -1,12 +1,12 @@
 """Questions and answers of a stream whose labels come later, as river's ``simulate_qa`` has them.
 
-river 0.26, ``river/stream/qa.py``, literally: before a question is asked at time t, each row that
-waits and whose label is known at t or before is answered, the earliest label first.
+river 0.26, ``river/stream/qa.py``, of a constant delay, literally: rows wait in a queue; before a
+question is asked at time t, the oldest rows are answered, up to the first whose label is known
+after t.
 """
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator, Sequence
 
 Event = tuple[int, str]
@@ -15,23 +15,15 @@ Event = tuple[int, str]
 
 def simulate_qa(moments: Sequence[int], delay: int) -> Iterator[Event]:
     """The events of a stream. moments: of the rows, in their order."""
-    queue: list[tuple[int, int]] = []  # when the label is known, and the row
+    queue: list[tuple[int, int]] = []  # the row, and when its label is known
     for row, moment in enumerate(moments):
         while queue:
-            known, oldest = queue[0]
+            oldest, known = queue[0]
             if known > moment:
                 break
             yield oldest, "answer"
             queue.pop(0)
-        bisect.insort(queue, (moment + delay, row))
+        queue.append((row, moment + delay))
         yield row, "question"
-    for _, row in queue:
+    for row, _ in queue:
         yield row, "end"
-
-
-def running_maximum(times: Sequence[int]) -> list[int]:
-    """The stream time when each row arrives."""
-    found: list[int] = []
-    for time in times:
-        found.append(max([time, *found[-1:]]))
-    return found

@@ -87,7 +87,7 @@ def test_each_period_is_predicted_by_the_rows_before_it(
     """Rows, loss, error and AUC of each period are those of a model trained from scratch on the
     rows before it, less the gap, evaluated on its rows, to the bit. A row is of the period in which
     it arrives."""
-    days = 2 if by == "hour" else 5
+    days = 3 if by == "hour" else 5
     data = timed_shards(tmp_path / "data", late=late, days=days)
     found = backtest(data, by=by, gap=gap)
     assert found["periods"] == literal(data, by, GAPS[gap], tmp_path)

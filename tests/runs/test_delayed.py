@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from delayed_labels import running_maximum, simulate_qa
+from delayed_labels import simulate_qa
 from killed import killed
 from running import Impatient, run, with_column, write
 from timed import COUNT, DAYS, FLAGS, Literal, slots, timed_shards, train
@@ -33,10 +33,10 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("delay", DELAYS)
 def test_rows_are_learned_when_their_labels_are_known(delay: str, data: Path) -> None:
-    """Predictions and the state are those of river's simulation, event by event, to the bit; the
-    answers after the last question are rows that wait."""
+    """Predictions and the state are those of river's simulation, event by event, to the bit, of
+    rows in any order of time; the answers after the last question are rows that wait."""
     learner, sums, learned = Literal(data), np.zeros(3), 0
-    moments = running_maximum(learner.times)
+    moments = learner.times
     for row, event in simulate_qa(moments, DELAYS[delay] * 10**9):
         if event == "question":
             learner.predict(row, sums)
@@ -55,7 +55,7 @@ def test_rows_are_learned_when_their_labels_are_known(delay: str, data: Path) ->
 def test_classes_balance_as_labels_become_known(data: Path) -> None:
     """A row counts in its class when it is learned; its prediction has its own weight."""
     learner, sums, counts = Literal(data), np.zeros(3), {-1.0: 0.0, 1.0: 0.0}
-    for row, event in simulate_qa(running_maximum(learner.times), 36 * 3600 * 10**9):
+    for row, event in simulate_qa(learner.times, 36 * 3600 * 10**9):
         if event == "question":
             learner.predict(row, sums)
         elif event == "answer":
@@ -91,6 +91,11 @@ def test_the_oracle_in_words() -> None:
     assert events == [
         (0, "question"), (1, "question"), (0, "answer"), (2, "question"),
         (1, "answer"), (3, "question"), (2, "end"), (3, "end"),
+    ]  # fmt: skip
+    late = list(simulate_qa([4, 1, 7, 9], 5))  # the second waits for the first
+    assert late[:6] == [
+        (0, "question"), (1, "question"), (2, "question"), (0, "answer"), (1, "answer"),
+        (3, "question"),
     ]  # fmt: skip
 
 

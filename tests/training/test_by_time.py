@@ -117,45 +117,45 @@ def test_cuts_change_no_bit(times: list[int], cuts: list[int], retained: int) ->
     terms = np.random.default_rng(len(times)).random((len(times), 3))
 
     def counted(edges: list[int]) -> ByTime:
-        metrics, made = Metrics(classifies=True), ByTime()
-        metrics.begin(0)
+        made = ByTime()
         for low, high in zip([0, *edges], [*edges, len(times)], strict=True):
-            time = np.array(times[low:high], np.int64)
-            ends = [*by_time.ends_of_hours(time), len(time)]
-            for begin, end in zip([0, *ends], ends, strict=False):
-                if begin < end:
-                    made.begin(int(time[begin]) // HOUR, metrics.current)
-                    made.read(time[begin:end])
-                    for row in range(low + begin, low + end):
-                        metrics.current[...] += terms[row]
-                    made.count(end - begin)
+            time, some = np.array(times[low:high], np.int64), terms[low:high]
+            made.count(time, some[:, 0], some[:, 1:])
+            made.read(time)
             made = ByTime.from_arrays(made.arrays())
-        made.close(metrics.current)
         return made
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(by_time, "RETAINED", retained)
         known = sorted(cut for cut in cuts if cut <= len(times))
         found, expected = counted(known), counted([])
+        singly = counted([*range(1, len(times))]) if times else expected
     for name, array in expected.arrays().items():
-        assert found.arrays()[name].tobytes() == array.tobytes()
-    for periods in (found.hours, found.days):
-        assert sum(periods.rows.values()) == len(times)
-        own = [one for one in periods.rows if one != by_time.EARLIER]
-        assert len(own) <= retained
+        assert found.arrays()[name].tobytes() == array.tobytes() == singly.arrays()[name].tobytes()
+    for periods, length in ((found.hours, HOUR), (found.days, DAY)):
+        assert periods.rows.sum() + periods.earlier_rows == len(times)
+        latest = sorted({time // length for time in times})[-retained:]
+        assert periods.numbers.tolist() == latest
+        for number, sums in zip(latest, periods.sums, strict=True):
+            literal = np.zeros(3)
+            for time, (weight, *losses) in zip(times, terms, strict=True):
+                if time // length == number:
+                    literal += [weight, weight * losses[0], weight * losses[1]]
+            if not periods.earlier_rows:  # else its first rows may have been earlier ones then
+                assert sums.tobytes() == literal.tobytes()
 
 
 def test_the_latest_periods_have_figures_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of earlier periods, and of late rows of them, are one period, which is first."""
     monkeypatch.setattr(by_time, "RETAINED", 2)
-    made, sums = ByTime(), np.zeros(3)
-    for hour in (5, 3, 7, 4, 8, 7):
-        made.begin(hour, sums)
-        sums = sums + 1.0
-        made.count(1)
-    made.close(sums)
-    assert made.hours.rows == {by_time.EARLIER: 3, 7: 2, 8: 1}
-    assert made.hours.figures(HOUR, Metrics(classifies=True).figures)[0]["period"] == "earlier"
+    made = ByTime()
+    time = np.array([5, 3, 7, 4, 8, 7], np.int64) * HOUR
+    made.count(time, np.ones(6), np.ones((6, 2)))
+    assert made.hours.numbers.tolist() == [7, 8]
+    assert made.hours.rows.tolist() == [2, 1]
+    assert (made.hours.earlier_rows, made.hours.earlier.tolist()) == (3, [3.0, 3.0, 3.0])
+    first = made.hours.figures(HOUR, Metrics(classifies=True).figures)[0]
+    assert (first["period"], first["rows"]) == ("earlier", 3)
 
 
 def other_times(data: Path, folder: Path, values: Any) -> Path:

@@ -84,12 +84,18 @@ def zero_nans(size: int, tile: Any, at: int) -> None:
 @register_jitable(no_cfunc_wrapper=True, forceinline=True)
 def count_outside(tile: Any, at: int, size: int, least: float, most: float, nans: int) -> int:
     """How many values are outside of the limits, or NaN where ``nans`` is REFUSED."""
-    found, unordered = 0, 0
-    for row in range(size):
-        x = abs(tile[at + row])
-        found += (x > most) | ((x < least) & (x != 0.0))
-        unordered += math.isnan(x)
-    return found + (unordered if nans == REFUSED else 0)
+    found = 0
+    if nans == REFUSED:
+        for row in range(size):
+            found += not abs(tile[at + row]) <= most
+    else:
+        for row in range(size):
+            found += abs(tile[at + row]) > most
+    if least > 0.0:
+        for row in range(size):
+            x = abs(tile[at + row])
+            found += (x < least) & (x != 0.0)
+    return found
 
 
 def write_columns(

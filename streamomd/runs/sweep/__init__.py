@@ -18,7 +18,7 @@ from streamomd.core.urls import shown
 from streamomd.features import Plan, limits_of
 from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.connection import record_cluster
-from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
 from streamomd.runs.sweep.edges import find_edges

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import FILTERED, REASONS, SAMPLED
+from streamomd.core.batch import FILTERED, REASONS, SAMPLED, Times
 from streamomd.core.counted import counted
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
@@ -187,7 +187,6 @@ class Metrics:
     def begin(self, epoch: int, unread: int = 0) -> None:
         """Start an epoch, or resume it. unread: rows of the epoch that a filter does not read."""
         if len(self.rows) <= epoch:
-            self.end_hour()
             if self.by_time is not None:  # times begin again
                 self.by_time.latest = None
             self.rows.append(0)
@@ -208,24 +207,19 @@ class Metrics:
         self.begin(epoch)
         self.by_time = None
 
-    def end_hour(self) -> None:
-        """End the hour under way: the next rows that are learned have another time, or none."""
-        if self.by_time is not None and self.rows:
-            self.by_time.close(self.current)
-
     @property
     def last_day(self) -> dict[str, Any] | None:
         """Figures of the day of the row that was learned last; None without times."""
-        last = self.by_time.last_day(self.current) if self.by_time is not None else None
-        return (
-            None if last is None else {"period": last[0], "rows": last[1], **self.figures(last[2])}
-        )
+        return None if self.by_time is None else self.by_time.last_day(self.figures)
 
     def time_figures(self) -> dict[str, Any] | None:
         """Figures by hour and by day; None without times."""
-        if self.by_time is None or not self.rows:
-            return None
-        return self.by_time.result(self.current, self.figures)
+        return None if self.by_time is None else self.by_time.result(self.figures)
+
+    def count_times(self, time: Times, weight: Floats, losses: Floats) -> None:
+        """Count rows by their times. losses: see ``ByTime.count``."""
+        self.by_time = self.by_time or ByTime()
+        self.by_time.count(time, weight, losses)
 
     @property
     def ranks_by_epoch(self) -> Floats:
@@ -242,7 +236,6 @@ class Metrics:
             return replace(self, held=held)
         bad = self.bad.sum(axis=0, keepdims=True)
         sums = self.total[None, :]
-        self.end_hour()
         return replace(self, rows=[self.total_rows], sums=sums, bad=bad, held=held)
 
     def copy(self) -> Metrics:

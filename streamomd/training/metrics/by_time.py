@@ -1,16 +1,15 @@
 """Metrics by hour and by day of the rows' own time, in UTC, and the stream time.
 
-A period's sums are what the sums of the epoch grew by while its rows were learned, so that they are
-those of the engine. They are added up where the hour changes, never where a batch ends: how rows
-are cut changes no bit. A row that comes late counts in the period of its own time.
+The loss of each row is that which the engine adds to the sums of the epoch. Rows are added one by
+one, so how they are cut changes no bit. A row that comes late counts in the period of its own time.
 """
 
 from __future__ import annotations
 
 import datetime
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,8 @@ LENGTHS = {"hour": HOUR, "day": DAY}
 RETAINED = 2048
 """Periods of each length that have sums of their own: the latest ones; 85 days of hours, 5 years of
 days. The rows of earlier ones have one sum together."""
-EARLIER, NEVER = -(1 << 62), -(1 << 62)
-"""In a checkpoint: the number of the period of all earlier rows, and the time before any row."""
+NEVER = -(1 << 62)
+"""The stream time before any row."""
 
 EARLIER_TEXT = "earlier"
 """The period of all rows before those that are retained."""
@@ -35,63 +34,93 @@ EARLIER_TEXT = "earlier"
 
 @dataclass(eq=False)
 class Periods:
-    """Rows and sums (importance, loss, mistakes or squared errors) of periods of one length.
+    """Rows and sums of periods of one length.
 
-    rows, sums: by number of the period, from that of 1970 on. earlier: of all that are not
-    retained, if there are any.
+    numbers: of the periods that are retained, int64 (periods,), ascending, from that of 1970 on;
+    rows: int64 (periods,). sums: float64 (periods, 3), of importance, loss, and mistakes or squared
+    errors. earlier, earlier_rows: of all that are not retained.
     """
 
-    rows: dict[int, int] = field(default_factory=dict)
-    sums: dict[int, Floats] = field(default_factory=dict)
+    numbers: Times = field(default_factory=lambda: np.empty(0, np.int64))
+    rows: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    sums: Floats = field(default_factory=lambda: np.empty((0, 3)))
+    earlier: Floats = field(default_factory=lambda: np.zeros(3))
+    earlier_rows: int = 0
 
-    def add(self, number: int, rows: int, sums: Floats) -> None:
-        """Add rows and sums to a period."""
-        number = self._place(number)
-        self.rows[number] = self.rows.get(number, 0) + rows
-        self.sums[number] = self.sums.get(number, np.zeros(3)) + sums
+    def add(self, numbers: Times, terms: Floats) -> None:
+        """Add rows one by one: how they are cut into batches changes no bit.
 
-    def _place(self, number: int) -> int:
-        """The period where a number's rows are counted; the earliest one gives way to a new one."""
-        own = len(self.rows) - (EARLIER in self.rows)
-        if number in self.rows or own < RETAINED:
-            return number
-        first = min(one for one in self.rows if one != EARLIER)
-        if number < first:
-            return EARLIER
-        rows, sums = self.rows.pop(first), self.sums.pop(first)
-        self.rows[EARLIER] = self.rows.get(EARLIER, 0) + rows
-        self.sums[EARLIER] = self.sums.get(EARLIER, np.zeros(3)) + sums
-        return number
+        numbers: of their periods. terms: (rows, 3).
+        """
+        new, first = np.unique(numbers, return_index=True)
+        begins = first[~np.isin(new, self.numbers)]
+        if len(self.numbers) + len(begins) <= RETAINED:
+            for row in begins.tolist():
+                self._begin(int(numbers[row]))
+            self._add_known(numbers, terms)
+            return
+        begins.sort()
+        self._add_known(numbers[: begins[0]], terms[: begins[0]])
+        for low, high in pairwise([*begins.tolist(), len(numbers)]):
+            self._begin(int(numbers[low]))
+            self._add_known(numbers[low:high], terms[low:high])
+
+    def _begin(self, number: int) -> None:
+        """Retain a new period; the earliest one gives way to it."""
+        at = int(np.searchsorted(self.numbers, number))
+        if len(self.numbers) == RETAINED:
+            if not at:
+                return
+            self.earlier = self.earlier + self.sums[0]
+            self.earlier_rows += int(self.rows[0])
+            self.numbers, self.rows, self.sums = self.numbers[1:], self.rows[1:], self.sums[1:]
+            at -= 1
+        self.numbers = np.insert(self.numbers, at, number)
+        self.rows = np.insert(self.rows, at, 0)
+        self.sums = np.insert(self.sums, at, 0.0, axis=0)
+
+    def _add_known(self, numbers: Times, terms: Floats) -> None:
+        """Add rows of periods that are retained, or are earlier."""
+        if not len(numbers):
+            return
+        at = np.searchsorted(self.numbers, numbers)
+        known = self.numbers[np.minimum(at, len(self.numbers) - 1)] == numbers
+        if not known.all():
+            self.earlier_rows += int(np.count_nonzero(~known))
+            for k in range(3):
+                np.add.at(self.earlier[k : k + 1], np.zeros_like(at[~known]), terms[~known, k])
+            at, terms = at[known], terms[known]
+        np.add.at(self.rows, at, 1)
+        for k in range(3):
+            np.add.at(self.sums[:, k], at, terms[:, k])
 
     def figures(self, length: int, figures: Figures) -> list[dict[str, Any]]:
         """rows, loss, error and rmse of each period in order; "earlier" is first."""
-        return [
-            {
-                "period": period_text(number, length),
-                "rows": self.rows[number],
-                **figures(self.sums[number]),
-            }
-            for number in sorted(self.rows)
-        ]
+        found = [(EARLIER_TEXT, self.earlier_rows, self.earlier)] if self.earlier_rows else []
+        for number, rows, sums in zip(
+            self.numbers.tolist(), self.rows.tolist(), self.sums, strict=True
+        ):
+            found.append((period_text(number, length), rows, sums))
+        return [{"period": text, "rows": rows, **figures(sums)} for text, rows, sums in found]
 
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        """What a checkpoint saves."""
-        numbers = sorted(self.rows)
+        """What a checkpoint saves; the last row is of earlier periods."""
+        rows = np.stack([self.numbers, self.rows], axis=1)
         return {
-            name: np.array([(one, self.rows[one]) for one in numbers], np.int64).reshape(-1, 2),
-            f"{name}sums": np.array([self.sums[one] for one in numbers]).reshape(-1, 3),
+            name: np.vstack([rows, [[0, self.earlier_rows]]]).astype(np.int64),
+            f"{name}sums": np.vstack([self.sums, [self.earlier]]),
         }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], name: str) -> Periods:
         """Back from ``arrays``."""
-        found, sums = arrays[name].tolist(), arrays[f"{name}sums"]
-        if len(found) != len(sums) or len(found) > RETAINED + 1:
-            raise ValueError(f"{len(sums)} sums of {len(found)} periods")
-        made = cls()
-        for (number, rows), own in zip(found, sums, strict=True):
-            made.rows[number], made.sums[number] = rows, np.array(own, np.float64)
-        return made
+        found, sums = arrays[name], np.array(arrays[f"{name}sums"], np.float64)
+        if found.shape != (len(sums), 2) or not 1 <= len(sums) <= RETAINED + 1:
+            raise ValueError(f"sums of {sums.shape} for periods of {found.shape}")
+        if sums.shape[1] != 3 or np.any(np.diff(found[:-1, 0]) <= 0):
+            raise ValueError("periods that do not ascend")
+        numbers, rows = np.array(found, np.int64).T
+        return cls(numbers[:-1].copy(), rows[:-1].copy(), sums[:-1], sums[-1], int(rows[-1]))
 
 
 @dataclass(eq=False)
@@ -99,8 +128,8 @@ class ByTime:
     """Metrics by hour and by day.
 
     latest: the stream time, the latest time of a row that was read; None before the first. late:
-    rows whose time was before it; ties: rows whose time was the same. hour: the number of the hour
-    whose rows are learned now, None if none is; base: the sums of the epoch when it began.
+    rows whose time was before it; ties: rows whose time was the same. day: the number of the day of
+    the row that was counted last.
     """
 
     hours: Periods = field(default_factory=Periods)
@@ -108,9 +137,7 @@ class ByTime:
     latest: int | None = None
     late: int = 0
     ties: int = 0
-    hour: int | None = None
-    base: Floats = field(default_factory=lambda: np.zeros(3))
-    _waiting: int = 0
+    day: int = 0
 
     def read(self, time: Times) -> None:
         """Move the stream time past rows, and count those that are late or tie."""
@@ -122,59 +149,39 @@ class ByTime:
         self.ties += int(np.count_nonzero(time == before))
         self.latest = max(int(before[-1]), int(time[-1]))
 
-    def begin(self, hour: int, sums: Floats) -> None:
-        """The next rows are of this hour. sums: of the epoch so far."""
-        if hour != self.hour:
-            self.close(sums)
-            self.hour, self.base = hour, sums.copy()
+    def count(self, time: Times, weight: Floats, losses: Floats) -> None:
+        """Count rows in the periods of their times. losses: (rows, 2), of weight 1 each."""
+        if not len(time):
+            return
+        terms = np.stack([np.ones(len(time)), *losses.T], axis=1) * weight[:, None]
+        self.hours.add(time // HOUR, terms)
+        self.days.add(time // DAY, terms)
+        self.day = int(time[-1]) // DAY
 
-    def count(self, rows: int) -> None:
-        """Count rows of the hour under way."""
-        self._waiting += rows
-
-    def close(self, sums: Floats) -> None:
-        """End the hour under way. sums: of the epoch so far."""
-        if self.hour is not None and self._waiting:
-            grown = sums - self.base
-            self.hours.add(self.hour, self._waiting, grown)
-            self.days.add(self.hour // 24, self._waiting, grown)
-        self.hour, self._waiting, self.base = None, 0, np.zeros(3)
-
-    def result(self, sums: Floats, figures: Figures) -> dict[str, Any]:
-        """Figures by hour and by day, with those of the hour under way. sums: of the epoch."""
-        now = self.copy()
-        now.close(sums)
-        latest = None if now.latest is None else time_text(now.latest)
+    def result(self, figures: Figures) -> dict[str, Any]:
+        """Figures by hour and by day."""
         return {
-            "latest": latest,
-            "late": now.late,
-            "ties": now.ties,
-            "hour": now.hours.figures(HOUR, figures),
-            "day": now.days.figures(DAY, figures),
+            "latest": None if self.latest is None else time_text(self.latest),
+            "late": self.late,
+            "ties": self.ties,
+            "hour": self.hours.figures(HOUR, figures),
+            "day": self.days.figures(DAY, figures),
         }
 
-    def last_day(self, sums: Floats) -> tuple[str, int, Floats] | None:
-        """The day under way, its rows and sums so far; None before the first row."""
-        if self.hour is None:
+    def last_day(self, figures: Figures) -> dict[str, Any] | None:
+        """Figures of the day of the row that was counted last; None before the first row."""
+        found = np.flatnonzero(self.days.numbers == self.day)
+        if not len(found):
             return None
-        day = self.hour // 24
-        rows = self.days.rows.get(day, 0) + self._waiting
-        return (
-            period_text(day, DAY), rows, self.days.sums.get(day, np.zeros(3)) + (sums - self.base)
-        )  # fmt: skip
-
-    def copy(self) -> ByTime:
-        """The same figures, apart from these."""
-        return ByTime.from_arrays(self.arrays())
+        rows = int(self.days.rows[found[0]])
+        text = period_text(self.day, DAY)
+        return {"period": text, "rows": rows, **figures(self.days.sums[found[0]])}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint saves."""
         latest = NEVER if self.latest is None else self.latest
-        hour = NEVER if self.hour is None else self.hour
-        clock = np.array([latest, self.late, self.ties, hour, self._waiting], np.int64)
         return {
-            "metrics.clock": clock,
-            "metrics.base": self.base,
+            "metrics.clock": np.array([latest, self.late, self.ties, self.day], np.int64),
             **self.hours.arrays("metrics.hours"),
             **self.days.arrays("metrics.days"),
         }
@@ -182,40 +189,9 @@ class ByTime:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> ByTime:
         """Back from ``arrays``."""
-        latest, late, ties, hour, waiting = arrays["metrics.clock"].tolist()
-        return cls(
-            Periods.from_arrays(arrays, "metrics.hours"),
-            Periods.from_arrays(arrays, "metrics.days"),
-            None if latest == NEVER else latest,
-            late,
-            ties,
-            None if hour == NEVER else hour,
-            np.array(arrays["metrics.base"], np.float64).reshape(3),
-            waiting,
-        )
-
-
-def ends_of_hours(time: Times | None, length: int = HOUR) -> list[int]:
-    """Where rows of one hour, or another length, end: before each row of another one than the row
-    before, in order. None of no times.
-
-    >>> ends_of_hours(np.array([5, 6, 13, 4]) * HOUR // 2), ends_of_hours(None)
-    ([1, 2, 3], [])
-    """
-    if time is None or not len(time):
-        return []
-    numbers = time // length
-    return [*(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()]
-
-
-def next_end(ends: list[int], low: int, high: int) -> int:
-    """The first of these ends after ``low``; ``high`` if there is none before it.
-
-    >>> next_end([2, 5], 0, 9), next_end([2, 5], 2, 9), next_end([2, 5], 5, 9), next_end([2], 0, 1)
-    (2, 5, 9, 1)
-    """
-    at = bisect_right(ends, low)
-    return min(high, ends[at]) if at < len(ends) else high
+        latest, late, ties, day = arrays["metrics.clock"].tolist()
+        hours, days = (Periods.from_arrays(arrays, f"metrics.{name}") for name in ("hours", "days"))
+        return cls(hours, days, None if latest == NEVER else latest, late, ties, day)
 
 
 def period_text(number: int, length: int, origin: int = 0) -> str:
@@ -225,8 +201,6 @@ def period_text(number: int, length: int, origin: int = 0) -> str:
     >>> period_text(20_454, DAY), period_text(490_901, HOUR)
     ('2026-01-01', '2026-01-01T05:00Z')
     """
-    if number == EARLIER:
-        return EARLIER_TEXT
     moment = _moment(number * length + origin)
     return moment.strftime("%Y-%m-%d" if length % DAY == 0 else "%Y-%m-%dT%H:%MZ")
 

@@ -1,0 +1,151 @@
+"""Streams of rows in Python, written as shards: they can be read again, in another process too.
+
+A polars LazyFrame, a pyarrow Dataset or RecordBatchReader, what has Arrow's C stream, or an
+iterable of record batches. At no time are all rows in memory.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamomd.core.counted import counted
+from streamomd.core.errors import DataError, StreamomdError, UsageError
+from streamomd.core.urls import scrub
+from streamomd.shards.convert.arrow_source import plain, plain_schema
+from streamomd.shards.convert.output_formats import FORMS
+from streamomd.shards.convert.shard_writer import ShardWriter, opened_target
+from streamomd.shards.text_cache import cache_root
+
+ROWS_PER_SHARD = 1_000_000
+
+
+def is_row_stream(given: Any) -> bool:
+    """Whether something is a stream of rows, and no list of names.
+
+    >>> is_row_stream(iter([])), is_row_stream(["a.parquet"]), is_row_stream("a.parquet")
+    (True, False, False)
+    """
+    if given is None or hasattr(given, "shape") or hasattr(given, "__dask_graph__"):
+        return False
+    if isinstance(given, list | tuple):
+        return bool(given) and all(isinstance(one, pa.RecordBatch) for one in given)
+    if _is_lazy(given) or _is_dataset(given) or hasattr(given, "__arrow_c_stream__"):
+        return True
+    return isinstance(given, Iterator)
+
+
+class RowFolder:
+    """The folder that rows are written to. It is removed unless ``retain`` is called."""
+
+    def __init__(self, rows: Any) -> None:
+        self.path = cache_root() / "rows" / uuid.uuid4().hex
+        self._retained = False
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700)
+            self.rows = write_rows(rows, self.path)
+        except BaseException:
+            self.remove()
+            raise
+
+    @property
+    def note(self) -> str:
+        """What to print."""
+        return f"wrote {counted(self.rows, 'row')} to {self.path}, from where they are read"
+
+    def retain(self) -> None:
+        """A checkpoint names the folder, so that a run can resume."""
+        self._retained = True
+
+    def remove(self) -> None:
+        """Remove the folder, unless it is retained."""
+        if not self._retained:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def write_rows(rows: Any, folder: Path) -> int:
+    """Write a stream to Parquet files in a folder; the number of rows.
+
+    Raises DataError for what is no record batch, batches of other columns, and no rows.
+    """
+    name = type(rows).__name__
+    try:
+        batches = _batches(rows)
+        first = next(batches, None)
+        if first is None:
+            raise DataError(f"no rows: the {name} given as shards is empty")
+        if not isinstance(first, pa.RecordBatch):
+            raise UsageError(
+                f"shards is a {name} of {type(first).__name__}: expected Arrow record batches, or "
+                "a list of names"
+            )
+        return _write(first, batches, folder, name)
+    except StreamomdError:
+        raise
+    except (pa.ArrowException, TypeError) as error:
+        text = scrub(str(error).split("\n")[0])[:300]
+        raise DataError(f"the {name} given as shards cannot be written: {text}") from error
+
+
+def _write(
+    first: pa.RecordBatch, batches: Iterator[pa.RecordBatch], folder: Path, name: str
+) -> int:
+    schema, count = plain_schema(first.schema), 0
+    with opened_target(str(folder), None, overwrite=False) as target:
+        writer = ShardWriter(target, FORMS["parquet"], schema, lambda place: ROWS_PER_SHARD, None)
+        try:
+            batch: Any = first
+            while batch is not None:
+                if not isinstance(batch, pa.RecordBatch) or not _has(batch, schema):
+                    raise DataError(
+                        f"the {name} given as shards, after {count:,} rows: other columns than "
+                        f"before ({', '.join(schema.names[:10])}), or no record batch"
+                    )
+                writer.add(plain(batch, schema))
+                count += batch.num_rows
+                batch = next(batches, None)
+            if not count:
+                raise DataError(f"no rows: the {name} given as shards has empty batches only")
+            target.publish(writer.finish(None), "parquet")
+        except BaseException:
+            writer.abandon()
+            raise
+    return count
+
+
+def _has(batch: pa.RecordBatch, schema: pa.Schema) -> bool:
+    return bool(plain_schema(batch.schema).equals(schema))
+
+
+def _batches(rows: Any) -> Iterator[Any]:
+    if _is_lazy(rows):
+        # In the order of the query, and not all at the same time.
+        return (one for frame in rows.collect_batches() for one in frame.to_arrow().to_batches())
+    if _is_dataset(rows):
+        found: Iterator[Any] = rows.to_batches()
+        return found
+    if isinstance(rows, list | tuple | Iterator):
+        return iter(rows)
+    return iter(pa.RecordBatchReader.from_stream(rows))
+
+
+def _is_lazy(given: Any) -> bool:
+    return type(given).__module__.startswith("polars") and hasattr(given, "collect_batches")
+
+
+def _is_dataset(given: Any) -> bool:
+    return type(given).__module__.startswith("pyarrow") and hasattr(given, "to_batches")
+
+
+def one_stream(places: Iterable[Any]) -> Any:
+    """The stream among places where shards are given, None if there is none."""
+    found = [one for one in places if is_row_stream(one)]
+    if len(found) > 1:
+        raise UsageError("shards are given twice: once is enough")
+    return found[0] if found else None
