@@ -82,7 +82,7 @@ def test_the_switch_turns_every_shortcut_off(tmp_path: Path) -> None:
 
 
 def test_types_of_arrays_are_numba_s_own() -> None:
-    """Of every kind, order and shape, in a process of its own; masked arrays are refused as ever."""
+    """Of every kind, order and shape, in a process of its own; masked arrays are refused."""
     code = """
 import itertools, numpy as np
 from numba.core.typing.typeof import typeof_impl
