@@ -88,6 +88,29 @@ def raise_alert(model: Model, manager: CheckpointManager | None) -> NoReturn:
     raise AlertError(f"{text}; {saved}")
 
 
+def check_counters(model: Model) -> None:
+    """Raise ValueError unless what a commit saved for class weights, calibration and alerts has the
+    shapes of this model's."""
+    metrics, plan = model.metrics, model.plan
+    columns, classes = len(plan.numeric), len(plan.classes)
+    for name, array in (("classes", metrics.classes), ("margins", metrics.margins)):
+        if array is not None and not (np.isfinite(array).all() and (array >= 0.0).all()):
+            raise ValueError(f"metrics.{name} holds a number that is no weight of rows")
+    if metrics.classes is not None and metrics.classes.shape != (classes + 1,):
+        raise ValueError(f"metrics.classes of {metrics.classes.shape} for {classes} classes")
+    if metrics.drift is None:
+        return
+    shapes: dict[str, tuple[int, ...]] = {
+        "loss": (5,), "c": (columns,), "before": (3, columns), "window": (3, columns), "rows": (4,),
+    }  # fmt: skip
+    for name, array in metrics.drift.arrays.items():
+        sizes = [shapes[name]] if name != "seen" else [(0,), (1 << plan.bits,)]
+        if array.shape not in sizes:
+            raise ValueError(f"metrics.drift{name} of {array.shape}")
+    if not all(-1 <= one.column < columns for one in metrics.drift.alerts):
+        raise ValueError(f"an alert of another column than the {columns} numeric ones")
+
+
 def _rises(model: Model, drift: Drift, batch: Batch, margins: Floats, first: int) -> list[Fired]:
     job, engine = model.spec.alert, model.engine
     before = engine.rows_learned(model.state) - float((batch.weight > 0.0).sum())

@@ -44,7 +44,7 @@ def batch(places: list[int], weights: list[float], classes: int) -> DenseBatch:
 
 
 @given(st.integers(2, 4), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_balanced_weights_are_their_formula_for_any_split(classes: int, data: Any) -> None:
     """However the rows are cut into batches, their weights are the same bits; scikit-learn's
     "balanced" is that of the last row of each class, of rows that all have weight 1."""
