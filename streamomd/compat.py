@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 FORMER = {
     "streamomd.callbacks": "streamomd.training.callbacks",
@@ -35,7 +36,8 @@ class FormerNames:
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Asked first: the path of a renamed package would find its files a second time."""
-        return ModuleSpec(fullname, self) if fullname in FORMER else None
+        loader: Any = self
+        return ModuleSpec(fullname, loader) if fullname in FORMER else None
 
     def create_module(self, spec: ModuleSpec) -> None:
         """An ordinary empty module."""

@@ -25,7 +25,7 @@ def closures_for_dataclasses() -> Iterator[None]:
     if sys.version_info >= (3, 13) or None in before:
         yield
         return
-    ours = (_repr_fn, _cmp_fn, _hash_fn, _frozen_get_del_attr)
+    ours: tuple[Any, ...] = (_repr_fn, _cmp_fn, _hash_fn, _frozen_get_del_attr)
     for name, function in zip(NAMES, ours, strict=True):
         setattr(module, name, function)
     try:

@@ -127,12 +127,12 @@ def _column(
 ) -> _Column | None:
     """None for values that are not aligned, which some writers of Arrow files leave so."""
     valid, data = array.buffers()
-    size, *checked = _checked(name, policy, legal)
+    size, nans, of_null, least, most = _checked(name, policy, legal)
     address = data.address + size * array.offset
     if address % size:
         return None
     bitmap = valid.address if array.null_count else 0
-    return _Column(address, bitmap, array.offset, place, *checked)
+    return _Column(address, bitmap, array.offset, place, nans, of_null, least, most)
 
 
 @functools.lru_cache(256)  # called for each column of each batch

@@ -20,7 +20,7 @@ from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
 from streamomd.runs.update import UpdateRun, choice_of, report_unlearned, undoable
 from streamomd.runs.worker_task import learn_on_worker, learns_on_worker
-from streamomd.runs.written_rows import written_rows
+from streamomd.shards.memory.row_streams import written_rows
 from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
@@ -71,7 +71,7 @@ def train(
     with (
         stop_on_signals() as stop,
         reporting.counting() as reporting,
-        written_rows(job, flags) as (source, given, retain),
+        written_rows(job, flags, note) as (source, given, retain),
     ):
         job, flags, collection = split_collection(source, given)
         flags, weights = split_weights(flags)

@@ -37,7 +37,7 @@ PAGE, LISTINGS_AT_ONCE = 1000, 16
 CONNECTIONS = 64
 """To a store: footers that are requested at the same time. S3's client has 10 by itself."""
 _Item = TypeVar("_Item")
-_TAGS = ("ETag", "etag", "e_tag", "generation", "version_id")
+_TAGS = ("ETag", "etag", "e_tag", "generation", "version_id", "blob_id")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 
@@ -103,6 +103,8 @@ def store_errors(url: str) -> Iterator[None]:
 
 def _is_unreachable(cause: BaseException | None) -> bool:
     """Whether http:// said "not found" of a refused connection or a forbidden page."""
+    if getattr(getattr(cause, "response", None), "status_code", None) in (404, 410):
+        return False  # of a repository or revision of hf://
     if isinstance(cause, OSError):
         return not isinstance(cause, FileNotFoundError)
     return getattr(cause, "status", 404) not in (404, 410)
@@ -205,6 +207,8 @@ def is_directory(fs: fsspec.AbstractFileSystem, path: str, url: str) -> bool:
         try:
             return _is_listed(fs, path)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return False
+        except (ValueError, NotImplementedError):  # hf://: above a repository are no names
             return False
         except Exception as error:
             codes = {getattr(error, name, None) for name in ("code", "status", "status_code")}

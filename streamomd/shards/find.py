@@ -273,11 +273,18 @@ def _look_up(
 
     def tables() -> None:
         with suppress(StreamomdError):
-            finder.look_up([one.directory for one in perhaps], sources[0].url)
+            # What is in a directory itself its listing says, which is requested meanwhile.
+            folders = [
+                dirname(one.directory) if one.is_perhaps_directory else one.directory
+                for one in perhaps
+            ]
+            finder.look_up(folders, sources[0].url)
 
     with ThreadPoolExecutor(1, "streamomd-tables", **same_receivers()) as pool:
         pool.submit(tables)
         look_up(sources, listing=perhaps)
+    for one in perhaps:
+        finder.listed.update(one.listed)
 
 
 def _is_table(

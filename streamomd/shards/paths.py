@@ -127,9 +127,9 @@ class PathPattern:
         none, or does not exist."""
         with suppress(StreamomdError):
             found = self._inside(self.path)
-            first = next(found, None)
-            if first is not None:
-                self._begun.append(itertools.chain([first], found))
+            names = [*itertools.islice(found, PAGE)]
+            if names:
+                self._begun.append(itertools.chain(names, found))
         return bool(self._begun)
 
     @property

@@ -65,14 +65,17 @@ def test_updates_of_a_changed_table_have_the_bits_of_its_rows(tables: Any, tmp_p
     done = run("update", url, "--json")
     assert done.result["new_rows"] == 4
     assert "column 'x' dropped" in done.err
+    table.append(part(12))
+    follow = ("follow", url, "--every", "10ms", "--idle-exit", "10ms", "--json")
+    assert run(*follow).result["new_rows"] == 4
     assert run("update", url, "--json").result["new_rows"] == 0
-    assert run("resume", url, "--epochs", "2", "--json").result["rows"] == 24
-    files = plain(tmp_path / "plain", first, part(4), part(8))
+    assert run("resume", url, "--epochs", "2", "--json").result["rows"] == 32
+    files = plain(tmp_path / "plain", first, part(4), part(8), part(12))
     expected = train(files, *words, "none", "--epochs", "2")
     assert load_model(str(url))[0].table_versions[NAME] == table.current_snapshot().snapshot_id
     found = run("resume", url, "--json").result
     assert found["state_sha256"] == expected["state_sha256"]
-    assert run("evaluate", url, NAME, "--json").result["rows"] == 12
+    assert run("evaluate", url, NAME, "--json").result["rows"] == 16
     table.delete("z = 1")
     done = run("update", url)
     assert done.code == 3

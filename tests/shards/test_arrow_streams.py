@@ -198,12 +198,21 @@ def test_streams_of_rows_are_trained_on(kind: str, tmp_path: Path, cache: Path) 
     assert load_model(url)[0].spec.data.shards[0].startswith(str(cache))
 
 
+def test_iterators_of_names_are_names(tmp_path: Path, cache: Path) -> None:
+    """Such as of a glob: nothing is written."""
+    pq.write_table(pa.table({"y": [0, 1] * 20, "x": [1.0, 2.0] * 20}), tmp_path / "a.parquet")
+    job: dict[str, Any] = {"label": "y", "rule": "nag", "quiet": True, "checkpoint": "none"}
+    for names in (tmp_path.glob("*.parquet"), iter([str(tmp_path / "a.parquet")])):
+        assert streamomd.train(shards=names, **job).result()["rows"] == 40
+    assert not cache.exists()
+
+
 def test_what_is_no_stream_is_refused(tmp_path: Path) -> None:
     """Iterators of other values, of other columns, of nothing; a name is no stream."""
     one = pa.RecordBatch.from_pylist([{"a": 1}])
     for rows, words in (
         (iter([]), "is empty"),
-        (iter([1]), "generator|iterator of int"),
+        (iter([1]), "iterator of int"),
         (iter([one, pa.RecordBatch.from_pylist([{"b": 1}])]), "after 1 rows: other columns"),
         (iter([one.slice(1)]), "empty batches only"),
     ):

@@ -69,6 +69,14 @@ def _compiled(address: Any, size: Any, like: Any) -> Any:
 @register_jitable(no_cfunc_wrapper=True, forceinline=True)
 def replace_nulls(bitmap: Any, bit: int, size: int, value: float, tile: Any, at: int) -> None:
     """Write a value where a bit is not set."""
+    if bit == 0 and size == TILE:
+        word = 0
+        for k in range(TILE >> 3):
+            word |= int(bitmap[k]) << (8 * k)
+        for row in range(TILE):  # vector instructions
+            x = tile[at + row]
+            tile[at + row] = x if (word >> row) & 1 else value
+        return
     for row in range(size):
         if not (bitmap[(bit + row) >> 3] >> ((bit + row) & 7)) & 1:
             tile[at + row] = value

@@ -6,9 +6,12 @@ iterable of record batches. At no time are all rows in memory.
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,6 @@ import pyarrow as pa
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, StreamomdError, UsageError
 from streamomd.core.urls import scrub
-from streamomd.shards.convert.arrow_source import plain, plain_schema
-from streamomd.shards.convert.output_formats import FORMS
-from streamomd.shards.convert.shard_writer import ShardWriter, opened_target
 from streamomd.shards.text_cache import cache_root
 
 ROWS_PER_SHARD = 1_000_000
@@ -74,7 +74,7 @@ def write_rows(rows: Any, folder: Path) -> int:
 
     Raises DataError for what is no record batch, batches of other columns, and no rows.
     """
-    name = type(rows).__name__
+    name = "iterator" if isinstance(rows, chain) else type(rows).__name__
     try:
         batches = _batches(rows)
         first = next(batches, None)
@@ -96,13 +96,18 @@ def write_rows(rows: Any, folder: Path) -> int:
 def _write(
     first: pa.RecordBatch, batches: Iterator[pa.RecordBatch], folder: Path, name: str
 ) -> int:
+    # Few runs write rows.
+    from streamomd.shards.convert.arrow_source import plain, plain_schema
+    from streamomd.shards.convert.output_formats import FORMS
+    from streamomd.shards.convert.shard_writer import ShardWriter, opened_target
+
     schema, count = plain_schema(first.schema), 0
     with opened_target(str(folder), None, overwrite=False) as target:
         writer = ShardWriter(target, FORMS["parquet"], schema, lambda place: ROWS_PER_SHARD, None)
         try:
             batch: Any = first
             while batch is not None:
-                if not isinstance(batch, pa.RecordBatch) or not _has(batch, schema):
+                if not isinstance(batch, pa.RecordBatch) or plain_schema(batch.schema) != schema:
                     raise DataError(
                         f"the {name} given as shards, after {count:,} rows: other columns than "
                         f"before ({', '.join(schema.names[:10])}), or no record batch"
@@ -117,10 +122,6 @@ def _write(
             writer.abandon()
             raise
     return count
-
-
-def _has(batch: pa.RecordBatch, schema: pa.Schema) -> bool:
-    return bool(plain_schema(batch.schema).equals(schema))
 
 
 def _batches(rows: Any) -> Iterator[Any]:
@@ -143,9 +144,46 @@ def _is_dataset(given: Any) -> bool:
     return type(given).__module__.startswith("pyarrow") and hasattr(given, "to_batches")
 
 
-def one_stream(places: Iterable[Any]) -> Any:
-    """The stream among places where shards are given, None if there is none."""
-    found = [one for one in places if is_row_stream(one)]
-    if len(found) > 1:
+def _listed(given: Any) -> Any:
+    """An iterator of names as a list; anything else as it is, an iterator with its first value."""
+    if not isinstance(given, Iterator):
+        return given
+    first = list(islice(given, 1))
+    if first and isinstance(first[0], str | os.PathLike):
+        return [os.fspath(name) for name in chain(first, given)]
+    return chain(first, given)
+
+
+@contextmanager
+def written_rows(
+    job: Any, flags: Mapping[str, Any], report: Callable[[str], object]
+) -> Iterator[tuple[Any, dict[str, Any], Callable[[str], None]]]:
+    """The job and flags with a folder in the place of a stream of rows, if there is one; and what
+    to call with the checkpoint's URL when the run has started: then the folder stays, unless there
+    is no checkpoint to resume from."""
+    job, flags = _listed(job), dict(flags)
+    tables = dict(job) if isinstance(job, Mapping) else {}
+    data = dict(tables.get("data") or {})
+    for place in (flags, data):
+        if "shards" in place:
+            place["shards"] = _listed(place["shards"])
+    if data:
+        job = tables = {**tables, "data": data}
+    streams = [one for one in (flags.get("shards"), job, data.get("shards")) if is_row_stream(one)]
+    if not streams:
+        yield job, flags, lambda url: None
+        return
+    if len(streams) > 1 or (streams[0] is job and flags.get("shards")):
         raise UsageError("shards are given twice: once is enough")
-    return found[0] if found else None
+    folder = RowFolder(streams[0])
+    report(folder.note)
+    if streams[0] is job:
+        job = str(folder.path)
+    elif streams[0] is flags.get("shards"):
+        flags["shards"] = str(folder.path)
+    else:
+        job = {**tables, "data": {**data, "shards": str(folder.path)}}
+    try:
+        yield job, flags, lambda url: None if url == "none" else folder.retain()
+    finally:
+        folder.remove()
