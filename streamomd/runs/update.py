@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
+from streamomd.checkpoint.segments import Facts
 from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.config.explain import explain
 from streamomd.config.run_tables import Update
@@ -35,7 +36,7 @@ from streamomd.core.errors import (
 )
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
-from streamomd.core.urls import shown, typed
+from streamomd.core.urls import is_kafka, shown, typed
 from streamomd.features import check_schema
 from streamomd.runs.connection import record_cluster
 from streamomd.runs.metrics_address import MetricsAddress
@@ -169,11 +170,13 @@ class UpdateRun:
         refuse_outside(data.shards, lists)
         listing = list_shards(
             data.shards,
-            storage_options=data.storage_options,
+            storage_options=data.store_options,
             tables=TableOptions(as_files=data.as_files),
             since=self.model.table_versions,
             appends_only=appends_only or self.model.spec.update.appends_only,
             may_be_empty=True,
+            ledger=self._recorded_ranges(),
+            with_new=True,
             may_be_gone=lambda url: any(facts["url"] == url for facts in self.ledger.shards),
         )
         found = find_arrivals(
@@ -195,6 +198,12 @@ class UpdateRun:
         # Files that wait are listed again only if they come after the version that is recorded.
         self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
         return found
+
+    def _recorded_ranges(self) -> dict[str, Facts]:
+        """The ledger's entries by URL, where a source is a Kafka topic, skipped ones too."""
+        if not any(map(is_kafka, self.model.spec.data.shards)):
+            return {}
+        return {str(facts["url"]): facts for facts in self.ledger.shards}
 
     def catch_up(self, choice: Choice, *, appends_only: bool = False) -> None:
         """Finish the list that the run is in, then learn what is new."""

@@ -27,7 +27,7 @@ from streamomd.core.errors import (
 from streamomd.core.machine_errors import store_error
 from streamomd.core.nearest import scheme_hint
 from streamomd.core.run_events import count_request, same_receivers
-from streamomd.core.urls import protocol, scrub, shown
+from streamomd.core.urls import KAFKA, protocol, scrub, shown
 
 if TYPE_CHECKING:
     import fsspec
@@ -117,6 +117,10 @@ def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
     import fsspec
 
     scheme = protocol(url) or "file"
+    if scheme == KAFKA:
+        from streamomd.shards.kafka.file_system import KafkaFileSystem  # late: few runs read topics
+
+        fsspec.register_implementation(KAFKA, KafkaFileSystem, clobber=True)
     try:
         kind = fsspec.get_filesystem_class(scheme)
         from_url = kind._get_kwargs_from_urls(url) if protocol(url) else {}

@@ -26,7 +26,16 @@ from streamomd.core.errors import (
 from streamomd.core.phases import phase
 from streamomd.core.run_events import same_receivers
 from streamomd.core.startup import no_garbage_collection
-from streamomd.core.urls import ICEBERG, is_delta, is_iceberg, location, protocol, shown, userinfo
+from streamomd.core.urls import (
+    ICEBERG,
+    is_delta,
+    is_iceberg,
+    is_kafka,
+    location,
+    protocol,
+    shown,
+    userinfo,
+)
 from streamomd.shards.filesystem import CONNECTIONS, Entry, connect, is_local, stat_entry
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.listed import Listed, TableFiles
@@ -107,6 +116,7 @@ def find(
             tables=tables,
             versions=versions,
             check=check,
+            ledger=known,
         )
     if not allow_duplicates:
         refuse_duplicates(found.fs, found.files)
@@ -131,6 +141,8 @@ def list_shards(
     may_be_empty: bool = False,
     may_be_gone: Callable[[str], bool] = lambda url: False,
     check: Callable[[Sequence[str]], None] | None = None,
+    ledger: Mapping[str, Facts] = NONE_KNOWN,
+    with_new: bool = False,
 ) -> Listing:
     """The files that ``find`` would open, in order, and their file system. None is opened.
 
@@ -140,7 +152,7 @@ def list_shards(
     ``delta.appended``. may_be_empty: a directory or glob without shards is not an error, as after
     all were learned and deleted; a directory that does not exist is one. may_be_gone: whether a
     source of that URL, a file, is not an error if it does not exist. check: of the paths of text
-    files, before they are converted.
+    files, before they are converted. ledger, with_new: of Kafka topics, see ``list_topic``.
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
@@ -153,6 +165,8 @@ def list_shards(
             tables,
             versions or {},
             since or {},
+            ledger,
+            with_new=with_new,
             appends_only=appends_only,
             may_be_empty=may_be_empty,
             may_be_gone=may_be_gone,
@@ -166,14 +180,16 @@ def _list_shards(
     tables: TableOptions,
     versions: Mapping[str, int],
     since: Mapping[str, int],
+    ledger: Mapping[str, Facts],
     *,
+    with_new: bool,
     appends_only: bool,
     may_be_empty: bool,
     may_be_gone: Callable[[str], bool],
 ) -> Listing:
     # A catalog knows where the metadata of an Iceberg table is now.
     places = [_location(text, tables) for text in texts]
-    fs = _common_file_system(places, storage_options)
+    fs = _common_file_system(places, _with_types(storage_options, texts, tables))
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
     finder, notes = TableFinder(fs), list[str]()
@@ -187,13 +203,24 @@ def _list_shards(
         tables_of = [
             one for text, one in zip(texts, sources, strict=True)
             if not (
-                tables.as_files or is_delta(text) or is_iceberg(text)
+                tables.as_files or is_delta(text) or is_iceberg(text) or is_kafka(text)
                 or one.url(one.path).rstrip("/") in known
             )
         ]  # fmt: skip
         _look_up(sources, finder, tables_of)
     for text, given in zip(texts, sources, strict=True):
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
+        if is_kafka(text):
+            # Late: few runs read topics.
+            from streamomd.shards.kafka.topic_files import list_topic, refuse_versions
+
+            refuse_versions(text, chosen=tables.version is not None or bool(tables.as_of))
+            ranges, starts = list_topic(
+                fs, given.text, ledger, {**versions, **since}, with_new=with_new
+            )
+            found |= starts
+            listed += [(path_key(f"{path}/"), file) for file in ranges]
+            continue
         if is_iceberg(text):
             source = text if protocol(text) == ICEBERG else root
             table = _iceberg(given, source, tables, versions, since, appends_only=appends_only)
@@ -226,6 +253,15 @@ def _list_shards(
     if order != "given":
         listed.sort(key=lambda one: (one[0], one[1].version))
     return Listing(fs, [file for _, file in listed], found, tuple(notes))
+
+
+def _with_types(
+    options: Mapping[str, Any], texts: Sequence[str], tables: TableOptions
+) -> Mapping[str, Any]:
+    """Storage options; those of Kafka topics have the types of columns."""
+    if not tables.types or not any(map(is_kafka, texts)):
+        return options
+    return {**options, "types": dict(tables.types)}
 
 
 def _location(text: str, tables: TableOptions) -> str:

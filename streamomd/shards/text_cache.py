@@ -231,7 +231,7 @@ def _converted(files: Sequence[str], kind: str, options: Mapping[str, Any]) -> P
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
     folder = cache_root() / "text" / digest[:24]
     source = [_identity(file) for file in files]
-    _refuse_shared(folder)
+    refuse_shared(folder)
     record = _record(folder)
     if record is not None and record["files"] == source:
         return folder
@@ -305,7 +305,7 @@ def _identity(file: str) -> dict[str, Any]:
     return {"path": file, "bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
-def _refuse_shared(folder: Path) -> None:
+def refuse_shared(folder: Path) -> None:
     """Raises StorageError if another user can write the folder or one that contains it.
 
     Such a user could exchange the shards. The root may be a link, and of all users where they
