@@ -122,9 +122,9 @@ class Broker:
         if error.code() != kinds._PARTITION_EOF:
             raise self._confluent.KafkaException(error)
         if message.offset() <= offsets.last:
-            raise ChangedDataError(
-                f"{self._where(offsets)}: the partition ends before offset {message.offset()} now: "
-                "the topic was deleted and made again, or lost messages; start a new run"
+            raise StorageError(
+                f"{self._where(offsets)}: messages from offset {message.offset()} on are those of "
+                "a transaction that is not committed: run the command again when it is"
             )
         return True
 
@@ -188,7 +188,7 @@ class Broker:
         for value in self._options.values():
             if len(str(value)) > 1:
                 text = text.replace(str(value), "…")
-        return re.sub(r"\s+", " ", scrub(text))[:MOST_LETTERS]
+        return scrub(re.sub(r"\s+", " ", text))[:MOST_LETTERS]
 
 
 def require_confluent() -> Any:

@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,12 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         if offsets is None:
             return {"name": path, "size": 0, "type": "directory"}
         file = self._read(topic, offsets)
-        with pa.OSFile(str(file)) as opened, pa.ipc.open_file(opened) as found:
-            digest = (found.schema.metadata or {})[DIGEST].decode()
+        try:
+            digest = _digest(file)
+        except (pa.ArrowException, OSError, KeyError):  # another program damaged it
+            self.forget(topic, offsets)
+            file = self._read(topic, offsets)
+            digest = _digest(file)
         size = file.stat().st_size
         return {"name": path, "size": size, "type": "file", "ETag": digest[:_TAG_LETTERS]}
 
@@ -105,7 +110,7 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             refuse_shared(file.parent)
             with pa.OSFile(str(scratch), "wb") as to, pa.ipc.new_file(to, table.schema) as writer:
                 writer.write_table(table, max_chunksize=step)
-            note = {"offsets": rows.offsets, "bad": rows.bad}
+            note = {"offsets": runs_of(rows.offsets), "bad": rows.bad}
             file.with_suffix(".json").write_text(json.dumps(note), "utf-8")
             os.replace(scratch, file)
         except OSError as error:
@@ -128,10 +133,26 @@ def place_in_topic(url: str, row: int) -> str:
     for file in _folder(topic).glob(f"{offsets.name}-*.json"):
         with suppress(OSError, ValueError, TypeError, KeyError, IndexError):
             note = json.loads(file.read_text("utf-8"))
-            number, why = note["offsets"][row], note["bad"].get(str(row), "")
+            number = row + [ahead for first, ahead in note["offsets"] if first <= row][-1]
+            why = note["bad"].get(str(row), "")
             where = f"{shown(topic.url)}, partition {offsets.partition}, offset {number}"
             return f"{where} ({why})" if why else where
     return ""
+
+
+def runs_of(offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """Rows from which on offsets follow each other, and how far they are ahead of the rows.
+
+    >>> runs_of([7, 8, 9, 15, 16])
+    [(0, 7), (3, 12)]
+    """
+    ahead = [offset - row for row, offset in enumerate(offsets)]
+    return [(row, one) for row, one in enumerate(ahead) if not row or one != ahead[row - 1]]
+
+
+def _digest(file: Path) -> str:
+    with pa.OSFile(str(file)) as opened, pa.ipc.open_file(opened) as found:
+        return str((found.schema.metadata or {})[DIGEST].decode())
 
 
 def _folder(topic: Topic) -> Path:

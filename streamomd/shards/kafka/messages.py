@@ -21,6 +21,8 @@ from streamomd.shards.kafka.broker import Message
 
 STREAM = b"\xff\xff\xff\xff"
 """The first bytes of an Arrow IPC stream. No JSON begins with them."""
+MOST_ROWS = 1_000_000
+"""Of a message: a column of nulls takes no bytes in a stream, whatever its length."""
 MOST_LETTERS = 120
 _INVALID = pa.ArrowException, ValueError, TypeError, OSError, OverflowError, RecursionError
 
@@ -101,7 +103,11 @@ def _of_stream(value: bytes, schema: pa.Schema | None) -> pa.Table | str:
     try:
         with pa.ipc.open_stream(pa.BufferReader(value)) as stream:
             own, batches = plain_schema(stream.schema, "the stream"), []
+            rows = 0
             for batch in stream:
+                rows += batch.num_rows
+                if rows > MOST_ROWS:
+                    return f"the stream has more than {MOST_ROWS:,} rows"
                 batch.validate(full=True)
                 batches.append(plain(batch, own))
         table = pa.Table.from_batches(batches, own)

@@ -36,8 +36,6 @@ def list_topic(
     """
     topic, own = parse_source(text)
     if own is not None:
-        if topic.url_of(own) not in ledger:
-            fs.forget(topic, own)
         return [_listed(topic, own, ledger)], {}
     known = sorted(recorded_ranges(topic, ledger))
     prefix = f"{topic.url}/"
