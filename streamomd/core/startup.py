@@ -144,7 +144,8 @@ def _take_plain_arrays() -> None:
     before: Any = typeof_impl.dispatch(np.ndarray)
 
     def typeof_array(array: Any, context: Any) -> Any:
-        if type(array) is not np.ndarray or array.dtype.kind not in "biuf":
+        plain = array.dtype.isnative and array.dtype.kind in "biuf"
+        if type(array) is not np.ndarray or not plain:
             return before(array, context)
         kind, readonly = from_dtype(array.dtype), not array.flags.writeable
         return types.Array(kind, array.ndim, map_layout(array), readonly=readonly)

@@ -79,3 +79,29 @@ def test_the_switch_turns_every_shortcut_off(tmp_path: Path) -> None:
     python("1", "-c", SEEN, file)  # compiles, if need be
     assert python("1", "-c", SEEN, file).stdout.split() == ["True", "False", "False"]
     assert python("0", "-c", SEEN, file).stdout.split() == ["False", "True", "True"]
+
+
+def test_types_of_arrays_are_numba_s_own() -> None:
+    """Of every kind, order and shape, in a process of its own; masked arrays are refused."""
+    code = """
+import itertools, numpy as np
+from numba.core.typing.typeof import typeof_impl
+from streamomd.core.startup import _take_plain_arrays
+
+def found():
+    kinds = ("i1", "u1", "i4", "u8", "f4", "f8", "?", "c16", "f2", ">f8", "M8[s]", "U3", "O")
+    for kind, shape, order in itertools.product(kinds, ((3,), (2, 3), (), (0,)), "CFAR"):
+        array = np.zeros(shape, kind, order="F" if order == "F" else "C")
+        array = array[..., ::2] if order == "A" and array.ndim else array
+        array.flags.writeable = order != "R"
+        for one in (array, np.ma.array(array)):
+            try:
+                yield str(typeof_impl(one, None))
+            except Exception as error:
+                yield f"{type(error).__name__}: {error}"
+
+before = [*found()]
+_take_plain_arrays()
+print([*found()] == before, len(before))
+"""
+    assert python("1", "-c", code).stdout.split() == ["True", "416"]

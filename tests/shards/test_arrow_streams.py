@@ -119,6 +119,21 @@ def test_damaged_streams_are_errors(tmp_path: Path) -> None:
     assert not (tmp_path / "to").exists()
 
 
+def test_types_that_parquet_lacks_are_named(tmp_path: Path) -> None:
+    """All of them, of a stream and of rows in Python; runs are decoded."""
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array(["x"]))
+    strange = {"i": pa.nulls(2, pa.month_day_nano_interval()), "e": pa.nulls(2, pa.struct([]))}
+    path = tmp_path / "a.arrows"
+    path.write_bytes(stream(pa.RecordBatch.from_pydict({"r": runs})))
+    assert converted(path, tmp_path / "to")["r"].to_pylist() == ["x", "x"]
+    batch = pa.RecordBatch.from_pydict({"a": [1, 2], **strange})
+    path.write_bytes(stream(batch))
+    with pytest.raises(DataError, match=r"a.arrows has columns of types .*: i .*, e \(struct"):
+        converted(path, tmp_path / "other")
+    with pytest.raises(DataError, match="given as shards has columns of types"):
+        write_rows(iter([batch]), tmp_path / "other")
+
+
 def test_standard_input_is_a_source(tmp_path: Path) -> None:
     """Of every format, read once."""
     data = stream(*ROWS.to_batches())

@@ -23,6 +23,7 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.types import DoubleType, IntegerType, LongType, StringType
 
 from streamomd.core.errors import (
+    CorruptionError,
     DataError,
     InputNotFoundError,
     ResumeRefusedError,
@@ -395,3 +396,15 @@ def test_damaged_manifests_are_errors_with_names(table: Any) -> None:
                 find(NAME)
         path.write_bytes(whole)
     assert len(xs()) == 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"renamed": 1, "hidden": [], "nulls": ""}',
+     '{"renamed": [["a", 1]], "hidden": [], "nulls": ""}',
+     '{"renamed": [], "hidden": [], "nulls": "AAAA"}'],
+)  # fmt: skip
+def test_other_texts_of_a_ledger_are_corrupt(text: str) -> None:
+    """A projection that a ledger saves is checked before it is used."""
+    with pytest.raises(CorruptionError, match="a projection of the ledger"):
+        parse_projection(text)

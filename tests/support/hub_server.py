@@ -108,7 +108,7 @@ def hub() -> Iterator[Hub]:
     found = Hub()
     handler = type("Handler", (_Handler,), {"hub": found})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     found.url = f"http://127.0.0.1:{server.server_port}"
     try:

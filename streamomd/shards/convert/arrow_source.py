@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
@@ -13,6 +16,7 @@ from streamomd.shards.convert.text_source import Text
 
 END = b"\xff\xff\xff\xff\0\0\0\0"
 """What a writer puts at the end of a stream. Without it the writer may have been interrupted."""
+STEP = 8 << 20
 _INVALID = pa.ArrowException, ValueError, OSError, LookupError
 
 
@@ -59,7 +63,7 @@ class ArrowStreamReader:
             )
 
     def _take(self, schema: pa.Schema, name: str) -> None:
-        found = plain_schema(schema)
+        found = plain_schema(schema, name)
         if self._known and not found.equals(self.schema):
             raise DataError(
                 f"{name} has the columns {printable(_listed(found))}, and those before "
@@ -78,10 +82,13 @@ class _Bytes:
 
     def read(self, size: int) -> bytes:
         """The next bytes, fewer only at the end."""
-        data = self._next[:size]
-        self._next = self._next[size:]
-        if len(data) < size:
-            data += self._text.read(size - len(data))
+        parts, self._next = [self._next[:size]], self._next[size:]
+        left = size - len(parts[0])
+        # In steps: a damaged stream may claim any number of bytes.
+        while left > 0 and (part := self._text.read(min(left, STEP))):
+            parts.append(part)
+            left -= len(part)
+        data = b"".join(parts)
         self.tail = (self.tail + data)[-len(END) :]
         return data
 
@@ -98,9 +105,27 @@ def _listed(schema: pa.Schema) -> str:
     return ", ".join(f"{one.name} ({one.type})" for one in schema)[:300]
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of a stream's rows in a shard, without metadata."""
-    return pa.schema([pa.field(one.name, _plain(one.type)) for one in schema])
+def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
+    """The schema of a stream's rows in a shard, without metadata.
+
+    Raises DataError for columns that Parquet cannot store, name: of what they are in.
+    """
+    found = pa.schema([pa.field(one.name, _plain(one.type)) for one in schema])
+    refused = [one for one in found if not _is_stored(one)]
+    if refused:
+        raise DataError(
+            f"{name} has columns of types that Parquet does not have: "
+            f"{printable(_listed(pa.schema(refused)))}; drop or cast them"
+        )
+    return found
+
+
+def _is_stored(field: Any) -> bool:
+    try:
+        pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _plain(kind: Any) -> Any:
@@ -123,4 +148,6 @@ def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _decoded(column: Any, kind: pa.DataType) -> pa.Array:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
+    if pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
     return column if column.type == kind else column.cast(kind)

@@ -101,17 +101,24 @@ def _write(
     from streamomd.shards.convert.output_formats import FORMS
     from streamomd.shards.convert.shard_writer import ShardWriter, opened_target
 
-    schema, count = plain_schema(first.schema), 0
+    schema, count, known = plain_schema(first.schema, f"the {name} given as shards"), 0, None
     with opened_target(str(folder), None, overwrite=False) as target:
         writer = ShardWriter(target, FORMS["parquet"], schema, lambda place: ROWS_PER_SHARD, None)
         try:
             batch: Any = first
             while batch is not None:
-                if not isinstance(batch, pa.RecordBatch) or plain_schema(batch.schema) != schema:
-                    raise DataError(
-                        f"the {name} given as shards, after {count:,} rows: other columns than "
-                        f"before ({', '.join(schema.names[:10])}), or no record batch"
+                if not isinstance(batch, pa.RecordBatch):
+                    raise UsageError(
+                        f"the {name} given as shards, after {count:,} rows: found a "
+                        f"{type(batch).__name__}, expected an Arrow record batch"
                     )
+                if batch.schema != known:  # mostly the same object
+                    known = batch.schema
+                    if plain_schema(known, name) != schema:
+                        raise DataError(
+                            f"the {name} given as shards, after {count:,} rows: other columns than "
+                            f"before ({', '.join(schema.names[:10])})"
+                        )
                 writer.add(plain(batch, schema))
                 count += batch.num_rows
                 batch = next(batches, None)
