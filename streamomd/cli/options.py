@@ -25,7 +25,7 @@ from streamomd.core.phases import phase, showing_phases
 from streamomd.core.run_events import emit, is_json
 from streamomd.core.startup import (
     freeze_objects,
-    importing,
+    no_garbage_collection,
     start_numba,
     start_pyarrow_without_pandas,
 )
@@ -456,7 +456,7 @@ def open_model(url: str, checkpoint_storage_options: str | None, cache: str | No
 
 def import_runs() -> Any:
     """The module that trains and loads, imported without pandas and garbage collection."""
-    with phase("starting"), importing():
+    with phase("starting"), no_garbage_collection():
         start_pyarrow_without_pandas()
         start_numba()
         from streamomd.runs import train as runs

@@ -49,7 +49,7 @@ TEXT_FORMATS = {
     type=Choice(["list", "binary"]),
     default="list",
     show_default=True,
-    help="svmlight, vw: type of the columns of lists; binary: faster to read from Parquet.",
+    help="Type of the list columns of svmlight and vw; binary: faster to read from Parquet.",
 )
 @click.option("--shards", type=int, help="Number of shards to write; reads the sources twice.")
 @click.option("--rows-per-shard", type=int, help="Number of rows per shard.  [1,000,000]")

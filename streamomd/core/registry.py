@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from streamomd.core.errors import UsageError
-from streamomd.core.installed import may_offer
 from streamomd.core.nearest import suggestion
-from streamomd.core.startup import is_fast
 
 T = TypeVar("T")
-PREFIX = "streamomd."
-"""Of the names of all groups."""
 CONVERTERS = {
     "estimator": "streamomd.integrations.sklearn:to_estimator",
     "sklearn": "streamomd.integrations.export:to_sklearn",
@@ -24,12 +21,12 @@ CONVERTERS = {
 
 def load(group: str) -> list[Any]:
     """The plug-ins of installed packages in an entry-point group."""
-    return [entry.load() for entry in _offered(group)]
+    return [entry.load() for entry in _offered().select(group=group)]
 
 
 def offers(group: str) -> bool:
     """Whether installed packages have plug-ins in an entry-point group."""
-    return bool(_offered(group))
+    return bool(_offered().select(group=group))
 
 
 def find(kind: str, name: str, known: Mapping[str, T]) -> T:
@@ -46,14 +43,5 @@ def converter(name: str) -> Callable[[Any], Any]:
 
 
 @functools.cache  # reads a file of every installed package
-def _entry_points() -> Any:
-    if is_fast() and not may_offer(PREFIX):
-        return None
-    from importlib.metadata import entry_points
-
+def _offered() -> Any:
     return entry_points()
-
-
-def _offered(group: str) -> Sequence[Any]:
-    found = _entry_points()
-    return tuple(found.select(group=group)) if found is not None else ()

@@ -56,18 +56,6 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-@contextmanager
-def importing() -> Iterator[None]:
-    """Inside, a command imports modules: without garbage collection, data classes made faster."""
-    with ExitStack() as stack:
-        stack.enter_context(no_garbage_collection())
-        if is_fast():
-            from streamomd.core.fast_dataclasses import closures_for_dataclasses
-
-            stack.enter_context(closures_for_dataclasses())
-        yield
-
-
 def freeze_objects() -> None:
     """Exempt all objects of this process from garbage collection: modules are never garbage."""
     if is_fast():
@@ -128,29 +116,6 @@ def start_numba() -> None:
         for name in unused:
             stack.enter_context(hide_module(name))
         import numba  # noqa: F401
-    _take_plain_arrays()
-
-
-def _take_plain_arrays() -> None:
-    """numba finds the type of an array without importing ``numpy.ma`` to see whether it is masked.
-
-    A class derived from ``numpy.ndarray`` is looked at as before.
-    """
-    import numpy as np
-    from numba.core import types
-    from numba.core.typing.typeof import typeof_impl
-    from numba.np.numpy_support import from_dtype, map_layout
-
-    before: Any = typeof_impl.dispatch(np.ndarray)
-
-    def typeof_array(array: Any, context: Any) -> Any:
-        plain = array.dtype.isnative and array.dtype.kind in "biuf"
-        if type(array) is not np.ndarray or not plain:
-            return before(array, context)
-        kind, readonly = from_dtype(array.dtype), not array.flags.writeable
-        return types.Array(kind, array.ndim, map_layout(array), readonly=readonly)
-
-    typeof_impl.register(np.ndarray, typeof_array)
 
 
 def arrow_function() -> Callable[[str, list[Any]], Any]:
@@ -186,33 +151,6 @@ def load_numba_arrays() -> None:
     found._HAVE_BLAS = True
 
 
-def _load_environments_alone() -> None:
-    """Machine code is loaded without the modules of numba that its parts were compiled from.
-
-    The environment of each part has the globals of its module, for code that calls Python, and
-    constants. Ours calls none, and needs the constants alone.
-    """
-    from numba.core import environment
-
-    found: Any = environment
-    rebuilt = found._rebuild_env
-
-    def rebuild(module: str, constants: Any, name: str) -> Any:
-        known = module in sys.modules or not module.startswith("numba.")
-        if known or found.lookup_environment(name) is not None:
-            return rebuilt(module, constants, name)
-        made = found.Environment({"__name__": module})
-        made.consts[:] = constants
-        made.env_name = name
-        found.Environment._memo[name] = made
-        return made
-
-    # Under the name by which numba's pickles on disk refer to it.
-    rebuild.__module__, rebuild.__qualname__ = rebuilt.__module__, rebuilt.__qualname__
-    rebuild.__name__ = rebuilt.__name__
-    found._rebuild_env = rebuild
-
-
 @functools.cache
 def numba_cache() -> Any:
     """The class of numba's cache of one function on disk.
@@ -239,7 +177,6 @@ def numba_cache() -> Any:
     if not is_fast():
         return NamedCache
     memory: Any = runtime
-    _load_environments_alone()
 
     class LoopCache(NamedCache):
         """Looks into the folder before it loads the compiler."""

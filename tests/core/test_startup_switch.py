@@ -23,8 +23,6 @@ SHORTCUT = re.compile(
 )
 FORMER_NAMES = "compat.py"
 """Finds former module names by ``sys.meta_path``: its purpose, not a shortcut."""
-INSTALLED = "core/installed.py"
-"""Looks only whether ``sys.meta_path`` has finders of others."""
 SEEN = """
 import gc, sys
 from streamomd.cli.options import import_runs
@@ -56,7 +54,7 @@ def test_shortcuts_are_in_one_module() -> None:
         for file in PACKAGE.rglob("*.py")
         if SHORTCUT.search(file.read_text("utf-8"))
     }
-    assert found == {"core/startup.py", FORMER_NAMES, INSTALLED}
+    assert found == {"core/startup.py", FORMER_NAMES}
 
 
 @pytest.mark.parametrize("loops", ["from disk", pytest.param("compiled", marks=pytest.mark.slow)])
@@ -79,29 +77,3 @@ def test_the_switch_turns_every_shortcut_off(tmp_path: Path) -> None:
     python("1", "-c", SEEN, file)  # compiles, if need be
     assert python("1", "-c", SEEN, file).stdout.split() == ["True", "False", "False"]
     assert python("0", "-c", SEEN, file).stdout.split() == ["False", "True", "True"]
-
-
-def test_types_of_arrays_are_numba_s_own() -> None:
-    """Of every kind, order and shape, in a process of its own; masked arrays are refused."""
-    code = """
-import itertools, numpy as np
-from numba.core.typing.typeof import typeof_impl
-from streamomd.core.startup import _take_plain_arrays
-
-def found():
-    kinds = ("i1", "u1", "i4", "u8", "f4", "f8", "?", "c16", "f2", ">f8", "M8[s]", "U3", "O")
-    for kind, shape, order in itertools.product(kinds, ((3,), (2, 3), (), (0,)), "CFAR"):
-        array = np.zeros(shape, kind, order="F" if order == "F" else "C")
-        array = array[..., ::2] if order == "A" and array.ndim else array
-        array.flags.writeable = order != "R"
-        for one in (array, np.ma.array(array)):
-            try:
-                yield str(typeof_impl(one, None))
-            except Exception as error:
-                yield f"{type(error).__name__}: {error}"
-
-before = [*found()]
-_take_plain_arrays()
-print([*found()] == before, len(before))
-"""
-    assert python("1", "-c", code).stdout.split() == ["True", "416"]

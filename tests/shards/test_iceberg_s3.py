@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moto_bucket import moto_bucket
 
-moto_server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("sqlalchemy")
@@ -25,15 +24,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def options() -> Iterator[dict[str, Any]]:
     """Storage options of a server with a bucket."""
-    server = moto_server.ThreadedMotoServer("127.0.0.1", port=0)
-    server.start()
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    host, port = server.get_host_and_port()
-    made: dict[str, Any] = {"key": "id", "secret": "canary"}
-    made |= {"endpoint_url": f"http://{host}:{port}", "client_kwargs": {"region_name": "eu-west-1"}}
-    s3fs.S3FileSystem(**made).mkdir("bucket")
-    yield made
-    server.stop()
+    with moto_bucket() as made:
+        yield made
 
 
 def test_a_table_in_a_bucket_is_read(
