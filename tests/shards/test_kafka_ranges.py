@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ from streamomd.config.data_table import Data
 from streamomd.core.errors import (
     ChangedDataError,
     DataError,
+    MissingExtraError,
     ResumeRefusedError,
     StorageError,
     UsageError,
 )
+from streamomd.shards.find import find
 from streamomd.shards.kafka import broker, file_system
 from streamomd.shards.kafka.broker import Message
 from streamomd.shards.kafka.messages import message_rows
@@ -244,3 +247,9 @@ def test_a_range_that_is_no_file_is_read_again(
     copy.parent.chmod(0o777)
     with pytest.raises(StorageError, match="only this user"):
         fs.info(path)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'streamomd\[kafka\]'"):
+        find("kafka://h:1/t")

@@ -45,6 +45,7 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         super().__init__()
         self._types: dict[str, str] = dict(options.pop(TYPES, {}))
         self._options = options
+        self._outdated: set[Path] = set()
 
     def marks(self, topic: Topic) -> dict[int, Marks]:
         """The offsets that each partition has."""
@@ -53,8 +54,8 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def forget(self, topic: Topic, offsets: Range) -> None:
         """Read a range from the brokers when it is opened next. A topic of the same name may have
         been deleted since it was last read."""
-        with suppress(FileNotFoundError):
-            self._file(topic, offsets).unlink()
+        # Not removed: another run may read it.
+        self._outdated.add(self._file(topic, offsets))
 
     def info(self, path: str, **more: Any) -> dict[str, Any]:
         """Size and version of a range."""
@@ -91,10 +92,11 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         file = self._file(topic, offsets)
         refuse_shared(file.parent)
         with _ONE_AT_A_TIME:
-            if not file.exists():
+            if file in self._outdated or not file.exists():
                 where = f"{shown(topic.url)}, partition {offsets.partition}"
                 with phase(f"reading {where}, offsets {offsets.first} to {offsets.last}"):
                     self._write(topic, offsets, file)
+                self._outdated.discard(file)
         return file
 
     def _write(self, topic: Topic, offsets: Range, file: Path) -> None:

@@ -17,10 +17,10 @@ from streamomd.core.urls import KAFKA, protocol, shown
 MOST_MESSAGES = 100_000
 """Offsets of a range. Its messages are in memory at the same time."""
 PORT = 9092
-_HOST = r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
+_HOST = r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 _SERVERS = re.compile(rf"{_HOST}(?:,{_HOST})*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_RANGE = re.compile(r"(\d{10,18})-(\d{5,10})-(\d{1,18})-(\d{1,18})")
+_RANGE = re.compile(r"([0-9]{10,18})-([0-9]{5,10})-([0-9]{1,18})-([0-9]{1,18})")
 _START_OVER = (
     "train --restart learns all messages that the topic has; train --start URL continues from this "
     "state with them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from streamomd.shards.kafka.offset_ranges import (
     recorded_ranges,
 )
 from streamomd.shards.listed import Listed
+
+_PARTITION = re.compile(r"[0-9]{1,10}")
 
 
 def list_topic(
@@ -38,12 +41,7 @@ def list_topic(
     if own is not None:
         return [_listed(topic, own, ledger)], {}
     known = sorted(recorded_ranges(topic, ledger))
-    prefix = f"{topic.url}/"
-    starts = {
-        int(url[len(prefix) :]): offset
-        for url, offset in versions.items()
-        if url.startswith(prefix) and url[len(prefix) :].isdecimal()
-    }
+    starts = _starts(topic, versions)
     if known and not with_new:
         return [_listed(topic, one, ledger) for one in known], _by_url(topic, starts)
     marks = fs.marks(topic)
@@ -63,6 +61,12 @@ def refuse_versions(text: str, *, chosen: bool) -> None:
             f"version and as_of choose the version of a table, and {shown(text)} is a Kafka topic: "
             "leave them out"
         )
+
+
+def _starts(topic: Topic, versions: Mapping[str, int]) -> dict[int, int]:
+    prefix = f"{topic.url}/"
+    parts = {url[len(prefix) :]: at for url, at in versions.items() if url.startswith(prefix)}
+    return {int(number): at for number, at in parts.items() if _PARTITION.fullmatch(number)}
 
 
 def _by_url(topic: Topic, starts: Mapping[int, int]) -> dict[str, int]:
