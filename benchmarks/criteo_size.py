@@ -66,7 +66,7 @@ def train(folder: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as saved:
         job = {"data": data, "model": {"rule": "nag"}, "checkpoint": {"url": f"{saved}/run"}}
         model = streamomd.train(job, quiet=True)
-        return {"rows": model.metrics.total_rows, "loss": model.metrics.loss}
+        return {"rows": model.metrics.total_rows}
 
 
 def decode(folder: str) -> dict[str, Any]:

@@ -127,10 +127,13 @@ class Split:
 
 
 class RuleLearner:
-    """A rule with its defaults through ``streamomd.train``, on Parquet shards."""
+    """A rule with its defaults through ``streamomd.train``, on Parquet shards.
 
-    def __init__(self, rule: str) -> None:
-        self.rule = rule
+    more: other keys of the table [model], of two classes.
+    """
+
+    def __init__(self, rule: str, **more: Any) -> None:
+        self.rule, self.more = rule, more
 
     def fit(self, split: Split, passes: int) -> Fit | None:
         """None where the rule has no loss for the task."""
@@ -138,7 +141,9 @@ class RuleLearner:
         loss = LOSS[task] if not names or LOSS[task] in names else names[0]
         if loss != LOSS[task] and task == REGRESSION:
             return None
-        model = {"rule": self.rule, "loss": loss, "classes": job["classes"]}
+        if self.more and task != BINARY:
+            return None
+        model = {"rule": self.rule, "loss": loss, "classes": job["classes"], **self.more}
 
         def train(part: str, epochs: int) -> streamomd.Model:
             tables = {
@@ -255,13 +260,22 @@ def has_vowpal_wabbit() -> bool:
     return find_spec("vowpalwabbit") is not None
 
 
+BALANCED = {"class_weight": "balanced"}
 LEARNERS: dict[str, Any] = {
+    "auto-sigmoid": RuleLearner("auto", calibrate="sigmoid"),
+    "auto-isotonic": RuleLearner("auto", calibrate="isotonic"),
+    "auto-balanced": RuleLearner("auto", **BALANCED),
+    "auto-balanced-sigmoid": RuleLearner("auto", **BALANCED, calibrate="sigmoid"),
+    "auto-balanced-isotonic": RuleLearner("auto", **BALANCED, calibrate="isotonic"),
+    "nag-sigmoid": RuleLearner("nag", calibrate="sigmoid"),
+    "nag-isotonic": RuleLearner("nag", calibrate="isotonic"),
+    "pa1-sigmoid": RuleLearner("pa1", calibrate="sigmoid"),
     "sgd-epochs": SGD(epochs=True),
     "sgd": SGD(epochs=False),
     "vw": VowpalWabbit(),
     "vw-coin": VowpalWabbit("--coin"),
 }
-"""Those that are no rules."""
+"""Those that are no rules, and rules with other keys than their defaults."""
 
 
 def learner(name: str) -> Any:

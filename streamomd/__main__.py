@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from streamomd.core.startup import end_process, exit_now, set_environment
+from streamomd.core.startup import end_process, exit_now, no_garbage_collection, set_environment
 
 
 def main() -> None:
     """Run the command, and end the process with its exit code."""
     set_environment()
-    with _starting():
+    with _starting(), no_garbage_collection():
         from streamomd.cli import main as command
 
     try:

@@ -168,7 +168,7 @@ def read_unit(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
             group,
             group.row,
             group.row + group.rows,
-            options=spec.data.storage_options,
+            options=spec.data.store_options,
             columns=plan.columns,
             dictionary=plan.dictionary,
             unit_bytes=UNIT_BYTES,

@@ -27,13 +27,16 @@ from streamomd.checkpoint.commit_list import sequences
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, InputNotFoundError, NoCommitError, StorageError
 from streamomd.core.urls import absolute, printable, shown
+from streamomd.training.drift_alerts import worded_alert
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics, worded
+from streamomd.training.metrics.drift import Fired
 from streamomd.training.progress import show
 
 Options = Mapping[str, Any] | None
 PAUSE_FACTOR = 3.0  # minimum pause before the next read, in multiples of the last read's duration
 LOG_BYTES = 1 << 16
+ALERTS = 5  # the last ones are shown
 ENDED_STATES = ("finished", "stopped", "failed", "lost")
 """States of a job that has ended."""
 
@@ -46,7 +49,7 @@ class View:
     loss, mistakes), skipped: of that commit, or newer from a cluster. since: the sums since the
     previous view. rate: rows per second. expected: total rows, 0 if unknown. state: of a job on its
     cluster. top: the heaviest features, (name, weights). problem: an error, if any. due:
-    when the next commit is, in words, while the newest has no rows.
+    when the next commit is, in words, while the newest has no rows. alerts: in words.
     """
 
     url: str
@@ -64,6 +67,7 @@ class View:
     state: str = ""
     problem: str = ""
     due: str = ""
+    alerts: tuple[str, ...] = ()
 
     def figures(self) -> dict[str, Any]:
         """For JSON: the metrics of ``train``, and those of this view."""
@@ -77,6 +81,7 @@ class View:
             "since_last": metrics.figures(self.since)["loss"],
             "rows_per_second": self.rate,
             "skipped": dict(self.skipped),
+            "alerts": list(self.alerts),
             "top": [{"name": name, "weight": list(weight)} for name, weight in self.top],
             "commit": {"sequence": self.sequence, "written": self.written},
             "finished": self.finished,
@@ -103,6 +108,8 @@ class View:
             yield f"loss {show(figures['loss'])}{last}, {wrong} {show(figures[wrong])}"
         if self.skipped:
             yield f"skipped {worded(self.skipped)}"
+        for alert in self.alerts[-ALERTS:]:
+            yield f"alert: {alert}"
         for name, weight in self.top:
             yield f"{' '.join(f'{one:>12.6g}' for one in weight)}  {printable(name)}"
         if self.due and not self.rows and not self.finished:
@@ -134,10 +141,15 @@ def read_view(view: View, options: Options = None, *, top: int = 10) -> View:
         skipped=metrics.skipped,
         top=tuple((one["name"], tuple(one["weight"])) for one in model.inspect(top)) if top else (),
         finished=model.finished,
+        alerts=tuple(worded_alert(one, model.plan.numeric) for one in _alerts(metrics)),
         problem="; ".join(f"commit {at} rejected: {why}" for at, why in loaded.rejected),
         due=_due(model.spec, loaded.commit.written),
     )
     return _advance(newer, metrics.total_rows, metrics.total)
+
+
+def _alerts(metrics: Metrics) -> list[Fired]:
+    return metrics.drift.alerts if metrics.drift is not None else []
 
 
 def _due(spec: Spec, written: str) -> str:

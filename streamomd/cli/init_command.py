@@ -88,11 +88,12 @@ def init(
     options = read_options_file(storage_options)
     given = {"storage_options": options}
     data = {"shards": list(sources), "csv": csv}
-    shards = find_shards(build_job({"data": data, "checkpoint": {"url": "none"}}, given))
+    looked_at = build_job({"data": data, "checkpoint": {"url": "none"}}, given)
+    shards = find_shards(looked_at)
     for line in text_notes([shard.path for shard in shards]):
         note(line)
     with phase("looking at the first rows"):
-        facts = look(shards, options or {})
+        facts = look(shards, looked_at.data.store_options)
     asking = not yes and sys.stdin.isatty() and sys.stderr.isatty()
 
     reason = "as asked for"

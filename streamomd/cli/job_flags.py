@@ -13,6 +13,7 @@ from streamomd.cli.completion import completer
 from streamomd.cli.list_tables import format_guide
 from streamomd.cli.options import exit_on_error
 from streamomd.core.nearest import nearest
+from streamomd.core.startup import no_garbage_collection
 
 SECTIONS = {
     "data": "Data",
@@ -59,7 +60,8 @@ class JobCommand(click.Command):
 @functools.cache  # click finds an option again by its identity
 def job_options() -> list[JobOption]:
     """An option for every flag of the specification."""
-    from streamomd.config.flags import all_flags
+    with no_garbage_collection():
+        from streamomd.config.flags import all_flags
 
     return [_option(flag) for flag in all_flags().values() if flag.option]
 

@@ -31,7 +31,8 @@ TEXT_FORMATS = {
 @main.command(epilog=CODES)
 @click.argument("sources", nargs=-1, required=True)
 @click.option(
-    "--from", "source_format", type=Choice(["csv", "jsonl", "svmlight", "vw"], TEXT_FORMATS),
+    "--from", "source_format",
+    type=Choice(["csv", "jsonl", "svmlight", "vw", "arrows"], TEXT_FORMATS),
     help="Format of the sources.  [by the name of the first]",
 )  # fmt: skip
 @output_option("DIR", "Directory or URL to write the shards to.", required=True)
@@ -48,7 +49,7 @@ TEXT_FORMATS = {
     type=Choice(["list", "binary"]),
     default="list",
     show_default=True,
-    help="svmlight, vw: type of the columns of lists; binary: faster to read from Parquet.",
+    help="Type of the list columns of svmlight and vw; binary: faster to read from Parquet.",
 )
 @click.option("--shards", type=int, help="Number of shards to write; reads the sources twice.")
 @click.option("--rows-per-shard", type=int, help="Number of rows per shard.  [1,000,000]")
@@ -94,7 +95,7 @@ def convert(
     one_based: bool | None,
     **given: Any,
 ) -> tuple[Any, str]:
-    """Convert text files of any size to Parquet or Arrow shards.
+    """Convert text files or Arrow streams of any size to shards; - is standard input.
 
     \b
       streamomd convert covtype.csv.gz -o covertype/ --rows-per-shard 36314
@@ -136,7 +137,7 @@ def _assumed(sources: tuple[str, ...]) -> str:
     if found := assumed_format(sources[0]):
         return found
     raise UsageError(
-        f"{sources[0]!r} does not say its format: pass --from csv, jsonl, svmlight or vw"
+        f"{sources[0]!r} does not say its format: pass --from csv, jsonl, svmlight, vw or arrows"
     )
 
 

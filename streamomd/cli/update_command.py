@@ -34,6 +34,7 @@ CHOICES = (
         "--settle", metavar="TIME",
         help="Age that a file must have, so that none is read while it is written.  [30s]",
     ),
+    click.option("--fail-on-alert", is_flag=True, help="End with exit code 7 at an alert."),
     click.option("--max-shards", type=int, metavar="N", help="Maximum number of shards to learn."),
     click.option(
         "--until", metavar="TIME",
@@ -68,7 +69,6 @@ TIMES = (
         "--max-lag", metavar="TIME",
         help="Report a shard that is not learned this long after it landed.  [never]",
     ),
-    click.option("--fail-on-alert", is_flag=True, help="End with exit code 7 at such a report."),
 )  # fmt: skip
 """Keys of [update] of ``follow`` alone."""
 
@@ -136,7 +136,7 @@ def update(
     """
     import_runs()
     from streamomd.integrations.trackers import tracker
-    from streamomd.runs.metrics_server import MetricsAddress
+    from streamomd.runs.metrics_address import MetricsAddress
     from streamomd.runs.reporting import Reporting
     from streamomd.runs.update import run_update
 
@@ -192,7 +192,7 @@ def follow(
     import_runs()
     from streamomd.integrations.trackers import tracker
     from streamomd.runs.follow import run_follow
-    from streamomd.runs.metrics_server import MetricsAddress
+    from streamomd.runs.metrics_address import MetricsAddress
     from streamomd.runs.reporting import Reporting
 
     options, choice = split_choice(python_arguments(given))

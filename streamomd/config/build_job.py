@@ -25,7 +25,7 @@ from streamomd.core.errors import ResumeRefusedError, UsageError, refuse_rows_in
 from streamomd.core.urls import absolute, is_inside, local_name, printable, redact, shown
 
 CHANGEABLE = (
-    "train.epochs", "train.prefetch", "train.threads", "checkpoint", "cluster", "update",
+    "train.epochs", "train.prefetch", "train.threads", "checkpoint", "cluster", "update", "alert",
     "data.storage_options", "data.max_bad_rows", "data.cache", "data.cache_gib", "data.arrival",
     "data.on_bad_shard", "data.as_files",
 )  # fmt: skip

@@ -26,6 +26,7 @@ from streamomd.config.field_types import (
 from streamomd.config.holdout_table import Holdout, OneIn, as_holdout, holdout_kind
 from streamomd.config.job_table import Table, key
 from streamomd.core.errors import UsageError
+from streamomd.core.urls import is_kafka
 
 MOST_DELAY = 100 * 366 * 86400.0
 """Seconds; see ``features.times.MOST``."""
@@ -204,6 +205,14 @@ class Data(Table):
         0.0, "Time after which a row's label is known: then it is learned, in seconds or as 24h.",
         flag="delay", metavar="TIME", ge=0.0, le=MOST_DELAY,
     )  # fmt: skip
+
+    @property
+    def store_options(self) -> dict[str, Any]:
+        """Storage options as a worker needs them: those of Kafka topics have the types of columns,
+        which JSON has not."""
+        if not any(map(is_kafka, self.shards)) or not self.csv.types:
+            return self.storage_options
+        return {**self.storage_options, "types": self.csv.types}
 
     @property
     def holds_out(self) -> bool:

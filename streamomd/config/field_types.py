@@ -101,7 +101,7 @@ def _absolute_file(scheduler: str | None) -> str | None:
     return absolute(scheduler) if scheduler and is_scheduler_file(scheduler) else scheduler
 
 
-def _numbers_of_classes(value: Any, key: str) -> Any:
+def _numbers_of_classes(value: Any, key: str, example: str) -> Any:
     """A table, or ``yes=5,no=1`` of a flag: a number for each class, above 0."""
     given = value
     if isinstance(value, str) and value.lstrip().startswith("{"):
@@ -109,6 +109,10 @@ def _numbers_of_classes(value: Any, key: str) -> Any:
     elif isinstance(value, str):
         pairs = [name.rpartition("=") for name in values.split_list(value)]
         given = {name.strip(): values.parse_scalar(number) for name, _, number in pairs}
+        if "" in given:
+            raise UsageError(
+                f"{key} = {brief(value)}: expected CLASS=NUMBER for each class, such as {example}"
+            )
         if len(given) < len(pairs):
             raise UsageError(f"{key} = {brief(value)}: a class is named twice")
     if not isinstance(given, Mapping):
@@ -118,7 +122,7 @@ def _numbers_of_classes(value: Any, key: str) -> Any:
         if not (name and real and 0.0 < number < math.inf):
             raise UsageError(
                 f"{key}: class {name!r} has {brief(number)}: expected a number above 0 for each "
-                "class, such as { yes = 5.0, no = 1.0 }"
+                f"class, such as {example}"
             )
     return {str(name): float(number) for name, number in given.items()}
 
@@ -131,11 +135,11 @@ def _as_class_weights(value: Any) -> Any:
                 "class, such as { yes = 5.0, no = 1.0 }"
             )
         return value
-    return _numbers_of_classes(value, "model.class_weight")
+    return _numbers_of_classes(value, "model.class_weight", "{ yes = 5.0, no = 1.0 }")
 
 
 def _as_shares(value: Any) -> Any:
-    given = _numbers_of_classes(value, "data.sample")
+    given = _numbers_of_classes(value, "data.sample", "{ no = 0.1 }")
     for name, share in given.items() if isinstance(given, Mapping) else ():
         if share > 1.0:
             raise UsageError(

@@ -117,4 +117,6 @@ class Update(Table):
     max_lag: Seconds = key(
         0.0, "Age of an unlearned shard that is an alert; 0: none.", flag=None, ge=0.0
     )
-    fail_on_alert: bool = key(False, "Whether follow ends at an alert.", flag=None)
+    fail_on_alert: bool = key(
+        False, "Whether a run ends at an alert, with exit code 7.", flag="fail_on_alert"
+    )

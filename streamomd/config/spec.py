@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError
 
+from streamomd.config.alert_table import Alert
 from streamomd.config.aliases import canonical_keys
 from streamomd.config.data_table import Data
 from streamomd.config.explain import explain
@@ -41,6 +42,7 @@ class Spec(Table):
     checkpoint: Checkpoint = Checkpoint()
     cluster: Cluster = Cluster()
     update: Update = Update()
+    alert: Alert = Alert()
 
     @classmethod
     def parse(

@@ -43,7 +43,20 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"did you mean {found!r}?" if found else f"known: {', '.join(names) or 'none'}"
 
 
-SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "http", "https", "file", "memory")
+SCHEMES = (
+    "s3",
+    "gs",
+    "gcs",
+    "az",
+    "abfs",
+    "abfss",
+    "hdfs",
+    "http",
+    "https",
+    "file",
+    "memory",
+    "kafka",
+)
 
 
 def scheme_hint(scheme: str) -> str:

@@ -98,7 +98,8 @@ def start_pyarrow_without_pandas() -> None:
     if is_fast():
         import pyarrow as pa
 
-        with hide_module("pandas"):
+        # dateutil would convert its own intervals, which no column has.
+        with hide_module("pandas"), hide_module("dateutil"):
             pa.scalar(0)
 
 

@@ -12,7 +12,7 @@ _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _CONTAINER = re.compile(r"^(abfss?|adl|wasbs?)://[^/?#:@]+@[^/?#@]+")
 """Azure writes container@account: an address, not a secret."""
 _LOCAL = ("file", "local")
-DELTA, ICEBERG = "delta+", "iceberg"
+DELTA, ICEBERG, KAFKA = "delta+", "iceberg", "kafka"
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])([:/?#]|$)", re.IGNORECASE)
 
 
@@ -28,6 +28,11 @@ def is_iceberg(url: str) -> bool:
     (True, True)
     """
     return protocol(url) == ICEBERG or url.endswith((".metadata.json", ".metadata.json.gz"))
+
+
+def is_kafka(url: str) -> bool:
+    """Whether a source is a Kafka topic, or a range of its offsets."""
+    return protocol(url) == KAFKA
 
 
 def location(url: str) -> str:

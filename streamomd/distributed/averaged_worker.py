@@ -99,7 +99,7 @@ def _learn(
             span.group,
             span.begin,
             span.end,
-            options=request.data.storage_options,
+            options=request.data.store_options,
             names=names,
             cached=cached,
             digests=digests,

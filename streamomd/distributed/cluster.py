@@ -38,6 +38,7 @@ from streamomd.distributed.worker_monitor import (
     check_workers,
     drop_monitor,
     monitor_of,
+    report_last_losses,
     usable_workers,
 )
 from streamomd.distributed.worker_probe import VERSION, pack_call
@@ -75,6 +76,7 @@ def connect_client(
         try:
             with report_lost_scheduler(opened):
                 yield opened
+                report_last_losses(opened)
         finally:
             drop_monitor(opened)
 

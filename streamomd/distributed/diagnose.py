@@ -111,7 +111,7 @@ def diagnose(
             checkpoint.storage_options,
             probe,
             tuple(by_url[url] for url in urls),
-            data.storage_options,
+            data.store_options,
         )
     try:
         answers = _ask_workers(client, [*monitor.usable], request)

@@ -174,7 +174,7 @@ class PartitionOwner:
             self._names = Names.from_json(saved)
         self._names_version = self._names.version
         self._digests, self._reported = Digests(read_ledger(self._store, commit).digests()), 0
-        fs = connect(shards[0].url, spec.data.storage_options)
+        fs = connect(shards[0].url, spec.data.store_options)
         self._rounds = Rounds(
             spec,
             setup.plan,

@@ -32,6 +32,7 @@ from streamomd.distributed.cluster import (
 )
 from streamomd.distributed.events import subscribe_events
 from streamomd.distributed.scheduler import refuse_lost
+from streamomd.distributed.worker_monitor import monitor_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import Watcher, note
 from streamomd.training.signals import StopRequest
@@ -49,12 +50,28 @@ class EventReporter:
         self._topic, self._stop = topic, stop
         self._worker = get_worker()  # which only the task's own thread finds
         self._signal = Variable(topic, client=client)
+        self._client = client
+        self._is_first = not self._earlier_events()
+        # A worker may be lost before the first rows are reported.
+        self.log({"note": "", "event": "task_started", "level": "debug", "fields": {}})
         self._report_time = self._asked_at = time.monotonic()
 
     @property
     def threads(self) -> int:
         """Threads of this worker."""
         return int(self._worker.state.nthreads)
+
+    def rows_before(self) -> int | None:
+        """Rows that earlier tasks of the topic reported; None if this is the first one."""
+        reported = [event for event in self._earlier_events() if "rows" in event]
+        if reported:
+            return int(sum(reported[-1]["rows"]))
+        return None if self._is_first else 0
+
+    def _earlier_events(self) -> list[dict[str, Any]]:
+        with suppress(OSError, TimeoutError):
+            return [event for _, event in self._client.get_events(self._topic) or ()]
+        return []
 
     def update(self, metrics: Metrics) -> None:
         """Log an event twice a second; read the stop signal once a second."""
@@ -89,14 +106,6 @@ class EventReporter:
 
     def close(self) -> None:
         """Nothing to close."""
-
-
-def rows_reported(client: Client, topic: str) -> int | None:
-    """Rows that an earlier task of the topic had learned; None if this is the first one."""
-    with suppress(OSError, TimeoutError):
-        events = [event for _, event in client.get_events(topic) or () if "rows" in event]
-        return sum(events[-1]["rows"]) if events else None
-    return None
 
 
 def was_reassigned(client: Client) -> bool:
@@ -247,6 +256,7 @@ class SubmittedLearner:
         """Show the events; forward a signal, and raise StoppedError if it has no effect in time."""
         while self._events:
             event = self._events.pop(0)[1]
+            monitor_of(self.client).note_event(event)
             if "note" in event:
                 pass_on(event, self.reported)
             else:

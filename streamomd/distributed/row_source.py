@@ -24,7 +24,7 @@ def choose_source(
     cluster = model.spec.cluster
     decoders = Decoders(
         client,
-        DecodeRequest(model.plan, model.spec.data.storage_options),
+        DecodeRequest(model.plan, model.spec.data.store_options),
         shards,
         window_bytes=cluster.window << 20,
         names=model.names,

@@ -55,6 +55,8 @@ class WorkerMonitor:
         ] = {}  # not answered yet, and the start time
         self._answers: dict[str, str] = {}  # why a worker is unusable; "": it is usable
         self._reported_late: set[str] = set()
+        self._logged: set[str] = set()  # workers whose tasks have logged events
+        self._gone: set[str] = set()
         self._probed = False
         self.workers: dict[str, Any] = {}
         """The workers, as last described by the scheduler."""
@@ -89,6 +91,11 @@ class WorkerMonitor:
             self._collect(client)
         self._probed = True
         self._report_late()
+
+    def note_event(self, event: Mapping[str, Any]) -> None:
+        """Remember the worker that logged an event: it may be lost before it is seen otherwise."""
+        if "worker" in event:
+            self._logged.add(str(event["worker"]))
 
     def refresh(self, client: Client) -> bool:
         """Get the workers from the scheduler and probe new ones; False if it does not answer."""
@@ -147,6 +154,7 @@ class WorkerMonitor:
             if now - seen_at > seconds("silent")
         ]
         for address in silent:
+            self._gone.add(address)
             _unregister(client, address)
             self._forget(address)
             self.workers = {at: one for at, one in self.workers.items() if at != address}
@@ -167,8 +175,7 @@ class WorkerMonitor:
     def _update(self, client: Client, found: dict[str, Any] | None) -> None:
         if found is None:  # no answer: nothing is known about the workers
             return
-        for address in {*self.workers} - {*found}:
-            _report_gone(client, address)
+        self.report_losses(client, found)
         self.workers = found
         for address in {*self._probes, *self._answers} - {*found}:
             self._forget(address)
@@ -181,6 +188,13 @@ class WorkerMonitor:
                     raise
         self._collect(client)
         self._report_late()
+
+    def report_losses(self, client: Client, found: Mapping[str, Any]) -> None:
+        """Report workers that are not among those that the scheduler has."""
+        self._gone -= {*found}
+        for address in ({*self.workers} | self._logged) - {*found} - self._gone:
+            self._gone.add(address)
+            _report_gone(client, address)
 
     def _forget(self, address: str) -> None:
         self._probes.pop(address, None)
@@ -249,6 +263,15 @@ def note_unused(parts: int, workers: int) -> None:
     """Report workers that get nothing to do, because there are fewer parts."""
     if parts < workers:
         note(f"{parts} of {workers} workers are used; set train.parts")
+
+
+def report_last_losses(client: Client) -> None:
+    """Report workers that were lost since the last check."""
+    monitor = _monitors.get(client)
+    if monitor is not None and client.status == "running":
+        found = ask_workers(client)
+        if found is not None:
+            monitor.report_losses(client, found)
 
 
 def drop_monitor(client: Client) -> None:

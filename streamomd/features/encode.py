@@ -141,11 +141,17 @@ def _dtype(plan: Plan, schema: pa.Schema) -> Any:
     """
     if plan.means:
         return np.float64
-    kinds = [schema.field(name).type for name in plan.numeric]
-    kinds += [schema.field(vector.column).type.value_type for vector in plan.vectors]
-    kinds += [schema.field(plan.sparse.values).type.value_type] if plan.sparse else []
-    kinds += [pa.float64() for text in plan.text if text.counts == "log"]
-    return np.float32 if kinds and all(kind == pa.float32() for kind in kinds) else np.float64
+    columns = [*plan.numeric, *(vector.column for vector in plan.vectors)]
+    columns += [plan.sparse.values] if plan.sparse else []
+    if not columns or any(text.counts == "log" for text in plan.text):
+        return np.float64
+    kinds = (schema.field(name).type for name in columns)  # the first one usually says it
+    return np.float32 if all(_element(kind) == pa.float32() for kind in kinds) else np.float64
+
+
+def _element(kind: pa.DataType) -> pa.DataType:
+    nested = pa.types.is_nested(kind)
+    return kind.value_type if nested else kind
 
 
 def _indicators(plan: Plan, gone: list[NDArray[np.bool_]], dtype: Any) -> Csr:

@@ -14,7 +14,7 @@ from streamomd.features.arrow_buffers import buffers
 from streamomd.features.arrow_types import TEXTS, family
 from streamomd.features.canonical import Csr
 from streamomd.features.lists import elements_of, of_any_length
-from streamomd.features.names import Names
+from streamomd.features.names import SAMPLED, Names
 from streamomd.features.plan import Plan
 
 Codes = NDArray[np.int32]
@@ -84,8 +84,10 @@ def places(
         (1 << plan.bits) - 1, plan.hashed_offset, table, wanted, hashes, out,
     )  # fmt: skip
     if names is not None:
-        wanted = np.arange(size) if codes is None else wanted[:size]
-        _note_names(names, column, plan, values, wanted, hashes[:size])
+        # From another value on in other batches: those of a dictionary are often the same.
+        some = slice(size % SAMPLED, size, SAMPLED) if names.is_full else slice(0, size)
+        wanted = np.arange(size)[some] if codes is None else wanted[some]
+        _note_names(names, column, plan, values, wanted, np.ascontiguousarray(hashes[some]))
     return out
 
 

@@ -18,6 +18,10 @@ from streamomd.features.plan import Plan
 _COORDINATES = 65_536
 _EACH = 4
 _MORE = "+"
+SAMPLED = 8
+"""Once no other coordinate gets a name, one value in eight is searched for names: what is found
+then is a second name of a coordinate, and to search all takes a sixth of the time of texts, a
+third of that of categories."""
 
 
 class Names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Sequence
@@ -125,15 +126,21 @@ def _column(
     array: pa.Array, name: str, policy: str, legal: LegalValues, place: int
 ) -> _Column | None:
     """None for values that are not aligned, which some writers of Arrow files leave so."""
-    from streamomd.features.kernels.write_columns import MISSING, REFUSED, UNCHECKED, ZERO
-
     valid, data = array.buffers()
-    size = np.dtype(name).itemsize
+    size, nans, of_null, least, most = _checked(name, policy, legal)
     address = data.address + size * array.offset
     if address % size:
         return None
     bitmap = valid.address if array.null_count else 0
-    is_float, limits = name[0] == "f", legal.limits
+    return _Column(address, bitmap, array.offset, place, nans, of_null, least, most)
+
+
+@functools.lru_cache(256)  # called for each column of each batch
+def _checked(name: str, policy: str, legal: LegalValues) -> tuple[int, int, float, float, float]:
+    """Bytes of a value; nans … most of a ``_Column``."""
+    from streamomd.features.kernels.write_columns import MISSING, REFUSED, UNCHECKED, ZERO
+
+    size, limits, is_float = np.dtype(name).itemsize, legal.limits, name[0] == "f"
     nans = {"indicator": ZERO, "mean": MISSING}.get(policy, REFUSED)
     least, most = (limits.least, min(limits.most, _FLOATS)) if is_float else (0.0, limits.most)
     if is_float and size == 8:
@@ -142,5 +149,4 @@ def _column(
         most = min(most, EXACT - 1.0)  # more may be exact: the slower check knows
     if not is_float and most >= 2.0 ** (8 * size):
         nans = UNCHECKED
-    of_null = math.nan if policy == "mean" else 0.0
-    return _Column(address, bitmap, array.offset, place, nans, of_null, least, most)
+    return size, nans, math.nan if policy == "mean" else 0.0, least, most

@@ -13,16 +13,13 @@ from streamomd.features.buffers import empty
 from streamomd.features.canonical import Csr
 from streamomd.features.hashed import category
 from streamomd.features.name_table import Watch
-from streamomd.features.names import Names
+from streamomd.features.names import SAMPLED, Names
 from streamomd.features.plan import Plan, Text
 from streamomd.features.tokenize import look_up, lower_cases
 
 _LETTERS_A_WORD = 8
 """Bytes of a text by distinct words: 9 in English. Where it has more words, room is doubled."""
 _UNKNOWN, _UNNAMED, _LETTERS = 4096, 4096, 1 << 16
-_SAMPLED = 8
-"""Once no other coordinate gets a name, one text in eight is searched for names: what is found then
-is a second name of a coordinate, and to search all texts takes a sixth of the time."""
 _UNWATCHED = Watch(*(np.empty(0, dtype) for dtype in ("i4", "u1", "u4", "u1", "u4")))
 
 
@@ -50,7 +47,7 @@ def text_rows(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> C
     while row < len(texts):
         unknown[:] = 0
         watch = _UNWATCHED if names is None else names.watch(plan.size)
-        sampled = _SAMPLED if names is not None and names.is_full else 1
+        sampled = SAMPLED if names is not None and names.is_full else 1
         given = (*room, *watch, *unnamed.arrays, begins, indices, values)
         done = row_writer()(row, data, offsets, lower, *hashed, *places, sampled, *given)
         if unknown[0]:

@@ -16,6 +16,7 @@ from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.training import offsets
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.drift_alerts import fails_on_alert, raise_alert
 from streamomd.training.holdout import reason_to_stop, rows_held_out
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
@@ -130,6 +131,8 @@ class ExactRun:
             low, passed = high, bad
             for watcher in self.watchers:
                 watcher.update(model.metrics)
+            if model.alert and fails_on_alert(model):
+                raise_alert(model, self.manager)
             if self.stop.signal:
                 raise_stopped(self.stop, self.model, self.manager)
             if low == len(batch):

@@ -26,7 +26,7 @@ from streamomd.runs.clock import Clock
 from streamomd.runs.follow_alerts import LagAlert, LagWatcher, Outage
 from streamomd.runs.follow_callback import FollowCallback
 from streamomd.runs.landings import Landings
-from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.update import UpdateRun, choice_of, update_table
 from streamomd.shards.arrivals import Arrivals, SkippedShard
@@ -136,6 +136,7 @@ class Follower:
         self.run: UpdateRun | None = run
         self.model = run.model
         self.table = update_table(run.model.spec, self.given)
+        self.model.fail_on_alert = self.table.fail_on_alert
         self.choice = choice_of(run.model.spec, self.given)
         run.clock, run.report = self.clock.now_ns, self._report
         run.watchers = (*self.waiting, LagWatcher(self._look_at_lag, self.clock))

@@ -6,43 +6,18 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from streamomd.core.errors import UsageError
 from streamomd.core.listening_socket import address_text, is_loopback, listen, names_this_machine
 from streamomd.core.prometheus_text import TYPE, Family, prometheus_text, require_prometheus
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.training.progress import note
 
-HOST = "127.0.0.1"
 CONNECTIONS = 16
 """Open at a time; a scraper needs one."""
 SECONDS = 5.0
 """For a client to send or to read something."""
-MOST_PORT = 65_535
-
-
-@dataclass(frozen=True)
-class MetricsAddress:
-    """Where metrics are served. port: 0: any free one. Raises UsageError for what is not a port."""
-
-    port: int
-    host: str = HOST
-
-    def __post_init__(self) -> None:
-        whole = isinstance(self.port, int) and not isinstance(self.port, bool)
-        if not whole or not 0 <= self.port <= MOST_PORT:
-            raise UsageError(
-                f"metrics_port = {self.port!r}: expected a port from 0 (any free one) to 65535"
-            )
-
-    @classmethod
-    def of(cls, port: int | None, host: str = "") -> MetricsAddress | None:
-        """The address of two options; None without a port. Raises UsageError for a host alone."""
-        if port is None and host:
-            raise UsageError(f"--metrics-host {host} needs --metrics-port PORT")
-        return None if port is None else cls(port, host or HOST)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Self
 
 from streamomd.core.run_events import is_json, one_run, receiving
 from streamomd.core.urls import redact, shown
-from streamomd.runs.metrics_server import MetricsAddress, serve_metrics
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.run_metrics import RunMetrics
 from streamomd.training.callbacks import Callback, CallbackWatcher, refuse_illegal
 from streamomd.training.json_log import JsonLog, check_log
@@ -66,6 +66,8 @@ class Reporting:
             if self.metrics and serving:
                 exported = stack.enter_context(self.counting()).exported
                 assert exported is not None
+                from streamomd.runs.metrics_server import serve_metrics  # late: Python's server
+
                 stack.enter_context(serve_metrics(self.metrics, exported.families))
             yield replace(self, exported=exported)
 

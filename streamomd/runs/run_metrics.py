@@ -71,6 +71,7 @@ OF_RUN = {
     "workers_lost_total": Described("counter", "Workers of the cluster that were lost."),
     "tasks_again_total": Described("counter", "Tasks run again after a worker was lost."),
     "rows_again_total": Described("counter", "Rows learned again after a recovery."),
+    "alerts_total": Described("counter", "Alerts of the job's table [alert]."),
 }
 """Metrics of the run, likewise."""
 COUNTED = {
@@ -78,6 +79,7 @@ COUNTED = {
     "commit_failed": "commit_failures_total",
     "store_retry": "store_retries_total",
     "worker_lost": "workers_lost_total",
+    "alert": "alerts_total",
 }
 """Events that a counter counts."""
 

@@ -14,12 +14,13 @@ from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown, typed
 from streamomd.runs.collection_job import split_collection
 from streamomd.runs.connection import record_cluster
-from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
 from streamomd.runs.update import UpdateRun, choice_of, report_unlearned, undoable
 from streamomd.runs.worker_task import learn_on_worker, learns_on_worker
+from streamomd.shards.memory.row_streams import written_rows
 from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
@@ -49,7 +50,9 @@ def train(
     job: path of a TOML file, shards, nested tables, a Spec, or none. flags: those of the command by
     name (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, …).
     shards: names, or a Dask DataFrame, or Dask arrays (X, y) or (X, y, weights), dense, cut by rows
-    alone and alike: then the order is that of the partitions (docs/dask-collections.md).
+    alone and alike: then the order is that of the partitions (docs/dask-collections.md). Or a
+    stream of rows: a polars LazyFrame, a pyarrow Dataset or RecordBatchReader, an iterator of
+    record batches; its rows are written to the cache folder first (docs/in-memory.md).
     start: a checkpoint's URL, a Parquet file of weights, or a fitted linear model (``coef_``).
     restart: overwrite an existing checkpoint and start over. log: file for JSON lines.
     callbacks: called with the metrics of the run (``streamomd.training.callbacks``), as trackers
@@ -65,10 +68,14 @@ def train(
     ClusterError (no scheduler answers, or it is lost: ``resume`` continues without it).
     """
     reporting = Reporting(log, quiet, callbacks, MetricsAddress.of(metrics_port, metrics_host))
-    job, flags, collection = split_collection(job, flags)
-    flags, weights = split_weights(flags)
-    flags["storage_options"] = storage_options
-    with stop_on_signals() as stop, reporting.counting() as reporting:
+    with (
+        stop_on_signals() as stop,
+        reporting.counting() as reporting,
+        written_rows(job, flags, note) as (source, given, retain),
+    ):
+        job, flags, collection = split_collection(source, given)
+        flags, weights = split_weights(flags)
+        flags["storage_options"] = storage_options
         more = {"collection": collection, "client": client, "weights": weights, "stop": stop}
         session = Session.open(job, flags, sets, **more)
         here = session.spec.cluster.learner != "worker"
@@ -83,6 +90,7 @@ def train(
             choices = [*session.choices, *session.column_hints(model.plan)]
             report_plan(model.plan, session.rows, chosen, choices)
             manager = session.begin(model, restart=restart)
+            retain(session.spec.checkpoint.url)
             if learns_on_worker(model, connection):
                 return learn_on_worker(session, model, connection, opened)
             return session.learn(model, manager, connection, opened)

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
+from streamomd.checkpoint.segments import Facts
 from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.config.explain import explain
 from streamomd.config.run_tables import Update
@@ -35,10 +36,10 @@ from streamomd.core.errors import (
 )
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
-from streamomd.core.urls import shown, typed
+from streamomd.core.urls import is_kafka, shown, typed
 from streamomd.features import check_schema
 from streamomd.runs.connection import record_cluster
-from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
@@ -169,11 +170,13 @@ class UpdateRun:
         refuse_outside(data.shards, lists)
         listing = list_shards(
             data.shards,
-            storage_options=data.storage_options,
+            storage_options=data.store_options,
             tables=TableOptions(as_files=data.as_files),
             since=self.model.table_versions,
             appends_only=appends_only or self.model.spec.update.appends_only,
             may_be_empty=True,
+            ledger=self._recorded_ranges(),
+            with_new=True,
             may_be_gone=lambda url: any(facts["url"] == url for facts in self.ledger.shards),
         )
         found = find_arrivals(
@@ -195,6 +198,12 @@ class UpdateRun:
         # Files that wait are listed again only if they come after the version that is recorded.
         self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
         return found
+
+    def _recorded_ranges(self) -> dict[str, Facts]:
+        """The ledger's entries by URL, where a source is a Kafka topic, skipped ones too."""
+        if not any(map(is_kafka, self.model.spec.data.shards)):
+            return {}
+        return {str(facts["url"]): facts for facts in self.ledger.shards}
 
     def catch_up(self, choice: Choice, *, appends_only: bool = False) -> None:
         """Finish the list that the run is in, then learn what is new."""
@@ -379,6 +388,7 @@ def update(
     accept_duplicates: bool | None = None,
     retry_skipped: bool | None = None,
     appends_only: bool | None = None,
+    fail_on_alert: bool | None = None,
     client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
@@ -391,13 +401,14 @@ def update(
 ) -> Model:
     """Learn the shards of a run's sources that it has not learned: each once, in order of arrival.
 
-    dry_run: only say which they are. settle to appends_only: keys of the job's table [update], for
+    dry_run: only say which they are. settle to fail_on_alert: keys of the job's table [update], for
     this call alone; None: as the job has them. settle: seconds, or "30s". until: ISO 8601. The
     other arguments are those of ``streamomd.resume``. In exact mode the state is that of one run
     over the same shards in the same order, to the bit.
 
     Raises ResumeRefusedError (a learned shard was rewritten or moved), UnsupportedError (the order
-    is shuffled, or the rule observes all rows first), SchemaError, and what ``resume`` raises.
+    is shuffled, or the rule observes all rows first), SchemaError, AlertError, and what ``resume``
+    raises.
     """
     choice = {
         "settle": settle,
@@ -408,6 +419,7 @@ def update(
         "accept_duplicates": accept_duplicates,
         "retry_skipped": retry_skipped,
         "appends_only": appends_only,
+        "fail_on_alert": fail_on_alert,
     }
     model, _ = run_update(
         url,
@@ -438,6 +450,7 @@ def run_update(
         name_run(shown(url))
         run = UpdateRun.open(url, sets, *options, stop=stop, reporting=opened, client=client)
         model, chosen = run.model, choice_of(run.model.spec, choice)
+        model.fail_on_alert = update_table(model.spec, choice).fail_on_alert
         appends_only = bool(choice.get("appends_only"))
         if not dry_run:
             run.catch_up(chosen, appends_only=appends_only)

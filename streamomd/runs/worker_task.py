@@ -17,7 +17,7 @@ from streamomd.core.run_events import receiving
 from streamomd.core.urls import without_secrets
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.follow import Follower, follow_to_end, watch_files
-from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
@@ -94,13 +94,14 @@ def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
     A task that Dask has started again on another worker returns without a result.
     """
     from streamomd.distributed.memory_checks import spare_memory
-    from streamomd.distributed.remote_learner import rows_reported, was_reassigned
+    from streamomd.distributed.remote_learner import was_reassigned
 
-    def learn(client: Any, stop: StopRequest, watchers: Sequence[Watcher]) -> Model | None:
+    def learn(
+        client: Any, stop: StopRequest, watchers: Sequence[Watcher], before: int | None
+    ) -> Model | None:
         model, loaded = load_model(
             url, storage_options=sent.options[1], remote=has_remote_state, needs=KINDS
         )
-        before = rows_reported(client, topic)
         report_restart(model, before)
         if model.finished:
             return model
@@ -128,7 +129,7 @@ def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
 
     It learns in exact mode and decodes its own rows. As ``resume_on_worker`` otherwise.
     """
-    from streamomd.distributed.remote_learner import rows_reported, was_reassigned
+    from streamomd.distributed.remote_learner import was_reassigned
 
     def open_run(stop: StopRequest, reporting: Reporting) -> UpdateRun:
         model, loaded = load_model(url, storage_options=sent.options[1], needs=KINDS)
@@ -138,10 +139,11 @@ def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
         model.spec = model.spec.model_copy(update={"cluster": alone})
         return UpdateRun.of(model, loaded, stop=stop, reporting=reporting)
 
-    def learn(client: Any, stop: StopRequest, watchers: Sequence[Watcher]) -> Model | None:
+    def learn(
+        client: Any, stop: StopRequest, watchers: Sequence[Watcher], before: int | None
+    ) -> Model | None:
         if was_reassigned(client):
             return None
-        before = rows_reported(client, topic)
         try:
             with worker_reporting(sent, before) as reporting:
                 opening = partial(open_run, stop, reporting)
@@ -156,9 +158,10 @@ def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
     return _learn_as_task(topic, learn)
 
 
-Learn = Callable[[Any, StopRequest, Sequence[Watcher]], Model | None]
-"""Learns from the last commit on: with the worker's client, until a stop, updating watchers. None
-if Dask has started the task on another worker."""
+Learn = Callable[[Any, StopRequest, Sequence[Watcher], int | None], Model | None]
+"""Learns from the last commit on: with the worker's client, until a stop, updating watchers; the
+rows that earlier tasks of the run reported, None: this is the first one. None if Dask has started
+the task on another worker."""
 
 
 def _learn_as_task(topic: str, learn: Learn) -> dict[str, Any]:
@@ -174,7 +177,7 @@ def _learn_as_task(topic: str, learn: Learn) -> dict[str, Any]:
     ):
 
         def learn_watched(retirement: Retirement) -> Model | None:
-            return learn(client, stop, [retirement, watcher])
+            return learn(client, stop, [retirement, watcher], watcher.rows_before())
 
         model = learn_until_moved(client, topic, stop, learn_watched)
         if model is None:

@@ -135,14 +135,14 @@ def _with_constants(
                 'move it into one, or leave the column out (data.partitions, "none" for no column)'
             )
     stored = shard.stored_schema
-    key = (
-        id(stored),
-        shard.projection and shard.projection.text,
-        tuple((one.column, one.kind) for one in constants),
-    )
+    key = id(stored), _changed(shard), tuple((one.column, one.kind) for one in constants)
     if key not in schemas:
         schemas[key] = _with_columns(shard, constants)
     return replace(shard, schema=schemas[key], constants=tuple(constants), stored=stored)
+
+
+def _changed(shard: Shard) -> str | None:
+    return None if shard.projection is None else shard.projection.text
 
 
 def _other_kind(shard: Shard, column: str, kind: str, text: str) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch
 from streamomd.core.errors import BadRowError
-from streamomd.core.urls import printable
+from streamomd.core.urls import is_kafka, printable
 from streamomd.features import Names, Plan, encode
 from streamomd.shards.open_shard import explain
 from streamomd.shards.prediction_files import passthrough_columns
@@ -57,15 +57,24 @@ def encode_rows(
     if passthrough is not None and len(encoded.skipped):
         passthrough = passthrough.filter(pa.array(_learned(rows, encoded)))
     value = Rows(encoded, passthrough)
-    # The encoded rows may share the record batch's memory: the larger of the two is what they hold.
-    return Piece(rows.position, row, rows.rows, value, max(batch.nbytes, value.nbytes))
+    # Pairs of lists share the record batch's memory: the larger of the two is what they hold.
+    held = value.nbytes if plan.sparse is None else max(batch.nbytes, value.nbytes)
+    return Piece(rows.position, row, rows.rows, value, held)
 
 
 def _of_text(error: BadRowError, url: str, path: str) -> BadRowError:
     """The error, with file and line of the text that the shard was converted from, if it was."""
     number, _, rest = str(error).removeprefix(f"shard {printable(url)}, row ").partition(", ")
-    where = place_in_text(path, int(number)) if number.isdecimal() else ""
+    where = _place(url, path, int(number)) if number.isdecimal() else ""
     return BadRowError(f"{where}, {rest}", reason=error.reason) if where else error
+
+
+def _place(url: str, path: str, row: int) -> str:
+    if not is_kafka(url):
+        return place_in_text(path, row)
+    from streamomd.shards.kafka.file_system import place_in_topic  # late: few runs read topics
+
+    return place_in_topic(url, row)
 
 
 def _learned(rows: ShardBatch, encoded: Batch) -> NDArray[np.bool_]:

@@ -27,7 +27,7 @@ from streamomd.core.errors import (
 from streamomd.core.machine_errors import store_error
 from streamomd.core.nearest import scheme_hint
 from streamomd.core.run_events import count_request, same_receivers
-from streamomd.core.urls import protocol, scrub, shown
+from streamomd.core.urls import KAFKA, protocol, scrub, shown
 
 if TYPE_CHECKING:
     import fsspec
@@ -37,7 +37,7 @@ PAGE, LISTINGS_AT_ONCE = 1000, 16
 CONNECTIONS = 64
 """To a store: footers that are requested at the same time. S3's client has 10 by itself."""
 _Item = TypeVar("_Item")
-_TAGS = ("ETag", "etag", "e_tag", "generation", "version_id")
+_TAGS = ("ETag", "etag", "e_tag", "generation", "version_id", "blob_id")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 
@@ -103,6 +103,8 @@ def store_errors(url: str) -> Iterator[None]:
 
 def _is_unreachable(cause: BaseException | None) -> bool:
     """Whether http:// said "not found" of a refused connection or a forbidden page."""
+    if getattr(getattr(cause, "response", None), "status_code", None) in (404, 410):
+        return False  # of a repository or revision of hf://
     if isinstance(cause, OSError):
         return not isinstance(cause, FileNotFoundError)
     return getattr(cause, "status", 404) not in (404, 410)
@@ -115,6 +117,10 @@ def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
     import fsspec
 
     scheme = protocol(url) or "file"
+    if scheme == KAFKA:
+        from streamomd.shards.kafka.file_system import KafkaFileSystem  # late: few runs read topics
+
+        fsspec.register_implementation(KAFKA, KafkaFileSystem, clobber=True)
     try:
         kind = fsspec.get_filesystem_class(scheme)
         from_url = kind._get_kwargs_from_urls(url) if protocol(url) else {}
@@ -202,16 +208,35 @@ def is_directory(fs: fsspec.AbstractFileSystem, path: str, url: str) -> bool:
     if is_local(fs):
         return os.path.isdir(path)
     with store_errors(url):
-        count_request("stat")
         try:
-            return bool(fs.info(path)["type"] == "directory")
+            return _is_listed(fs, path)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return False
+        except (ValueError, NotImplementedError):  # hf://: above a repository are no names
             return False
         except Exception as error:
             codes = {getattr(error, name, None) for name in ("code", "status", "status_code")}
             if codes & {403, 404}:
                 return False
             raise
+
+
+def _is_listed(fs: fsspec.AbstractFileSystem, path: str) -> bool:
+    """Whether a store has a directory. Of S3 in one request, where ``info`` takes two: it looks for
+    an object of this name first."""
+    if not _lists_pages(fs, path):
+        count_request("stat")
+        return bool(fs.info(path)["type"] == "directory")
+    from fsspec.asyn import sync
+
+    bucket, key, _ = fs.split_path(path.rstrip("/"))
+    count_request("list")
+    return bool(sync(fs.loop, _page, fs._iterdir(bucket, prefix=f"{key}/", max_items=1)))
+
+
+def _lists_pages(fs: fsspec.AbstractFileSystem, path: str) -> bool:
+    """Whether a directory of S3 can be listed in parts."""
+    return "s3" in protocols(fs) and hasattr(fs, "_iterdir") and bool(path.strip("/"))
 
 
 def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
@@ -251,7 +276,7 @@ def _infos(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[Mapping[str, An
     """What a store lists of a directory; of S3 one page after another, so that a directory of a
     million objects takes no memory but that of what is made of them."""
     is_empty = True
-    if "s3" in protocols(fs) and hasattr(fs, "_iterdir") and path.strip("/"):
+    if _lists_pages(fs, path):
         from fsspec.asyn import sync
 
         bucket, key, _ = fs.split_path(path.rstrip("/"))

@@ -26,7 +26,16 @@ from streamomd.core.errors import (
 from streamomd.core.phases import phase
 from streamomd.core.run_events import same_receivers
 from streamomd.core.startup import no_garbage_collection
-from streamomd.core.urls import ICEBERG, is_delta, is_iceberg, location, protocol, shown, userinfo
+from streamomd.core.urls import (
+    ICEBERG,
+    is_delta,
+    is_iceberg,
+    is_kafka,
+    location,
+    protocol,
+    shown,
+    userinfo,
+)
 from streamomd.shards.filesystem import CONNECTIONS, Entry, connect, is_local, stat_entry
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.listed import Listed, TableFiles
@@ -53,6 +62,8 @@ AHEAD = 8
 NONE_KNOWN: Mapping[str, Facts] = MappingProxyType({})
 Opened = Shard | DataError | InputNotFoundError
 _Result = TypeVar("_Result")
+MOST_BOTH_ENDS = 16
+"""Files of which both ends are requested at the same time; of more, several wait anyway."""
 MOST_TEXTS = 3
 """Sources listed in a message."""
 
@@ -105,6 +116,7 @@ def find(
             tables=tables,
             versions=versions,
             check=check,
+            ledger=known,
         )
     if not allow_duplicates:
         refuse_duplicates(found.fs, found.files)
@@ -129,6 +141,8 @@ def list_shards(
     may_be_empty: bool = False,
     may_be_gone: Callable[[str], bool] = lambda url: False,
     check: Callable[[Sequence[str]], None] | None = None,
+    ledger: Mapping[str, Facts] = NONE_KNOWN,
+    with_new: bool = False,
 ) -> Listing:
     """The files that ``find`` would open, in order, and their file system. None is opened.
 
@@ -138,7 +152,7 @@ def list_shards(
     ``delta.appended``. may_be_empty: a directory or glob without shards is not an error, as after
     all were learned and deleted; a directory that does not exist is one. may_be_gone: whether a
     source of that URL, a file, is not an error if it does not exist. check: of the paths of text
-    files, before they are converted.
+    files, before they are converted. ledger, with_new: of Kafka topics, see ``list_topic``.
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
@@ -151,6 +165,8 @@ def list_shards(
             tables,
             versions or {},
             since or {},
+            ledger,
+            with_new=with_new,
             appends_only=appends_only,
             may_be_empty=may_be_empty,
             may_be_gone=may_be_gone,
@@ -164,14 +180,16 @@ def _list_shards(
     tables: TableOptions,
     versions: Mapping[str, int],
     since: Mapping[str, int],
+    ledger: Mapping[str, Facts],
     *,
+    with_new: bool,
     appends_only: bool,
     may_be_empty: bool,
     may_be_gone: Callable[[str], bool],
 ) -> Listing:
     # A catalog knows where the metadata of an Iceberg table is now.
     places = [_location(text, tables) for text in texts]
-    fs = _common_file_system(places, storage_options)
+    fs = _common_file_system(places, _with_types(storage_options, texts, tables))
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
     finder, notes = TableFinder(fs), list[str]()
@@ -185,13 +203,24 @@ def _list_shards(
         tables_of = [
             one for text, one in zip(texts, sources, strict=True)
             if not (
-                tables.as_files or is_delta(text) or is_iceberg(text)
+                tables.as_files or is_delta(text) or is_iceberg(text) or is_kafka(text)
                 or one.url(one.path).rstrip("/") in known
             )
         ]  # fmt: skip
         _look_up(sources, finder, tables_of)
     for text, given in zip(texts, sources, strict=True):
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
+        if is_kafka(text):
+            # Late: few runs read topics.
+            from streamomd.shards.kafka.topic_files import list_topic, refuse_versions
+
+            refuse_versions(text, chosen=tables.version is not None or bool(tables.as_of))
+            ranges, starts = list_topic(
+                fs, given.text, ledger, {**versions, **since}, with_new=with_new
+            )
+            found |= starts
+            listed += [(path_key(f"{path}/"), file) for file in ranges]
+            continue
         if is_iceberg(text):
             source = text if protocol(text) == ICEBERG else root
             table = _iceberg(given, source, tables, versions, since, appends_only=appends_only)
@@ -226,6 +255,15 @@ def _list_shards(
     return Listing(fs, [file for _, file in listed], found, tuple(notes))
 
 
+def _with_types(
+    options: Mapping[str, Any], texts: Sequence[str], tables: TableOptions
+) -> Mapping[str, Any]:
+    """Storage options; those of Kafka topics have the types of columns."""
+    if not tables.types or not any(map(is_kafka, texts)):
+        return options
+    return {**options, "types": dict(tables.types)}
+
+
 def _location(text: str, tables: TableOptions) -> str:
     """A source, or the metadata file of one that names a table of a catalog."""
     if not is_iceberg(text):
@@ -249,7 +287,7 @@ def _iceberg(
     *,
     appends_only: bool,
 ) -> TableFiles:
-    from streamomd.shards.iceberg.table import list_table
+    from streamomd.shards.iceberg.iceberg_table import list_table
 
     return list_table(
         given.fs,
@@ -271,11 +309,18 @@ def _look_up(
 
     def tables() -> None:
         with suppress(StreamomdError):
-            finder.look_up([one.directory for one in perhaps], sources[0].url)
+            # What is in a directory itself its listing says, which is requested meanwhile.
+            folders = [
+                dirname(one.directory) if one.is_perhaps_directory else one.directory
+                for one in perhaps
+            ]
+            finder.look_up(folders, sources[0].url)
 
     with ThreadPoolExecutor(1, "streamomd-tables", **same_receivers()) as pool:
         pool.submit(tables)
-        look_up(sources)
+        look_up(sources, listing=perhaps)
+    for one in perhaps:
+        finder.listed.update(one.listed)
 
 
 def _is_table(
@@ -323,7 +368,10 @@ def open_listed(
         others = [file for file, shard in zip(listed, found, strict=True) if shard is None]
         # What then stays in memory for the reader takes one request an object, instead of three.
         whole = sum(file.size if file.size >= 0 else RECENT_BYTES + 1 for file in others)
-        read = partial(_read, statistics=statistics, known=known, whole=whole <= RECENT_BYTES)
+        ends = len(others) <= MOST_BOTH_ENDS
+        read = partial(
+            _read, statistics=statistics, known=known, whole=whole <= RECENT_BYTES, both_ends=ends
+        )
         opened = iter(_read_all(fs, others, read))
         return shard_set(fs, [next(opened) if shard is None else shard for shard in found])
 
@@ -465,6 +513,7 @@ def _read(
     known: Mapping[str, Facts] = NONE_KNOWN,
     *,
     whole: bool = False,
+    both_ends: bool = False,
 ) -> Shard:
     try:
         listed = _entry(file)
@@ -474,7 +523,9 @@ def _read(
             recorded = recorded_shard(file, listed, known[file.url])
             if recorded is not None:
                 return recorded
-        shard = read_shard(fs, file.path, file.url, statistics, listed, whole=whole)
+        shard = read_shard(
+            fs, file.path, file.url, statistics, listed, whole=whole, both_ends=both_ends
+        )
         shard = replace(shard, name=file.name, partitions=file.partitions)
         return shard if file.columns is None else project(shard, file.columns)
     except InputNotFoundError:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from streamomd.core.urls import absolute, is_iceberg, location
+from streamomd.core.urls import absolute, is_iceberg, is_kafka, location
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.paths import fixed_directory, is_shard_name
 
@@ -169,7 +169,9 @@ def watch_sources(
     report: called with the reason why local directories are not watched.
     """
     places = [location(text) for text in shards]
-    if any(map(is_iceberg, places)) or not all(is_local(connect(text, options)) for text in places):
+    if any(is_iceberg(one) or is_kafka(one) for one in places) or not all(
+        is_local(connect(text, options)) for text in places
+    ):
         return Polling()
     folders, recursive = set[str](), False
     for path in map(absolute, places):

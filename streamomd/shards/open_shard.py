@@ -256,6 +256,8 @@ def _stat(fs: fsspec.AbstractFileSystem, shard: Shard, *, seen: bool) -> Entry:
         if seen:
             raise _replaced(shard, "it was removed") from None
         raise
+    except ChangedDataError:  # messages of a Kafka topic were deleted
+        raise
     except DataError:  # a file of 0 bytes, a pipe
         raise _replaced(shard, "it is empty now") from None
     if entry.size != shard.size:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from streamomd.core.counted import counted
@@ -60,13 +61,15 @@ class PathPattern:
     """One string of the user's, in the file system it names.
 
     may_be_empty: an existing directory or glob without files is not an error. listed: of each
-    directory that was listed, which names a table's own directories have are in it.
+    directory that was listed, which names a table's own directories have are in it. _started: the
+    listing of the directory of this name, whose first names were requested.
     """
 
     text: str
     fs: fsspec.AbstractFileSystem
     may_be_empty: bool = False
     listed: dict[str, set[str]] = field(default_factory=dict)
+    _started: list[Iterator[Entry]] = field(default_factory=list)
 
     @cached_property
     def path(self) -> str:
@@ -101,6 +104,33 @@ class PathPattern:
         """The directory that its files are in or below, as far as its name says."""
         path = fixed_directory(self.path) if glob.has_magic(self.path) else self.path.rstrip("/")
         return posixpath.dirname(path) if is_shard_name(path) else path
+
+    @property
+    def is_marked_directory(self) -> bool:
+        """Whether the name says that it is a directory of a store."""
+        return self.text.endswith("/") and self.is_perhaps_directory
+
+    @property
+    def is_perhaps_directory(self) -> bool:
+        """Whether it is listed before it is known to be a directory: its name is not that of a file
+        or a glob, and of a web server only a page would be read."""
+        name = self.path.rstrip("/")
+        is_file = is_shard_name(name) and not self.text.endswith("/")
+        return not (is_file or text_format(name) or glob.has_magic(name) or self._is_web)
+
+    @property
+    def _is_web(self) -> bool:
+        return protocol(self.text) in ("http", "https")
+
+    def begin_listing(self) -> bool:
+        """Request the first names of the directory, whose listing continues there; False if it has
+        none, or does not exist."""
+        with suppress(StreamomdError):
+            found = self._inside(self.path)
+            names = [*itertools.islice(found, PAGE)]
+            if names:
+                self._started.append(itertools.chain(names, found))
+        return bool(self._started)
 
     @property
     def is_directory(self) -> bool:
@@ -168,7 +198,7 @@ class PathPattern:
         while above:
             below: dict[str, tuple[str, ...]] = {}
             for folder, listed in zip(
-                above, list_each(self.fs, [*above], self._inside), strict=True
+                above, list_each(self.fs, [*above], self._listing), strict=True
             ):
                 real = os.path.realpath(folder) if self._is_local else folder
                 if real in above[folder]:
@@ -184,6 +214,11 @@ class PathPattern:
                         files.append(replace(entry, path=entry.path + "/"))
             above = below
         return files
+
+    def _listing(self, folder: str) -> Iterator[Entry]:
+        return (
+            self._started.pop() if self._started and folder == self.path else self._inside(folder)
+        )
 
     def _inside(self, folder: str) -> Iterator[Entry]:
         found: set[str] = set()
@@ -235,22 +270,33 @@ class PathPattern:
         return files
 
 
-def look_up(sources: Sequence[PathPattern]) -> None:
+def look_up(sources: Sequence[PathPattern], listing: Collection[PathPattern] = ()) -> None:
     """Ask a store for the names of several sources at the same time, each of which then knows its
-    own; errors are raised when it is asked."""
+    own; errors are raised when it is asked. listing: those of which a directory is listed."""
+    listed = {id(one) for one in listing}
 
     def entry(source: PathPattern) -> None:
+        if source.is_marked_directory and id(source) in listed and source.begin_listing():
+            source.__dict__["_entry"] = Entry(source.path, "directory")
+            return
         with suppress(StreamomdError):
             # Not through the property, whose lock is that of all sources in Python 3.11.
             found = stat_entry(source.fs, source.path, source.text)
             source.__dict__["_entry"] = found
 
-    if len(sources) == 1:
-        entry(sources[0])
-    else:
-        with ThreadPoolExecutor(CONNECTIONS, "streamomd-names", **same_receivers()) as pool:
-            for first in range(0, len(sources), PAGE):
-                list(pool.map(entry, sources[first : first + PAGE]))
+    jobs: list[Callable[[], object]] = [partial(entry, source) for source in sources]
+    jobs += [
+        source.begin_listing
+        for source in listing
+        if source.is_perhaps_directory and not source.is_marked_directory
+    ]
+    if len(jobs) == 1:
+        jobs[0]()
+        return
+    threads = min(len(jobs), CONNECTIONS)
+    with ThreadPoolExecutor(threads, "streamomd-names", **same_receivers()) as pool:
+        for first in range(0, len(jobs), PAGE):
+            list(pool.map(lambda job: job(), jobs[first : first + PAGE]))
 
 
 def fixed_directory(pattern: str) -> str:

@@ -78,7 +78,7 @@ class Projection:
         names = {stored_name: column for column, stored_name in self.renamed}
         fields = [one.with_name(names.get(one.name, one.name)) for one in stored
                   if one.name not in self.hidden]  # fmt: skip
-        return with_fields(pa.schema([*fields, *self.nulls], stored.metadata))
+        return with_fields(pa.schema([*fields, *self.nulls]))
 
     @cached_property
     def text(self) -> str:
@@ -110,7 +110,8 @@ def with_projection(shard: Shard, projection: Projection | None) -> Shard:
     """The shard with the columns of its table. Bounds of its footer are by stored name: none."""
     if projection is None:
         return shard
-    stored = shard.stored_schema
+    # What its metadata says of columns is by stored name, too.
+    stored = shard.stored_schema.remove_metadata()
     for column, stored_name in projection.renamed:
         if stored_name not in stored.names:
             raise DataError(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
-from streamomd.core.urls import is_iceberg, shown
+from streamomd.core.urls import is_iceberg, is_kafka, shown
 from streamomd.features.binary_lists import declared
 from streamomd.shards.formats.parquet_statistics import GroupStatistics
 from streamomd.shards.row_filter import RowFilter
@@ -206,6 +206,7 @@ def describe_tables(shards: ShardSet) -> list[str]:
         if is_iceberg(url)
         else f"Delta table {shown(url)}: version {version}"
         for url, version in shards.table_versions.items()
+        if not is_kafka(url)
     ]
     return tables + text_notes([shard.path for shard in shards])
 

@@ -38,18 +38,20 @@ class TableOptions:
 
     version: of a Delta table, None: the newest. as_of: or the one that was the newest at that time
     (ISO 8601). as_files: whether files of tables are read like any others. csv: of text files, as
-    ``convert`` takes them.
+    ``convert`` takes them. types: of columns of messages, which have nulls for those they lack.
     """
 
     version: int | None = None
     as_of: str = ""
     as_files: bool = False
     csv: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: Data) -> Self:
         """Those of a job."""
-        return cls(data.version, data.as_of, data.as_files, data.csv.options())
+        csv = data.csv
+        return cls(data.version, data.as_of, data.as_files, csv.options(), csv.types)
 
     @classmethod
     def for_model(
@@ -60,7 +62,8 @@ class TableOptions:
         """
         absent = (data.label, data.weight)
         types = {name: kind for name, kind in data.csv.types.items() if name not in absent}
-        return cls(version, as_of, as_files, data.csv.changed({"types": types, **csv}).options())
+        options = data.csv.changed({"types": types, **csv}).options()
+        return cls(version, as_of, as_files, options, {**data.csv.types, **csv.get("types", {})})
 
     @property
     def chooses_version(self) -> bool:

@@ -151,7 +151,10 @@ def _line(file: Mapping[str, Any], row: int, options: Mapping[str, Any]) -> int:
     """The line of a row of a text file; 0 if it is not found."""
     from streamomd.shards.convert.text_source import Text, line_of, locate
 
-    csv = text_format(file["path"]) == "csv"
+    kind = text_format(file["path"])
+    if kind == "arrows":  # which has no lines
+        return 0
+    csv = kind == "csv"
     header = csv and options.get("header", True)
     try:
         if _identity(file["path"]) != file:
@@ -228,7 +231,7 @@ def _converted(files: Sequence[str], kind: str, options: Mapping[str, Any]) -> P
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
     folder = cache_root() / "text" / digest[:24]
     source = [_identity(file) for file in files]
-    _refuse_shared(folder)
+    refuse_shared(folder)
     record = _record(folder)
     if record is not None and record["files"] == source:
         return folder
@@ -302,7 +305,7 @@ def _identity(file: str) -> dict[str, Any]:
     return {"path": file, "bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
-def _refuse_shared(folder: Path) -> None:
+def refuse_shared(folder: Path) -> None:
     """Raises StorageError if another user can write the folder or one that contains it.
 
     Such a user could exchange the shards. The root may be a link, and of all users where they

@@ -61,7 +61,7 @@ def find_list(data: Data, plan: Plan, facts: Sequence[Facts]) -> ShardSet:
     found = find(
         urls,
         order="given",
-        storage_options=data.storage_options,
+        storage_options=data.store_options,
         allow_duplicates=True,
         tables=TableOptions(as_files=True),
         check=check,

@@ -44,6 +44,7 @@ from streamomd.rules.state_versions import refuse_other_state
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.filtered_shards import Unread
 from streamomd.training.build_engine import layout_of
+from streamomd.training.drift_alerts import check_counters
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.remote_state import RemoteState
@@ -199,6 +200,7 @@ def fill_figures(model: Model, part: Part) -> None:
     with _legible():
         if low == 0:
             model.metrics = Metrics.from_arrays(arrays, classifies=model.metrics.classifies)
+            check_counters(model)
             if model.spec.data.holds_out and model.metrics.held is None:
                 raise CorruptionError(
                     "data.holdout is set, but metrics of validation rows are missing"

@@ -8,6 +8,7 @@ import numpy as np
 
 from streamomd.rules.contract import fields
 from streamomd.shards.filtered_shards import filtered
+from streamomd.training.drift_alerts import alerts_of
 from streamomd.training.holdout import result
 from streamomd.training.metrics.baseline import baseline_of
 from streamomd.training.progress import Figure
@@ -32,6 +33,7 @@ def _figures_of(model: Model) -> dict[str, Any]:
         "filtered": filtered(model.unread, model.metrics.filtered)
         if model.spec.data.where
         else None,
+        "alerts": alerts_of(model),
         "sampled_out": model.metrics.sampled_out if model.spec.data.sample else None,
         **({"by_time": model.metrics.time_figures()} if model.spec.data.time else {}),
         **_delay(model),

@@ -16,6 +16,7 @@ from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.cursor import Cursor
 from streamomd.training.class_weights import ClassWeights, learn_weighted
+from streamomd.training.drift_alerts import watch_rows
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
 
@@ -82,13 +83,19 @@ def learn_rows(
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
+    if model.spec.alert.watches and is_first_time(model):
+        watch_rows(model, batch, margins, held)
     return margins
 
 
 def calibrates_now(model: Model) -> bool:
     """Whether margins are counted for calibration: of rows that are learned for the first time."""
-    first = model.update.of_new or model.cursor.epoch <= 0
-    return first and model.spec.model.calibrate != "none"
+    return is_first_time(model) and model.spec.model.calibrate != "none"
+
+
+def is_first_time(model: Model) -> bool:
+    """Whether no row of this pass was learned before."""
+    return model.update.of_new or model.cursor.epoch <= 0
 
 
 def observe_rows(model: Model, batch: Batch, held: Mask | None = None) -> None:

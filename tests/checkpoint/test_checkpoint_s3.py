@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator
 from functools import partialmethod
@@ -10,6 +9,7 @@ from functools import partialmethod
 import numpy as np
 import pytest
 from checkpoint_helpers import a_run, begin, holds, load_all, numbers
+from moto_bucket import moto_bucket
 
 from streamomd.checkpoint import (
     Store,
@@ -21,7 +21,6 @@ from streamomd.checkpoint import (
 )
 from streamomd.core.errors import ConcurrentWriterError, NoCommitError, StorageError
 
-moto_server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
 BUCKET = "bucket"
 PIECE = 5 << 20  # the least that S3 allows
@@ -30,19 +29,8 @@ PIECE = 5 << 20  # the least that S3 allows
 @pytest.fixture(scope="module")
 def options() -> Iterator[dict[str, object]]:
     """Storage options of a server with one bucket."""
-    server = moto_server.ThreadedMotoServer("127.0.0.1", port=0)
-    server.start()
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    host, port = server.get_host_and_port()
-    made: dict[str, object] = {
-        "key": "id",
-        "secret": "canary",
-        "client_kwargs": {"region_name": "eu-west-1"},
-    }
-    made["endpoint_url"] = f"http://{host}:{port}"
-    s3fs.S3FileSystem(**made).mkdir(BUCKET)
-    yield made
-    server.stop()
+    with moto_bucket(BUCKET) as made:
+        yield made
 
 
 @pytest.fixture

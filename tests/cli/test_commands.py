@@ -46,6 +46,7 @@ RESULT = {
     *("skipped", "filtered", "checkpoint", "state_sha256"),
     *("auc", "auc_error", "average_precision", "average_precision_error", "mae", "r2"),
     *("confusion", "per_class", "calibration", "holdout", "stopped_early", "baseline"),
+    *("calibration_error", "calibrated", "alerts", "sampled_out"),
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from streamomd.cli import main
 from streamomd.cli.job_flags import JobCommand, job_options
+from streamomd.config.alert_table import Alert
 from streamomd.config.aliases import VALUES
 from streamomd.config.data_table import Csv
 from streamomd.config.flags import Flag, all_flags, assign, assign_flags, dotted
@@ -49,7 +50,8 @@ WITHOUT_A_FLAG = {
         "checkpoint.aside",
     ),
     "data.arrival",
-    *(f"update.{name}" for name in Update.model_fields),
+    *(f"update.{name}" for name in Update.model_fields if name != "fail_on_alert"),
+    *(f"alert.{name}" for name in Alert.model_fields),
     *("cluster.window", "cluster.decode", "cluster.learner"),
 }
 """Keys that only --set sets. A new key is in this list or has a flag."""

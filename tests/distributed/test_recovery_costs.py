@@ -17,11 +17,19 @@ from sharded_jobs import sharded_job
 
 import streamomd
 from streamomd.core.run_events import Event, receiving
-from streamomd.distributed import averaged, cluster, decode, sharded
+from streamomd.distributed import (
+    averaged,
+    cluster,
+    decode,
+    remote_learner,
+    sharded,
+    worker_monitor,
+)
 from streamomd.distributed.worker_group import LostOwnersError
 from streamomd.distributed.worker_monitor import WorkerMonitor
 from streamomd.runs.run_metrics import RunMetrics
 from streamomd.runs.worker_task import report_restart
+from streamomd.training.signals import StopRequest
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -178,3 +186,60 @@ def test_a_learner_that_is_started_again_reports_the_rows_between(
     report_restart(alone, rows + 140_000)
     assert events[0].text.endswith(f"returned to row {rows:,}: 140,000 rows again")
     assert events[0].fields == {"rows": rows, "rows_again": 140_000}
+
+
+class _Logged:
+    """A client, and a worker, whose events are a list."""
+
+    status = "running"
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def get_events(self, topic: str) -> list[tuple[float, dict[str, Any]]]:
+        return [(0.0, event) for event in self.events]
+
+    def log_event(self, topic: str, event: dict[str, Any]) -> None:
+        self.events.append(event)
+
+
+def test_a_learner_that_was_lost_before_its_first_report_costs_no_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next one knows that there was one: it reports 0 rows, and later those of the last."""
+    scheduler: Any = _Logged()
+    monkeypatch.setattr(remote_learner, "get_worker", lambda: scheduler)
+    monkeypatch.setattr(remote_learner, "Variable", lambda *given, **named: None)
+    first = remote_learner.EventReporter("omd-learn-1", StopRequest(), scheduler)
+    assert first.rows_before() is None
+    second = remote_learner.EventReporter("omd-learn-1", StopRequest(), scheduler)
+    assert second.rows_before() == 0
+    second.log({"rows": [100, 23]})
+    third = remote_learner.EventReporter("omd-learn-1", StopRequest(), scheduler)
+    assert third.rows_before() == 123
+    assert first.rows_before() == 123  # which continues on its worker, after another one learned
+
+
+def test_workers_lost_since_the_last_check_are_reported(
+    monkeypatch: pytest.MonkeyPatch, events: list[Event]
+) -> None:
+    """Once each: those that were seen, and those that only logged an event before they died."""
+    client: Any = _Logged()
+    there = {"tcp://a": {}, "tcp://b": {}}
+    monkeypatch.setattr(worker_monitor, "removal_of", lambda *_: {"processing-tasks": ["omd-x"]})
+    monkeypatch.setattr(worker_monitor, "ask_workers", lambda _: there)
+    monitor = worker_monitor.monitor_of(client)
+    monitor.workers = {**there, "tcp://c": {}}
+    for address in ("tcp://b", "tcp://d", "tcp://d"):
+        monitor.note_event({"note": "", "worker": address})
+    for _ in range(2):
+        worker_monitor.report_last_losses(client)
+    found = [f"worker tcp://{name} died: 1 task run again" for name in "cd"]
+    assert sorted(texts(events, "worker_lost")) == found
+    there["tcp://d"] = {}  # another one at that address
+    worker_monitor.report_last_losses(client)
+    del there["tcp://d"]
+    worker_monitor.report_last_losses(client)
+    assert len(texts(events, "worker_lost")) == 3
+    client.status = "closed"
+    worker_monitor.report_last_losses(client)

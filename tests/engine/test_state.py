@@ -131,7 +131,7 @@ def test_too_large_a_copy_says_how_large(monkeypatch) -> None:
     def none(count: int, dtype: str) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(state_module, "_aligned", none)
+    monkeypatch.setattr(state_module, "aligned", none)
     with pytest.raises(TooLargeError, match="9 coordinates of nag"):
         state.copy()
 

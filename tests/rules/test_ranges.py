@@ -281,7 +281,9 @@ def test_a_sweep_has_the_range_of_all_its_rules(shard: Path, tmp_path: Path) -> 
 
 
 def test_reasons_have_the_places_by_which_checkpoints_count() -> None:
-    assert REASONS[10:] == ("out_of_range", "partition", "filtered", "fraction", "binary_list")
+    assert REASONS[10:] == (
+        "out_of_range", "partition", "filtered", "fraction", "binary_list", "sampled",
+    )  # fmt: skip
 
 
 def test_a_plan_without_a_range_is_saved_as_before() -> None:

@@ -36,7 +36,8 @@ from streamomd.core import prometheus_text
 from streamomd.core.errors import MissingExtraError, StorageError, UsageError
 from streamomd.core.prometheus_text import Family
 from streamomd.core.run_events import Event, count_request, emit, receiving, same_receivers
-from streamomd.runs.metrics_server import CONNECTIONS, MetricsAddress, serve_metrics
+from streamomd.runs.metrics_address import MetricsAddress
+from streamomd.runs.metrics_server import CONNECTIONS, serve_metrics
 from streamomd.runs.run_metrics import OF_LEARNERS, OF_RUN, LearnerMetrics, RunMetrics
 from streamomd.training.metrics import Metrics
 

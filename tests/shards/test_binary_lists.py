@@ -194,7 +194,7 @@ def test_undeclared_binary_columns_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
-@pytest.mark.parametrize("size", [[], ["--size", "50"]])
+@pytest.mark.parametrize("size", [[], ["--shards", "2"], ["--size", "50"]])
 def test_convert_writes_them(form: str, size: list[str], tmp_path: Path) -> None:
     """The rows of ordinary lists; the metadata says of which numbers, and the size."""
     text = "".join(f"{k % 2} {k % 7}:{k}.5 {10 + k % 9}:-1\n" for k in range(30))
@@ -203,12 +203,12 @@ def test_convert_writes_them(form: str, size: list[str], tmp_path: Path) -> None
     kinds = {"lists": [], "binary": ["--lists-as", "binary"]}
     for name, words in kinds.items():
         done = run("convert", source, "--from", "svmlight", "-o", tmp_path / name, "--as", form,
-                   "--shards", 2, *size, *words)  # fmt: skip
+                   *size, *words)  # fmt: skip
         assert done.code == 0, done.err
     shards = find(str(tmp_path / "binary")).shards
     metadata = shards[0].stored_schema.metadata
     assert json.loads(metadata[METADATA_KEY]) == {"indices": "int32", "values": "float64"}
-    assert metadata[b"streamomd.size"] == (b"50" if size else b"19")
+    assert metadata[b"streamomd.size"] == (b"50" if "--size" in size else b"19")
     assert {str(kind) for kind in shards[0].stored_schema.types} == {"double", "binary"}
     assert shards[0].schema.types == find(str(tmp_path / "lists")).shards[0].schema.types
     if form == "parquet":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,38 +9,31 @@ from typing import Any
 
 import pytest
 from delta_tables import PROTOCOL, add, commit, metadata, shard
+from moto_bucket import moto_bucket
 
 from streamomd.core.errors import UsageError
 from streamomd.shards.find import find, list_shards
 
-moto_server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
 
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Storage options of a server with a table of 3 commits, and 12 files in 3 directories."""
-    server = moto_server.ThreadedMotoServer("127.0.0.1", port=0)
-    server.start()
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    host, port = server.get_host_and_port()
-    made: dict[str, Any] = {"key": "id", "secret": "canary"}
-    made |= {"endpoint_url": f"http://{host}:{port}", "client_kwargs": {"region_name": "eu-west-1"}}
-    fs = s3fs.S3FileSystem(**made)
-    fs.mkdir("bucket")
     root: Path = tmp_path_factory.mktemp("s3") / "table"
     for version in range(3):
         name = shard(root, f"k=a%20b/{'cab'[version]}.parquet", 4 * version)
         first = (PROTOCOL, metadata(["k"])) if version == 0 else ()
         path = add(name.replace("%", "%25"), partitions={"k": "a b"})
         commit(root, version, *first, path)
-    for path in root.rglob("*.*"):
-        fs.pipe(f"bucket/lake/table/{path.relative_to(root)}", path.read_bytes())
-    for number in range(12):
-        data = (root / "k=a%20b" / "c.parquet").read_bytes()
-        fs.pipe(f"bucket/lake/files/p={number % 3}/{number}.parquet", data)
-    yield made
-    server.stop()
+    with moto_bucket() as made:
+        fs = s3fs.S3FileSystem(**made)
+        for path in root.rglob("*.*"):
+            fs.pipe(f"bucket/lake/table/{path.relative_to(root)}", path.read_bytes())
+        for number in range(12):
+            data = (root / "k=a%20b" / "c.parquet").read_bytes()
+            fs.pipe(f"bucket/lake/files/p={number % 3}/{number}.parquet", data)
+        yield made
 
 
 def test_a_table_in_a_bucket_is_read(options: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.types import DoubleType, IntegerType, LongType, StringType
 
 from streamomd.core.errors import (
+    CorruptionError,
     DataError,
     InputNotFoundError,
     ResumeRefusedError,
@@ -344,7 +345,7 @@ def evolve(table: Any, steps: list[str], seed: int) -> None:
             table.append(pa.table(values, schema=kinds))
             number += 3
         elif step == "delete" and number:
-            table.delete(f"id = {seed % number}")
+            table.delete(f"id = {(seed + names) % number}")
 
 
 def check_scan(tables: Any, steps: list[str], seed: int, name: str) -> None:
@@ -372,6 +373,7 @@ def test_rows_are_those_of_pyiceberg(tables: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Delete operation did not match")
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -394,3 +396,15 @@ def test_damaged_manifests_are_errors_with_names(table: Any) -> None:
                 find(NAME)
         path.write_bytes(whole)
     assert len(xs()) == 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"renamed": 1, "hidden": [], "nulls": ""}',
+     '{"renamed": [["a", 1]], "hidden": [], "nulls": ""}',
+     '{"renamed": [], "hidden": [], "nulls": "AAAA"}'],
+)  # fmt: skip
+def test_other_texts_of_a_ledger_are_corrupt(text: str) -> None:
+    """A projection that a ledger saves is checked before it is used."""
+    with pytest.raises(CorruptionError, match="a projection of the ledger"):
+        parse_projection(text)

@@ -12,6 +12,8 @@ import pytest
 from s3_server import PAGE, S3Server
 
 from streamomd.checkpoint.segments import shorten_facts
+from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
+from streamomd.shards import stored_object
 from streamomd.shards.filesystem import CONNECTIONS, LISTINGS_AT_ONCE, connect, entries
 from streamomd.shards.find import find, list_shards
 from streamomd.shards.table_finder import TableOptions
@@ -113,3 +115,78 @@ def test_a_match_of_a_glob_takes_no_request(server: S3Server) -> None:
     fill(server, [f"data/day={day}/{at}.parquet" for day in range(3) for at in range(5, 30)])
     assert len(list_shards(url, storage_options=options(server)).files) == 90
     assert requests(server)["HEAD"] == heads
+
+
+def round_trips(server: S3Server) -> int:
+    """The most requests that waited for each other's answers."""
+    depths: list[tuple[float, int]] = []  # end, depth
+    for _, _, begin, end in sorted(server.log, key=lambda one: one[2]):
+        depths.append((end, 1 + max((deep for at, deep in depths if at <= begin), default=0)))
+    return max(deep for _, deep in depths)
+
+
+FOUND = {
+    # name in the bucket: requests by operation, besides one GET for each shard, and round trips.
+    # Each directory above takes a LIST for each kind of table.
+    "a/b/": ({"LIST": 1 + 2 * 2}, 2),
+    "a/b": ({"HEAD": 1, "LIST": 2 + 2 * 2}, 3),
+    "a/b/0.parquet": ({"HEAD": 1, "LIST": 3 * 2}, 2),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_finding_takes(server: S3Server, name: str) -> None:
+    """A name that says what it is takes one request, and those for tables run next to it: the
+    footers are requested next."""
+    fill(server, ["a/b/0.parquet", "a/b/1.parquet"])
+    server.objects["bucket/a/b/_SUCCESS"] = b""
+    given = {"storage_options": options(server)}
+    find(f"s3://bucket/{name}", **given)  # the client has started
+    stored_object.forget_recent()
+    server.count()
+    server.latency = 0.3
+    shards = find(f"s3://bucket/{name}", **given)
+    expected, deep = FOUND[name]
+    assert len(shards) == (1 if name.endswith(".parquet") else 2)
+    assert round_trips(server) == deep
+    assert requests(server) == {**expected, "GET": len(shards)}
+
+
+def test_a_marked_directory_of_many_pages_is_listed_once(server: S3Server) -> None:
+    """The first page, which is requested early, is a part of the listing."""
+    names = [f"data/{at:05}.parquet" for at in range(PAGE + 10)]
+    fill(server, names)
+    listing = list_shards("s3://bucket/data/", storage_options=options(server))
+    assert [one.url for one in listing.files] == [f"s3://bucket/{name}" for name in names]
+    assert requests(server) == {"LIST": 2 + 2 * 2}
+
+
+def test_of_a_table_one_page_of_names_is_listed(server: S3Server) -> None:
+    """Its log says which files it has."""
+    fill(server, [f"table/{at:05}.parquet" for at in range(3 * PAGE)])
+    server.objects["bucket/table/_delta_log/00000000000000000000.json"] = b"{}"
+    given = {"storage_options": options(server)}
+    with pytest.raises(StreamomdError, match=r"Delta|delta"):
+        list_shards("s3://bucket/table/", **given)
+    assert requests(server)["LIST"] <= 1 + 2 * 2 + 3  # and what its log takes
+    with pytest.raises(UsageError, match="names files of the Delta table"):
+        list_shards("s3://bucket/table/00000.parquet", **given)
+    files = list_shards("s3://bucket/table/", tables=TableOptions(as_files=True), **given).files
+    assert len(files) == 3 * PAGE
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_names_that_are_not_what_they_say(server: S3Server, slash: str) -> None:
+    """An object without a suffix, a directory with one, both, and what does not exist."""
+    fill(server, ["plain", "folder.parquet/0.parquet", "both", "both/0.parquet"])
+    given = {"storage_options": options(server)}
+
+    def found(name: str) -> list[str]:
+        files = list_shards(f"s3://bucket/{name}{slash}", **given).files
+        return [one.path.removeprefix("bucket/") for one in files]
+
+    assert found("folder.parquet") == ["folder.parquet/0.parquet"]
+    assert found("both") == (["both/0.parquet"] if slash else ["both"])
+    assert found("plain") == ["plain"]
+    with pytest.raises(InputNotFoundError, match="no such file or directory"):
+        found("missing")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -14,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from moto_bucket import moto_bucket
 
 import streamomd
 from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
 from streamomd.shards.stored_object import forget_recent
 
-moto_server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
 BUCKET = "ways"
 ROLE = "arn:aws:iam::123456789012:role/reader"
@@ -30,16 +29,11 @@ KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "canary"}
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server whose bucket has two shards."""
-    server = moto_server.ThreadedMotoServer("127.0.0.1", port=0)
-    server.start()
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    address = "http://{}:{}".format(*server.get_host_and_port())
-    fs = s3fs.S3FileSystem(key="id", secret="canary", endpoint_url=address)
-    fs.mkdir(BUCKET)
-    for name, path in rows(tmp_path_factory.mktemp("rows")).items():
-        fs.pipe_file(f"{BUCKET}/rows/{name}", path.read_bytes())
-    yield address
-    server.stop()
+    with moto_bucket(BUCKET) as options:
+        fs = s3fs.S3FileSystem(**options)
+        for name, path in rows(tmp_path_factory.mktemp("rows")).items():
+            fs.pipe_file(f"{BUCKET}/rows/{name}", path.read_bytes())
+        yield options["endpoint_url"]
 
 
 def rows(folder: Path) -> dict[str, Path]:

@@ -70,7 +70,8 @@ def rows_in(batch: Batch, first: int, position: int = 0) -> list[Row]:
         if place not in bad:
             row = batch.rows(low, low + 1)
             names = [name for name in row.__dataclass_fields__ if name != "skipped"]
-            one = tuple(getattr(row, name).tobytes() for name in names)
+            arrays = [getattr(row, name) for name in names]
+            one = tuple(array.tobytes() for array in arrays if array is not None)  # no times
             low += 1
         told.append((position, first + place, bad.get(place, -1), one))
     return told

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from running import Impatient, run, with_column, write
 from sweeping import plain
-from uneven_rows import learn, uneven, uneven_data
+from uneven_rows import FLAGS, learn, uneven, uneven_data
 
 import streamomd
 from streamomd.config.spec import Spec
@@ -44,7 +44,7 @@ def batch(places: list[int], weights: list[float], classes: int) -> DenseBatch:
 
 
 @given(st.integers(2, 4), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_balanced_weights_are_their_formula_for_any_split(classes: int, data: Any) -> None:
     """However the rows are cut into batches, their weights are the same bits; scikit-learn's
     "balanced" is that of the last row of each class, of rows that all have weight 1."""
@@ -167,3 +167,18 @@ def test_not_with_a_certificate(key: str) -> None:
     tables[table][name] = {"1": 0.5}
     with pytest.raises(UnsupportedError, match=f"{key} changes what rows count for"):
         Spec.parse(tables)
+
+
+def test_learners_of_a_sweep_are_those_trained_alone(uneven_data: Path) -> None:
+    """With weights, calibration, sampled and held-out rows."""
+    sets = {"model.calibrate": "sigmoid", "data.sample": {"0": 0.5}, "data.holdout": 5}
+    given = {"class_weight": "balanced", "checkpoint": "none", "quiet": True, "rule": "nag"}
+    shards = str(uneven_data / "data")
+    with plain():
+        found = streamomd.sweep(
+            grid={"eta": [0.5, 1.0]}, shards=shards, sets=sets, bits=6, **given, **FLAGS
+        )
+    for eta, learner in zip((0.5, 1.0), found.learners, strict=True):
+        alone = learn(uneven_data / "data", class_weight="balanced", sets={**sets, "eta": eta})
+        assert learner.model.state_sha256 == alone.state_sha256
+        assert learner.model.calibration == alone.calibration

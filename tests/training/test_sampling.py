@@ -50,7 +50,7 @@ def test_sums_over_rows_are_unbiased_over_seeds() -> None:
     """The mean over seeds of the weight of each class, and of the gradient, is that of all rows:
     within 4 standard errors of it."""
     rows, found = batch(), []
-    for seed in range(800):
+    for seed in range(300):
         some = sampled_rows(table_of(seed), Planned(), 7, range(COUNT), rows)
         weights = [float(some.weight[some.y == side].sum()) for side in (-1.0, 1.0)]
         found.append([*weights, len(some), *gradient(some)])

@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.analysis.report.largest_weights import Weights
+from streamomd.core.counted import counted
 from streamomd.features import Plan, name_of
+from streamomd.training.drift_alerts import worded_alert
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.offsets import FAR as FAR_FROM_0
 from streamomd.training.offsets import centres, is_far, remedies
 
+ALERTS = 5
+"""Of a run, the last ones are named."""
 FAR = 30.0
 """Ratio that raises a warning: of a feature's largest to its typical value, or of its typical value
 to the other features'."""
@@ -74,6 +78,10 @@ def _run(model: Model, weights: Weights) -> Iterator[DataWarning]:
     if weights.broken:
         text = f"{weights.broken:,} of them are not finite numbers: try a smaller eta."
         yield DataWarning("the weights", "some diverged", text)
+    if metrics.drift is not None and metrics.drift.alerts:
+        alerts = [worded_alert(one, model.plan.numeric) for one in metrics.drift.alerts[-ALERTS:]]
+        title = f"{counted(metrics.drift.count, 'alert')}"
+        yield DataWarning("the rows", title, f"The last: {'; '.join(alerts)}.")
     left_out = sum(metrics.skipped.values())
     if left_out:
         share = left_out / (left_out + metrics.total_rows)

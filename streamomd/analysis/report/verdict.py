@@ -198,13 +198,13 @@ def _judge(model: Model, result: Figures, *, diverged: str) -> tuple[str, str, l
             "is saved in exact mode with train.detail, of up to 100 classes."
         )
         return UNKNOWN, "Not compared with a constant prediction", [text]
-    text = [WEIGHTED] if model.spec.model.class_weight and found.level != BETTER else []
-    return found.level, HEADINGS[found.level], [*sentences(found), *text]
+    more = [WEIGHTED] if model.spec.model.class_weight and found.level != BETTER else []
+    return found.level, HEADINGS[found.level], [*sentences(found), *more]
 
 
 WEIGHTED = (
-    "With model.class_weight, rows count for more or less in learning than in this comparison: look "
-    "at AUC and at precision and recall by class."
+    "With model.class_weight, rows count for more or less in learning than in this comparison: "
+    "look at AUC and at precision and recall by class."
 )
 
 

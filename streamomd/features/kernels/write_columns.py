@@ -69,6 +69,14 @@ def _compiled(address: Any, size: Any, like: Any) -> Any:
 @register_jitable(no_cfunc_wrapper=True, forceinline=True)
 def replace_nulls(bitmap: Any, bit: int, size: int, value: float, tile: Any, at: int) -> None:
     """Write a value where a bit is not set."""
+    if bit == 0 and size == TILE:
+        word = 0
+        for k in range(TILE >> 3):
+            word |= int(bitmap[k]) << (8 * k)
+        for row in range(TILE):  # vector instructions
+            x = tile[at + row]
+            tile[at + row] = x if (word >> row) & 1 else value
+        return
     for row in range(size):
         if not (bitmap[(bit + row) >> 3] >> ((bit + row) & 7)) & 1:
             tile[at + row] = value
@@ -84,12 +92,18 @@ def zero_nans(size: int, tile: Any, at: int) -> None:
 @register_jitable(no_cfunc_wrapper=True, forceinline=True)
 def count_outside(tile: Any, at: int, size: int, least: float, most: float, nans: int) -> int:
     """How many values are outside of the limits, or NaN where ``nans`` is REFUSED."""
-    found, unordered = 0, 0
-    for row in range(size):
-        x = abs(tile[at + row])
-        found += (x > most) | ((x < least) & (x != 0.0))
-        unordered += math.isnan(x)
-    return found + (unordered if nans == REFUSED else 0)
+    found = 0
+    if nans == REFUSED:
+        for row in range(size):
+            found += not abs(tile[at + row]) <= most
+    else:
+        for row in range(size):
+            found += abs(tile[at + row]) > most
+    if least > 0.0:
+        for row in range(size):
+            x = abs(tile[at + row])
+            found += (x < least) & (x != 0.0)
+    return found
 
 
 def write_columns(

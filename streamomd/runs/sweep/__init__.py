@@ -18,7 +18,7 @@ from streamomd.core.urls import shown
 from streamomd.features import Plan, limits_of
 from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.connection import record_cluster
-from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
 from streamomd.runs.sweep.edges import find_edges
@@ -328,6 +328,8 @@ def _refuse_what_shares_no_rows(spec: Spec) -> None:
         raise UnsupportedError(
             f"a sweep learns in exact mode, not {spec.train.mode}: its learners share every row"
         )
+    if spec.alert.watches:
+        raise UnsupportedError("[alert] is for one learner, not for a sweep: leave the table out")
     if spec.data.delay:
         raise UnsupportedError(
             f"data.delay = {spec.data.delay:g} s: a sweep learns each row when it reads it; leave "

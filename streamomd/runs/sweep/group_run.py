@@ -143,7 +143,7 @@ def learn_group_on_worker(url: str, topic: str, sent: SentGroup) -> dict[str, An
 
     A task that Dask has started again on another worker returns without a result.
     """
-    from streamomd.distributed.remote_learner import event_reporter, rows_reported, was_reassigned
+    from streamomd.distributed.remote_learner import event_reporter, was_reassigned
 
     stop = StopRequest()
     with (
@@ -153,7 +153,7 @@ def learn_group_on_worker(url: str, topic: str, sent: SentGroup) -> dict[str, An
     ):
 
         def watch(group: Sweep) -> list[SweepWatcher]:
-            before = rows_reported(client, topic)
+            before = reporter.rows_before()
             if before is not None and group.active:
                 what = f"{sent.title} was started again from its commit {group.sequence}"
                 note_return(what, group.rows, before)

@@ -17,6 +17,7 @@ from streamomd.core.errors import DataError, UsageError
 from streamomd.core.nearest import suggestion
 from streamomd.core.registry import find
 from streamomd.features.binary_lists import declared, encoded, stored_as_binary
+from streamomd.shards.convert.arrow_source import ArrowStreamReader
 from streamomd.shards.convert.csv_source import CsvReader
 from streamomd.shards.convert.jsonl_source import JsonlReader
 from streamomd.shards.convert.output_formats import FORMS, with_binary_lists
@@ -24,10 +25,11 @@ from streamomd.shards.convert.shard_writer import ShardWriter, Target, opened_ta
 from streamomd.shards.convert.shuffle import shuffled
 from streamomd.shards.convert.split import Split, TimeKeys, make_split, part_of
 from streamomd.shards.convert.svmlight_source import SvmlightReader
-from streamomd.shards.convert.text_source import Source, Text, TextReader, locate
+from streamomd.shards.convert.text_source import STANDARD_INPUT, Source, Text, TextReader, locate
 from streamomd.shards.convert.vw_source import VwReader
 
 READERS: dict[str, Callable[..., TextReader]] = {
+    "arrows": ArrowStreamReader,
     "csv": CsvReader,
     "jsonl": JsonlReader,
     "svmlight": SvmlightReader,
@@ -84,9 +86,9 @@ def convert(
 ) -> Converted:
     """Write the rows of text files, one after the other, as shards into ``to``.
 
-    sources: files or URLs, each plain, gzip, bzip2 or xz, whatever its name. source_format: "csv",
-    "jsonl", "svmlight" or "vw"; ``options`` are those of `CsvReader`, `JsonlReader`,
-    `SvmlightReader` or `VwReader`.
+    sources: files or URLs, each plain, gzip, bzip2 or xz, whatever its name; "-": standard input.
+    source_format: "csv", "jsonl", "svmlight", "vw" or "arrows" (Arrow IPC streams); ``options``
+    are those of `CsvReader`, `JsonlReader`, `SvmlightReader` or `VwReader`.
     form: "parquet" or "arrow" (`forms`). lists_as: "list", or "binary" for columns whose cells are
     the bytes of the lists, which Parquet readers decode faster; of "svmlight" and "vw", whose lists
     have no nulls. rows_per_shard: 1,000,000 unless given; or shards: how
@@ -113,6 +115,8 @@ def convert(
     if as_binary := _as_binary(lists_as, source_format):
         written = with_binary_lists(written)
     stream = _Stream(locate(sources, storage_options), make, progress, encoding)
+    if shards is not None or split_time or written.add_size is None:
+        _refuse_standard_input(sources)
     parts = make_split(split, by=split_by, time=split_time, seed=split_seed)
     if parts and shards is not None:
         raise UsageError("shards is their number in one directory: with split pass rows_per_shard")
@@ -179,6 +183,14 @@ def _as_binary(lists_as: str, source_format: str) -> bool:
 
 def _schema(schema: pa.Schema, as_binary: bool) -> pa.Schema:
     return stored_as_binary(schema) if as_binary else schema
+
+
+def _refuse_standard_input(sources: Sequence[str]) -> None:
+    if STANDARD_INPUT in sources:
+        raise UsageError(
+            "standard input is read once: leave out shards, split_time and the form arrow, or "
+            "save it to a file"
+        )
 
 
 def _check_counts(rows_per_shard: int | None, shards: int | None, shuffle: int | None) -> None:

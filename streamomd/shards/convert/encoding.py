@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamomd.features.binary_lists import declared
 
@@ -76,6 +75,8 @@ def _leaf(field: pa.Field, column: pa.Array) -> tuple[str, pa.DataType, pa.Array
 
 
 def _varies(values: pa.Array) -> bool:
+    import pyarrow.compute as pc  # late: it writes 300 docstrings first
+
     sample = values[:SAMPLE]
     found: int = pc.count_distinct(sample).as_py()
     return found > FEW * len(sample)

@@ -43,8 +43,13 @@ def _arrow(file: Any, schema: pa.Schema, first: pa.RecordBatch, size: int | None
 
 
 def _with(schema: pa.Schema, size: int | None) -> pa.Schema:
-    own = {SIZE_KEY: str(size)} if size else {}
-    return schema.with_metadata({**(schema.metadata or {}), **own} or None)
+    return schema.with_metadata(_metadata(schema, size) or None)
+
+
+def _metadata(schema: pa.Schema, size: int | None) -> dict[bytes, bytes]:
+    """The schema's metadata with the size; pyarrow replaces all of it by what is added last."""
+    own = {SIZE_KEY.encode(): str(size).encode()} if size else {}
+    return {**(schema.metadata or {}), **own}
 
 
 FORMS: Mapping[str, OutputFormat] = {
@@ -55,7 +60,7 @@ FORMS: Mapping[str, OutputFormat] = {
             48 << 20,
             _parquet,
             lambda writer, table: writer.write_table(table, row_group_size=table.num_rows),
-            lambda writer, size: writer.add_key_value_metadata({SIZE_KEY: str(size)}),
+            lambda writer, size: writer.add_key_value_metadata(_metadata(writer.schema, size)),
         ),
         # A record batch of a remote shard is read in one batch: it fits in a piece of rows.
         OutputFormat(

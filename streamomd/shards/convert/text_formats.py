@@ -4,6 +4,7 @@ from __future__ import annotations
 
 SUFFIXES = {
     ".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".arrows": "arrows",
 }  # fmt: skip
 """Formats of which every file with the suffix is one."""
 OTHERS = {".txt": "csv", ".data": "csv", ".svm": "svmlight", ".libsvm": "svmlight", ".vw": "vw"}
@@ -12,7 +13,7 @@ PACKED = (".gz", ".bz2", ".xz")
 
 
 def text_format(name: str) -> str:
-    """ "csv" or "jsonl" for a name of such text, packed or not; "" for others.
+    """ "csv", "jsonl" or "arrows" for a name of what is converted, packed or not; "" for others.
 
     >>> text_format("a/rows.csv.gz"), text_format("a.jsonl"), text_format("a.parquet")
     ('csv', 'jsonl', '')

@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import os
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from streamomd.shards.filesystem import connect, is_local, stat_entry, store_err
 if TYPE_CHECKING:
     import fsspec
 
+STANDARD_INPUT = "-"
 BLOCK = 2 << 20
 LONGEST_LINE = 64 << 20
 _READ = {True: 1 << 20, False: 8 << 20}
@@ -83,6 +85,8 @@ def locate(names: Sequence[str], options: Mapping[str, Any] | None) -> tuple[Sou
 
 
 def _locate(name: str, options: Mapping[str, Any]) -> Source:
+    if name == STANDARD_INPUT:
+        return Source(name, name, connect("/", {}), 0)
     url = absolute(name)
     fs = connect(url, options if protocol(url) else {})
     path = str(fs._strip_protocol(url)) if protocol(url) else url
@@ -200,11 +204,41 @@ class _Recoded:
 
 
 def _open(source: Source) -> BinaryIO:
+    if source.url == STANDARD_INPUT:
+        return cast(BinaryIO, _StandardInput())
     if is_local(source.fs):
         return open(source.path, "rb", buffering=_READ[True])
     block = _READ[False]
     file = source.fs.open(source.path, "rb", block_size=block, cache_type="readahead")
     return cast(BinaryIO, io.BufferedReader(_RemoteFile(file, source.url), block))
+
+
+class _StandardInput:
+    """Standard input, of which the first bytes can be read again."""
+
+    def __init__(self) -> None:
+        self._done, self._first, self._again = 0, b"", b""
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, fewer only at the end."""
+        data, self._again = self._again[:size], self._again[size:]
+        if len(data) < size:
+            data += sys.stdin.buffer.read(size - len(data))
+        self._first = self._first if self._done else data
+        self._done += len(data)
+        return data
+
+    def seek(self, offset: int) -> int:
+        """Back to the first byte, after the first read alone."""
+        self._again, self._done = self._first, offset
+        return offset
+
+    def tell(self) -> int:
+        """Bytes read so far."""
+        return self._done
+
+    def close(self) -> None:
+        """It is the process's own."""
 
 
 class _RemoteFile(io.RawIOBase):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from streamomd.core.errors import DataError, IncompleteShardError, StorageError, StreamomdError
+from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
 from streamomd.shards.filesystem import Entry, is_local, stat_entry
 from streamomd.shards.formats import arrow, parquet
@@ -65,11 +67,13 @@ def read_shard(
     listed: Entry | None = None,
     *,
     whole: bool = False,
+    both_ends: bool = False,
 ) -> Shard:
     """The metadata of a file, read before its rows; every error names the file.
 
     statistics: columns of which the footer's bounds are read. listed: the file of a store, as it
     was just listed. whole: a small object is requested as a whole, as its rows will be read.
+    both_ends: of a larger one both ends are requested at the same time.
     """
     if listed is None or listed.etag is None or listed.size < 0 or is_local(fs):
         listed = stat_entry(fs, path, url)
@@ -78,6 +82,8 @@ def read_shard(
     try:
         if whole and isinstance(file, ObjectFile) and entry.size <= WHOLE_BYTES:
             file.stored.load_tail(entry.size)
+        elif both_ends and isinstance(file, ObjectFile):
+            _request_ends(file)
         form, footer, head = read_ends(file, entry.size, url)
         facts, groups = describe_footer(form, footer, read_at(file, url), url)
     except ChangedWhileReadError as error:
@@ -104,6 +110,15 @@ def read_shard(
         if statistics and form.statistics
         else (),
     )
+
+
+def _request_ends(file: ObjectFile) -> None:
+    """Request the first and the last bytes at the same time."""
+    if file.stored.size > TAIL:
+        with ThreadPoolExecutor(1, "streamomd-heads", **same_receivers()) as pool:
+            head = pool.submit(file.load, [(0, HEAD)])
+            file.stored.load_tail(TAIL)
+            head.result()
 
 
 def read_footer(file: Any, size: int, url: str) -> tuple[Format, bytes]:

@@ -222,6 +222,7 @@ def _slices(
     given = 0
     for attempt in attempts:
         parquet, rows, declared, seen = attempt(), first, 0.0, 0
+        fixed = _is_fixed(parquet.metadata.schema, leaves)
         batches = parquet.iter_batches(
             batch_size=rows, row_groups=[group], columns=list(wanted.columns), use_threads=False
         )
@@ -230,7 +231,8 @@ def _slices(
                 # Not before the reader has been there: it raises at a forged column chunk, where
                 # asking pyarrow for the chunk itself ends the process.
                 declared = declared or _declared_width(parquet.metadata.row_group(group), leaves)
-                nbytes = decoded_bytes(batch.columns)
+                # To ask each of 54 arrays takes a tenth of the time of decoding them.
+                nbytes = int(declared * batch.num_rows) if fixed else decoded_bytes(batch.columns)
                 # The reader asks for its batch size again at each batch, so one pass can adapt.
                 rows = _next_rows(rows, max(declared, nbytes / max(1, batch.num_rows)), wanted)
                 parquet.reader.set_batch_size(rows)
@@ -255,6 +257,13 @@ def _next_rows(rows: int, width: float, wanted: ReadRequest) -> int:
     """Rows of the next slice, after one of ``rows`` rows; width: bytes of a row so far."""
     most = min(MOST_ROWS, int(wanted.unit_bytes / width))
     return max(1, min(max(FIRST_ROWS, rows * GROWTH), most))
+
+
+def _is_fixed(schema: pa.Schema, leaves: list[int]) -> bool:
+    """Whether each column has one number a row, so that the footer says how wide a row is."""
+    columns = [schema.column(leaf) for leaf in leaves]
+    numbers = (column.physical_type in _WIDTHS for column in columns)
+    return all(numbers) and not any(column.max_repetition_level for column in columns)
 
 
 def _declared_width(group: Any, leaves: list[int]) -> float:

@@ -30,6 +30,7 @@ from streamomd.training.metrics.detail import (
     restored,
     saved,
 )
+from streamomd.training.metrics.drift import Drift
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -69,7 +70,7 @@ class Metrics:
     before, 2), has their AUC and its error, NaN for none.
     classes: float64 (classes + 1,), the weight of all rows by class and in all, of a job that
     balances classes. margins: float64 (2, bins), the weight of rows of either class by their margin
-    before they were first learned, of a job that calibrates.
+    before they were first learned, of a job that calibrates. drift: of a job with alerts.
     by_time: of the same rows, by hour and day, if they have times.
     """
 
@@ -83,6 +84,7 @@ class Metrics:
     ranks: Floats = field(default_factory=lambda: np.zeros((0, 2)))
     classes: Floats | None = None
     margins: Floats | None = None
+    drift: Drift | None = None
     by_time: ByTime | None = None
 
     @property
@@ -306,8 +308,9 @@ class Metrics:
         more = {"metrics.bad": self.bad, "metrics.curve": self.curve, "metrics.ranks": self.ranks}
         held = self.held.arrays() if self.held is not None else {}
         below = {f"{HELD}{name}": array for name, array in held.items()}
+        alerts = self.drift.saved() if self.drift is not None else {}
         timed = self.by_time.arrays() if self.by_time is not None else {}
-        return {**self._learned(), **more, **timed, **saved(self.detail), **below}
+        return {**self._learned(), **more, **timed, **saved(self.detail), **alerts, **below}
 
     def _learned(self) -> dict[str, NDArray[Any]]:
         found = {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
@@ -343,6 +346,7 @@ class Metrics:
         made.detail = restored(arrays)
         if "metrics.classes" in arrays:
             made.classes = np.array(arrays["metrics.classes"], dtype=np.float64)
+        made.drift = Drift.restored(arrays)
         if "metrics.margins.at" in arrays:
             made.margins = np.zeros((2, bins(FINE)))
             made.margins.reshape(-1)[arrays["metrics.margins.at"]] = arrays["metrics.margins.value"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamomd.shards.iceberg.appended import appended_files
+from streamomd.shards.iceberg.later_snapshots import appended_files
 from streamomd.shards.iceberg.manifests import File, live_files
 from streamomd.shards.iceberg.metadata import Table
 from streamomd.shards.listed import Listed, TableFiles

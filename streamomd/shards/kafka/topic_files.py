@@ -1,0 +1,84 @@
+"""The ranges of a topic, as files of a listing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamomd.checkpoint.segments import Facts
+from streamomd.core.errors import InputNotFoundError, UsageError
+from streamomd.core.urls import shown
+from streamomd.shards.kafka.offset_ranges import (
+    Range,
+    Topic,
+    parse_source,
+    plan_ranges,
+    recorded_ranges,
+)
+from streamomd.shards.listed import Listed
+
+
+def list_topic(
+    fs: Any,
+    text: str,
+    ledger: Mapping[str, Facts],
+    versions: Mapping[str, int],
+    *,
+    with_new: bool,
+) -> tuple[list[Listed], dict[str, int]]:
+    """The ranges of a topic, and the offsets at which its partitions began, by URL.
+
+    ledger: of the run, by URL: ranges in it are listed as it has them. with_new: also those after
+    them; without a ledger all are new. versions: the offsets as the run recorded them.
+
+    Raises InputNotFoundError for a topic without messages unless ``with_new``, and as
+    ``plan_ranges``.
+    """
+    topic, own = parse_source(text)
+    if own is not None:
+        return [_listed(topic, own, ledger)], {}
+    known = sorted(recorded_ranges(topic, ledger))
+    prefix = f"{topic.url}/"
+    starts = {
+        int(url[len(prefix) :]): offset
+        for url, offset in versions.items()
+        if url.startswith(prefix) and url[len(prefix) :].isdecimal()
+    }
+    if known and not with_new:
+        return [_listed(topic, one, ledger) for one in known], _by_url(topic, starts)
+    marks = fs.marks(topic)
+    new = plan_ranges(topic, marks, known, starts or None)
+    if not (new or with_new):
+        raise InputNotFoundError(f"{shown(topic.url)}: no partition of the topic has a message")
+    for one in new:
+        fs.forget(topic, one)
+    begin = starts or {number: one.low for number, one in marks.items()}
+    return [_listed(topic, one, ledger) for one in (*known, *new)], _by_url(topic, begin)
+
+
+def refuse_versions(text: str, *, chosen: bool) -> None:
+    """Raise UsageError where the version of a table was chosen for a topic."""
+    if chosen:
+        raise UsageError(
+            f"version and as_of choose the version of a table, and {shown(text)} is a Kafka topic: "
+            "leave them out"
+        )
+
+
+def _by_url(topic: Topic, starts: Mapping[int, int]) -> dict[str, int]:
+    return {f"{topic.url}/{number}": offset for number, offset in starts.items()}
+
+
+def _listed(topic: Topic, one: Range, ledger: Mapping[str, Facts]) -> Listed:
+    url = topic.url_of(one)
+    facts = ledger.get(url, {})
+    # As a table's files, ranges never change, and do not have to settle.
+    return Listed(
+        path=url.split("://", 1)[1],
+        url=url,
+        name=one.name,
+        size=int(facts.get("size", -1)),
+        etag=facts.get("etag"),
+        partitions=(),
+        version=(one.round, one.partition),
+    )

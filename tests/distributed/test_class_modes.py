@@ -1,0 +1,63 @@
+"""Class weights, sampled rows and calibration on a cluster: the modes agree with one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clustered import QUIET, job, spread
+from distributed import Client
+
+import streamomd
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+SETS: dict[str, Any] = {
+    "model.class_weight": "balanced", "model.calibrate": "isotonic",
+    "data.sample": {"0": 0.5}, "data.holdout": 5,
+}  # fmt: skip
+ONE_PART = {"parts": 1, "rounds_per_epoch": 1}
+FIGURES = ("rows", "loss", "error", "calibrated", "holdout", "sampled_out", "epochs")
+
+
+def test_averaged_mode_of_one_part_is_exact_mode(
+    data: Path, client: Client, tmp_path: Path
+) -> None:
+    """The state, the counts, the calibration and the figures."""
+    alone = streamomd.train(job(data), sets=SETS, **QUIET)
+    table = spread(data, tmp_path / "run", ONE_PART)
+    model = streamomd.train(table, sets=SETS, client=client, quiet=True)
+    assert model.state_sha256 == alone.state_sha256
+    assert model.metrics.classes.tolist() == alone.metrics.classes.tolist()
+    assert model.calibration == alone.calibration
+    found, expected = model.result(), alone.result()
+    assert {key: found[key] for key in FIGURES} == {key: expected[key] for key in FIGURES}
+
+
+def test_parts_count_every_row_once(data: Path, client: Client, tmp_path: Path) -> None:
+    """Counts and histograms of parts are summed; each part starts from those before its round."""
+    alone = streamomd.train(job(data), sets=SETS, **QUIET)
+    table = spread(data, tmp_path / "run")
+    model = streamomd.train(table, sets=SETS, client=client, quiet=True)
+    np.testing.assert_allclose(model.metrics.classes, alone.metrics.classes, rtol=1e-12)
+    assert model.metrics.margins.sum() == pytest.approx(alone.metrics.margins.sum())
+    assert model.result()["sampled_out"] == alone.result()["sampled_out"]
+
+
+def test_sharded_mode_on_workers_is_that_of_one_process(
+    data: Path, client: Client, tmp_path: Path
+) -> None:
+    """Every owner weights and samples the rows alike."""
+    sets = {key: value for key, value in SETS.items() if key != "data.holdout"}
+    train = {"mode": "sharded", "parts": 4, "epochs": 2}
+    alone = streamomd.train({**job(data), "train": train}, sets=sets, **QUIET)
+    table = {**job(data, checkpoint={"url": str(tmp_path / "run")}), "train": train}
+    streamomd.train(table, sets=sets, client=client, quiet=True)
+    model = streamomd.load(str(tmp_path / "run"))
+    assert model.state_sha256 == alone.state_sha256
+    assert model.metrics.classes.tolist() == alone.metrics.classes.tolist()
+    assert model.calibration == alone.calibration
+    figures = [name for name in FIGURES if name != "holdout"]
+    found, expected = model.result(), alone.result()
+    assert {key: found[key] for key in figures} == {key: expected[key] for key in figures}

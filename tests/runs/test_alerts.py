@@ -1,0 +1,287 @@
+"""Alerts: what they are computed from, where they are reported, and how they end a run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import rivers_page_hinkley
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from running import run, write
+from sweeping import plain
+
+import streamomd
+from streamomd.analysis.watch import View, read_view
+from streamomd.config.alert_table import Alert
+from streamomd.core.errors import AlertError, UnsupportedError
+from streamomd.training.column_statistics import ColumnStatistics
+from streamomd.training.drift_alerts import check_counters
+from streamomd.training.metrics.drift import MOST, Drift, Fired
+from streamomd.training.page_hinkley import PageHinkley
+
+ROWS = 160
+
+
+@given(st.integers(0, 10_000), st.integers(0, 120), st.sampled_from([1.0, 0.99, 0.9]))
+@settings(max_examples=30, deadline=None)
+def test_the_loss_alerts_where_rivers_test_does(seed: int, cut: int, alpha: float) -> None:
+    """At the same values, however they are cut into batches and saved between them."""
+    draw = np.random.default_rng(seed)
+    values = np.concatenate([draw.exponential(1.0, 60), draw.exponential(4.0, 60)])
+    job = Alert(loss=True, delta=0.05, threshold=8.0, alpha=alpha, min_instances=20)
+    oracle = rivers_page_hinkley.PageHinkley(20, 0.05, 8.0, alpha)
+    expected = []
+    for at, x in enumerate(values.tolist()):
+        oracle.update(x)
+        expected += [at] if oracle.drift_detected else []
+    test = PageHinkley()
+    found = [at for at, _ in test.add(values[:cut], job)]
+    test = PageHinkley.from_array(test.array())
+    found += [cut + at for at, _ in test.add(values[cut:], job)]
+    assert found == expected
+    whole = PageHinkley()
+    whole.add(values, job)
+    assert whole.array().tobytes() == test.array().tobytes()
+
+
+@given(st.integers(0, 10_000), st.integers(0, 50))
+@settings(max_examples=20, deadline=None)
+def test_statistics_are_their_definitions_for_any_split(seed: int, cut: int) -> None:
+    """Mean, standard deviation, share of missing values and of rows with a new category."""
+    draw = np.random.default_rng(seed)
+    values = 1e6 + draw.normal(size=(100, 2))
+    values[draw.random(values.shape) < 0.2] = np.nan
+    row = np.repeat(np.arange(100), draw.integers(0, 3, 100))
+    coordinates = draw.integers(0, 60, len(row))
+    made = []
+    for edges in ((0, 50, 100), (0, cut, 50, 50 + cut, 100)):
+        one = ColumnStatistics.none(2, 64)
+        for low, high in itertools.pairwise(edges):
+            there = (row >= low) & (row < high)
+            one.add(values[low:high], coordinates[there], row[there] - low)
+            if high == 50:
+                one.next_window()
+        made.append(one)
+    whole, parts = made
+    for name in ("c", "before", "window", "seen", "rows"):
+        assert getattr(whole, name).tobytes() == getattr(parts, name).tobytes()
+    found = {(one.kind, one.column): one.value for one in whole.changes()}
+    old, new = values[:50], values[50:]
+    for k in (0, 1):
+        far = abs(np.nanmean(new[:, k]) - np.nanmean(old[:, k]))
+        far /= max(np.nanstd(old[:, k]), np.nanstd(new[:, k]))
+        assert found["mean", k] == pytest.approx(far, abs=1e-6)
+        rise = np.isnan(new[:, k]).mean() - np.isnan(old[:, k]).mean()
+        assert found["null_rate", k] == pytest.approx(rise, abs=1e-12)
+    known: set[int] = set()
+    fresh = []
+    for at in range(100):
+        mine = {*coordinates[row == at].tolist()}
+        fresh.append(bool(mine - known))
+        known |= mine
+    assert found["new_categories", -1] == pytest.approx(np.mean(fresh[50:]))
+
+
+def test_a_constant_column_that_changes() -> None:
+    """It moves by infinitely many standard deviations; one that stays does not."""
+    one = ColumnStatistics.none(2, 0)
+    none = np.empty(0, np.int64)
+    one.add(np.array([[1.0, 5.0], [1.0, 5.0]]), none, none)
+    one.next_window()
+    one.add(np.array([[2.0, 5.0]]), none, none)
+    assert [change[1:] for change in one.changes() if change.kind == "mean"] == [
+        (0, math.inf), (1, 0.0),
+    ]  # fmt: skip
+
+
+def test_alerts_come_back_from_a_commit() -> None:
+    """The last hundred, and the number of all."""
+    drift = Drift({"seen": np.array([1, 0, 1], np.uint8), "c": np.array([2.0])})
+    for row in range(MOST + 5):
+        drift.fire(Fired(row, "null_rate", 3, 0.5, 0.25))
+    again = Drift.restored({**drift.saved(), "metrics.rows": np.zeros(1)})
+    assert again is not None
+    assert (again.alerts, again.count) == (drift.alerts, MOST + 5)
+    assert again.arrays["seen"].tolist() == [1, 0, 1]
+    assert again.arrays["c"].tolist() == [2.0]
+    assert Drift.restored({"metrics.rows": np.zeros(1)}) is None
+
+
+def table(shard: int, *, changed: bool = False) -> pa.Table:
+    """y, n (some missing), h. changed: another mean, more missing values, other cities, and labels
+    that mean the opposite."""
+    draw = np.random.default_rng(shard)
+    n = draw.normal(size=ROWS)
+    y = (n + 0.3 * draw.normal(size=ROWS) > 0.0).astype(np.int64)
+    missing = draw.random(ROWS) < (0.5 if changed else 0.1)
+    cities = [f"{'new' if changed else 'city'} {one}" for one in draw.integers(0, 40, ROWS)]
+    return pa.table(
+        {
+            "y": 1 - y if changed else y,
+            "n": pa.array(n + 9.0 * changed, mask=missing),
+            "h": cities,
+        }
+    )
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Five shards alike, then one that differs."""
+    for shard, name in enumerate("abcdef"):
+        path = tmp_path / "data" / f"{name}.parquet"
+        write(path, table(shard, changed=name == "f"), row_group_size=30)
+    return tmp_path
+
+
+WATCHED: dict[str, Any] = {
+    "alert.loss": True, "alert.threshold": 20.0, "alert.rows": 80, "alert.mean": 1.5,
+    "alert.null_rate": 0.2, "alert.new_categories": 0.1,
+}  # fmt: skip
+FLAGS: dict[str, Any] = {
+    "label": "y", "numeric": ["n"], "hashed": ["h"], "nulls": "indicator", "bits": 10,
+    "rule": "nag", "quiet": True,
+}  # fmt: skip
+
+
+def learn(shards: Path, **more: Any) -> streamomd.Model:
+    sets = {**WATCHED, **more.pop("sets", {})}
+    with plain():
+        return streamomd.train(str(shards), sets=sets, **{"checkpoint": "none", **FLAGS, **more})
+
+
+def test_every_kind_alerts_at_the_change_and_not_before(data: Path, tmp_path: Path) -> None:
+    """In the result, in the log, in ``watch`` and in the report."""
+    log, url = tmp_path / "log.jsonl", str(tmp_path / "run")
+    found = learn(data / "data", log=str(log), checkpoint=url).result()["alerts"]
+    assert {one["kind"] for one in found} == {"loss", "mean", "null_rate", "new_categories"}
+    assert all(one["row"] > 5 * ROWS and one["value"] > one["limit"] for one in found)
+    assert {one["column"] for one in found} == {None, "n"}
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    alerts = [event for event in events if event["event"] == "alert"]
+    assert [{key: event[key] for key in found[0]} for event in alerts] == found
+    assert {event["level"] for event in alerts} == {"warning"}
+    with plain():
+        lines = "\n".join(read_view(View(url)).lines())
+        assert "alert: missing values of column 'n' rose by" in lines
+        page = tmp_path / "page.html"
+        assert run("report", url, "-o", page).code == 0
+    assert f"{len(found)} alerts" in page.read_text()
+    assert "above alert." in page.read_text()
+
+
+def test_rows_alike_have_none_and_the_model_does_not_change(data: Path) -> None:
+    """Without [alert] there is no list; the state is the same with and without."""
+    (data / "data" / "f.parquet").unlink()
+    watched = learn(data / "data")
+    off = {key: None if key.split(".")[1] in ("mean", "null_rate", "new_categories") else False
+           for key in WATCHED if key not in ("alert.threshold", "alert.rows")}  # fmt: skip
+    plainly = learn(data / "data", sets=off)
+    assert watched.result()["alerts"] == []
+    assert plainly.result()["alerts"] is None
+    assert watched.state_sha256 == plainly.state_sha256
+
+
+def test_a_run_ends_at_an_alert_and_continues(data: Path, tmp_path: Path) -> None:
+    """Exit code 7 with a commit; the resumed run has the state and alerts of one undisturbed."""
+    whole, url = learn(data / "data"), str(tmp_path / "run")
+    with pytest.raises(AlertError, match=r"above alert\..*; commit \d+") as problem:
+        learn(data / "data", checkpoint=url, fail_on_alert=True)
+    assert problem.value.exit_code == 7
+    half = streamomd.load(url)
+    assert 5 * ROWS < half.metrics.total_rows < 6 * ROWS
+    with plain():
+        again = streamomd.resume(url, sets={"update.fail_on_alert": False}, quiet=True)
+    assert again.state_sha256 == whole.state_sha256
+    assert again.result()["alerts"] == whole.result()["alerts"]
+    for name, array in whole.metrics.drift.saved().items():
+        assert again.metrics.drift.saved()[name].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("command", ["update", pytest.param("follow", marks=pytest.mark.slow)])
+def test_an_update_alerts(command: str, data: Path, tmp_path: Path) -> None:
+    """Its rows are compared with those of the run; a flag of this call ends it."""
+    later, url = data / "data" / "f.parquet", tmp_path / "run"
+    aside = later.rename(data / "f.parquet")
+    assert learn(data / "data", checkpoint=str(url)).result()["alerts"] == []
+    aside.rename(later)
+    more = ["--idle-exit", "1s", "--every", "1s"] if command == "follow" else []
+    with plain():
+        done = run(command, url, "--settle", "0s", "--fail-on-alert", *more)
+        assert (done.code, "alert: " in done.err) == (7, True), done.err
+        assert run("update", url, "--settle", "0s", "--json").result["alerts"]
+    assert streamomd.load(str(url)).spec.update.fail_on_alert is False
+
+
+@pytest.mark.slow
+def test_later_epochs_are_not_watched(data: Path) -> None:
+    """Their rows were seen."""
+    once, twice = learn(data / "data"), learn(data / "data", epochs=2)
+    assert once.result()["alerts"] == twice.result()["alerts"]
+
+
+REFUSED = [
+    (
+        {"train.mode": "sharded"},
+        {},
+        r"\[alert\] is for one learner that has the rows",
+    ),
+    ({}, {"nulls": "zero"}, "alert.null_rate with data.nulls = 'zero'"),
+    ({"data.bits": 25}, {"bits": None}, "alert.new_categories with data.bits = 25"),
+]
+
+
+@pytest.mark.parametrize(("sets", "flags", "message"), REFUSED)
+def test_refused(sets: dict[str, Any], flags: dict[str, Any], message: str, data: Path) -> None:
+    """What cannot be right is named."""
+    with pytest.raises(UnsupportedError, match=message):
+        learn(data / "data", sets=sets, **flags)
+
+
+def test_a_sweep_has_none(data: Path) -> None:
+    """Its learners share every row, and one of them would end the others."""
+    grid = {"eta": [0.5, 1.0]}
+    with plain(), pytest.raises(UnsupportedError, match="not for a sweep"):
+        streamomd.sweep(grid=grid, shards=str(data / "data"), sets=WATCHED, **FLAGS)
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("classes", np.zeros(9)),
+    ("classes", np.array([np.nan, 0.0, 0.0])),
+    ("margins", np.full((2, 16385), -1.0)),
+    ("loss", np.zeros(2)),
+    ("c", np.zeros(7)),
+    ("before", np.zeros((1, 3))),
+    ("seen", np.zeros(8, np.uint8)),
+    ("strange", np.zeros(1)),
+]
+
+
+def test_counters_of_another_shape_are_a_corrupt_commit(data: Path) -> None:
+    """A hash proves a commit's bytes, not that they make sense; and so are kinds that no version
+    has, and columns that the model does not have."""
+    model = learn(data / "data")
+    check_counters(model)
+    for name, array in WRONG:
+        whole = model.metrics
+        model.metrics = whole.copy()
+        if name in ("classes", "margins"):
+            setattr(model.metrics, name, array)
+        else:
+            model.metrics.drift.arrays[name] = array
+        with pytest.raises((LookupError, ValueError)):
+            check_counters(model)
+        model.metrics = whole
+    saved = model.metrics.drift.saved()
+    saved["metrics.driftalerts"][0, 1] = 99.0
+    with pytest.raises(IndexError):
+        Drift.restored(saved)
+    model.metrics.drift.fire(Fired(1, "mean", 5, 1.0, 0.5))
+    with pytest.raises(ValueError, match="another column"):
+        check_counters(model)

@@ -1,0 +1,97 @@
+"""Runs over Iceberg tables: the snapshot is pinned, updates learn what was appended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyiceberg")
+pytest.importorskip("sqlalchemy")
+
+from iceberg_tables import NAME, SCHEMA, catalog, rows
+from running import run, train
+
+from streamomd.training.load_model import load_model
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    return catalog(tmp_path, monkeypatch)
+
+
+def plain(folder: Path, *parts: pa.Table) -> Path:
+    """The same rows as files, in order."""
+    folder.mkdir()
+    for number, part in enumerate(parts):
+        pq.write_table(part, folder / f"{number}.parquet")
+    return folder
+
+
+def test_updates_of_a_changed_table_have_the_bits_of_its_rows(tables: Any, tmp_path: Path) -> None:
+    """Files from before a column was renamed and another added, learned by a run and an update,
+    and read again from the ledger: as plain files with the same rows."""
+    url, words = tmp_path / "run", ("--label", "y", "--numeric", "z", "--numeric", "n")
+    words = (*words, "--rule", "nag", "--set", "data.nulls=zero", "--checkpoint")
+    table = tables.create_table("ns.t", SCHEMA)
+    table.append(rows(0))
+    with table.update_schema() as change:
+        change.rename_column("x", "z")
+        change.add_column("n", table.schema().find_type("x"))
+    with table.update_schema() as change:
+        change.add_column("x", table.schema().find_type("y"))
+    first = rows(0).rename_columns(["y", "z"]).append_column("n", pa.nulls(4, pa.float64()))
+
+    def part(number: int) -> pa.Table:
+        more = rows(number).rename_columns(["y", "z"])
+        return more.append_column("n", pa.array([float(number)] * 4))
+
+    def append(number: int) -> None:
+        table.append(part(number).append_column("x", pa.array([7] * 4)))
+
+    append(4)
+    done = run("train", NAME, *words, url, "--set", 'data.ignore=["x"]', "--json")
+    assert f"Iceberg table {NAME}: snapshot" in done.err
+    assert done.result["rows"] == 8
+    pinned = load_model(str(url))[0].table_versions
+    assert pinned == {NAME: table.refresh().current_snapshot().snapshot_id}
+    with table.update_schema() as change:
+        change.delete_column("x")
+    append_without = part(8)
+    table.append(append_without)
+    done = run("update", url, "--json")
+    assert done.result["new_rows"] == 4
+    assert "column 'x' dropped" in done.err
+    table.append(part(12))
+    follow = ("follow", url, "--every", "10ms", "--idle-exit", "10ms", "--json")
+    assert run(*follow).result["new_rows"] == 4
+    assert run("update", url, "--json").result["new_rows"] == 0
+    assert run("resume", url, "--epochs", "2", "--json").result["rows"] == 32
+    files = plain(tmp_path / "plain", first, part(4), part(8), part(12))
+    expected = train(files, *words, "none", "--epochs", "2")
+    assert load_model(str(url))[0].table_versions[NAME] == table.current_snapshot().snapshot_id
+    found = run("resume", url, "--json").result
+    assert found["state_sha256"] == expected["state_sha256"]
+    assert run("evaluate", url, NAME, "--json").result["rows"] == 16
+    table.delete("z = 1")
+    done = run("update", url)
+    assert done.code == 3
+    assert "delete or overwrite rows" in done.err
+
+
+def test_a_resumed_run_reads_its_snapshot(tables: Any, tmp_path: Path) -> None:
+    """Whatever was appended since, and though the column has another name by then."""
+    url, table = tmp_path / "run", tables.create_table("ns.t", SCHEMA)
+    table.append(rows(0))
+    job = ("--label", "y", "--rule", "nag", "--checkpoint", url)
+    assert train(NAME, *job)["rows"] == 4
+    with table.update_schema() as change:
+        change.rename_column("x", "z")
+    table.append(rows(4).rename_columns(["y", "z"]))
+    assert run("resume", url, "--epochs", "2", "--json").result["rows"] == 8
+    done = run("update", url)
+    assert done.code == 2
+    assert "no column 'x'" in done.err or "'x'" in done.err
