@@ -28,7 +28,7 @@ from streamomd.runs.delayed import DelayedRun, Mask
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan
 from streamomd.training.class_threads import classes_divided
-from streamomd.training.metrics import Metrics
+from streamomd.training.metrics import Metrics, no_rows_learned
 from streamomd.training.metrics.by_time import DAY, HOUR, ByTime, period_text
 from streamomd.training.model import Model
 from streamomd.training.progress import quiet_notes, watching
@@ -243,7 +243,7 @@ def _result(run: BacktestRun, by: str, gap: float, seconds: float) -> dict[str, 
 
 def _no_period(model: Model, by: str) -> str:
     if not model.metrics.total_rows:
-        return f"no row of column {model.spec.data.time!r} was read: nothing to evaluate"
+        return no_rows_learned(model.metrics)
     return (
         f"no {by} has rows before it to learn from: all {model.metrics.total_rows:,} rows are of "
         f"one {by} or within the gap; choose a shorter --by or --gap, or give more shards"

@@ -69,7 +69,8 @@ class DelayedRun(ExactRun):
         latest = NEVER if known is None or known.latest is None else known.latest
         stream = stream_times(batch.time, latest)
         while True:
-            high = self._end(stream, low, min(len(batch), low + self._rows_to_tell()))
+            high = min(len(batch), low + self._rows_to_tell())
+            high = self._end(stream, low, high) if low < len(batch) else high
             bad = batch.skipped.before(high)
             at = (
                 (self.shard_name(shard), piece.row + low + passed),

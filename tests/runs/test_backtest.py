@@ -114,6 +114,22 @@ def test_the_default_gap_is_the_jobs_delay(tmp_path: Path) -> None:
     assert backtest(data, delay="1d", gap=0)["periods"] == backtest(data)["periods"]
 
 
+def test_batches_of_bad_rows_alone(tmp_path: Path) -> None:
+    """Row groups without a good row are passed; data without one is an error that says so."""
+    data = timed_shards(tmp_path / "data", days=2)
+    table = pq.read_table(data / "0.parquet", partitioning=None)
+    stamps = table["ts"].to_pylist()
+    bad = table.set_column(table.schema.get_field_index("ts"), "ts", pa.array(
+        [None] * 50 + stamps[50:], table.schema.field("ts").type))  # fmt: skip
+    write(data / "0.parquet", bad, row_group_size=25)
+    found = backtest(data, on_bad_row="skip")
+    assert [(one["learned"], one["rows"]) for one in found["periods"]] == [(COUNT - 50, COUNT)]
+    assert found["skipped"] == {"null": 50}
+    write(tmp_path / "none" / "a.parquet", bad.slice(0, 50))
+    with pytest.raises(DataError, match="every row is bad \\(null 50\\)"):
+        backtest(tmp_path / "none", on_bad_row="skip")
+
+
 def test_periods_without_rows_have_no_line(tmp_path: Path) -> None:
     """The model of the next period has learned all rows before the gap in the data."""
     for day in (0, 1, 4):

@@ -13,7 +13,7 @@ from timed import DAY, DAYS, START, seconds_of, timed_shards, train
 
 import streamomd
 from streamomd.config.spec import Spec
-from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.core.errors import DataError, UnsupportedError, UsageError
 
 AFTER = "2026-01-05T06:00:00"
 
@@ -89,6 +89,12 @@ def test_every_holds_out_rows_before_it_too(data: Path) -> None:
     assert [one["rows"] for one in days if one["period"] < "2026-01-05"] == before
     learned = both.result()["by_time"]["day"]
     assert all(one["period"] < "2026-01-05" for one in learned)
+
+
+def test_a_time_before_all_rows_leaves_none(data: Path) -> None:
+    """The error says that every row is held out."""
+    with pytest.raises(DataError, match=r"every row is held out \(data\.holdout\): 360 rows"):
+        train(data, sets={"data.holdout": {"after": "2000-01-01"}})
 
 
 def test_update_and_follow_refuse_it(data: Path, tmp_path: Path) -> None:

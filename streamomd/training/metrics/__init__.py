@@ -373,6 +373,8 @@ def no_rows_learned(metrics: Metrics) -> str:
     """Why a run learned no row."""
     if bad := metrics.skipped:
         return f"every row is bad ({worded(bad)})"
+    if metrics.held is not None and metrics.held.total_rows:
+        return f"every row is held out (data.holdout): {counted(metrics.held.total_rows, 'row')}"
     if metrics.filtered:
         return f"no row satisfies where: it dropped {counted(metrics.filtered, 'row')}"
     return "no rows were read"
