@@ -21,7 +21,7 @@ def numbers_of_classes(given: Mapping[str, float], classes: Sequence[Any], key: 
     """A number for each class, 1 for those that are not named. key: that gives them.
 
     Names are texts in TOML: a boolean is true or false, a number is compared as a number. Raises
-    UsageError for a name that is no class.
+    UsageError for a name that is not a class.
 
     >>> numbers_of_classes({"1": 5.0}, (0, 1), "model.class_weight")
     array([1., 5.])
@@ -32,7 +32,7 @@ def numbers_of_classes(given: Mapping[str, float], classes: Sequence[Any], key: 
         if not places:
             names = [_name(label) for label in classes]
             raise UsageError(
-                f"{key} names {printable(repr(name))}, which is no class of the label: "
+                f"{key} names {printable(repr(name))}, which is not a class of the label: "
                 f"{suggestion(name, names)}"
             )
         found[places[0]] = number

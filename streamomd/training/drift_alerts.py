@@ -95,7 +95,7 @@ def check_counters(model: Model) -> None:
     columns, classes = len(plan.numeric), len(plan.classes)
     for name, array in (("classes", metrics.classes), ("margins", metrics.margins)):
         if array is not None and not (np.isfinite(array).all() and (array >= 0.0).all()):
-            raise ValueError(f"metrics.{name} holds a number that is no weight of rows")
+            raise ValueError(f"metrics.{name} holds a number that is not a weight of rows")
     if metrics.classes is not None and metrics.classes.shape != (classes + 1,):
         raise ValueError(f"metrics.classes of {metrics.classes.shape} for {classes} classes")
     if metrics.drift is None:

@@ -137,7 +137,7 @@ def test_classes_by_name(uneven_data: Path) -> None:
         unknown = run("train", uneven_data / "data", *flags, "--class-weight", "yes=4")
     assert done.code == 0, done.err
     assert unknown.code == 2
-    assert "model.class_weight names 'yes', which is no class of the label" in unknown.err
+    assert "model.class_weight names 'yes', which is not a class of the label" in unknown.err
 
 
 WRONG = [
@@ -147,7 +147,7 @@ WRONG = [
     ({"class_weight": "1=2,1=3"}, "a class is named twice"),
     ({"class_weight": {"1": True}}, "expected a number above 0"),
     ({"sample": {"1": 1.5}}, "expected a share of its rows, above 0 and at most 1"),
-    ({"sample": {"7": 0.5}}, "data.sample names '7', which is no class"),
+    ({"sample": {"7": 0.5}}, "data.sample names '7', which is not a class"),
     ({"sample": {"1": 0.5}, "loss": "square"}, "data.sample is about classes"),
 ]
 

@@ -53,8 +53,8 @@ class ArrowStreamReader:
         except _INVALID as error:
             text = printable(str(error).split("\n")[0])[:200]
             raise DataError(
-                f"{name}, from row {rows} of its stream on, is no valid Arrow IPC stream: {text}; "
-                "write it again"
+                f"{name}, from row {rows} of its stream on, is not a valid Arrow IPC stream: "
+                f"{text}; write it again"
             ) from None
         if file.tail != END:
             raise DataError(

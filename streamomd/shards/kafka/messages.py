@@ -122,7 +122,7 @@ def _of_stream(value: bytes, schema: pa.Schema | None) -> pa.Table | str:
 
 
 def _of_json(values: Sequence[bytes | None], schema: pa.Schema) -> tuple[pa.Table, dict[int, str]]:
-    """A row of each message, of nulls if it is no object of these columns, and why."""
+    """A row of each message, of nulls if it is not an object of these columns, and why."""
     rows, bad = list[dict[str, Any]](), dict[int, str]()
     for at, value in enumerate(values):
         found = _object(value)

@@ -72,7 +72,7 @@ class RowFolder:
 def write_rows(rows: Any, folder: Path) -> int:
     """Write a stream to Parquet files in a folder; the number of rows.
 
-    Raises DataError for what is no record batch, batches of other columns, and no rows.
+    Raises DataError for what is not a record batch, batches of other columns, and no rows.
     """
     name = "iterator" if isinstance(rows, chain) else type(rows).__name__
     try:
@@ -167,7 +167,7 @@ def written_rows(
 ) -> Iterator[tuple[Any, dict[str, Any], Callable[[str], None]]]:
     """The job and flags with a folder in the place of a stream of rows, if there is one; and what
     to call with the checkpoint's URL when the run has started: then the folder stays, unless there
-    is no checkpoint to resume from."""
+    is not a checkpoint to resume from."""
     job, flags = _listed(job), dict(flags)
     tables = dict(job) if isinstance(job, Mapping) else {}
     data = dict(tables.get("data") or {})
