@@ -56,7 +56,7 @@ def write_numbers(plan: Plan, arrays: Sequence[pa.Array], table: Numbers, flaws:
         stored = [_plain(array) for array in arrays]
         written, outside = _write(stored, nulls, legal, table)
         unread -= written
-        # A count of nulls or of values outside says that there is one, not where: the check does.
+        # The counts of nulls and of values outside do not have their rows: the check finds those.
         noted = unread | outside
     for place in sorted(noted):
         cells = CheckedValues(flaws, plan.numeric[place])

@@ -130,11 +130,12 @@ class Broker:
 
     def _refuse_gone(self, marks: Marks, offsets: Range) -> None:
         if marks.low > offsets.first or marks.high <= offsets.last:
+            rest = f"offsets {marks.low} to {marks.high - 1} only"
             raise ChangedDataError(
-                f"{self._where(offsets)}: the partition has offsets {marks.low} to "
-                f"{marks.high - 1} only, and there is no copy of the range on this machine: "
-                "restore the copy (STREAMOMD_CACHE_DIR), or start a new run; a longer retention of "
-                "the topic prevents this"
+                f"{self._where(offsets)}: the partition has "
+                f"{rest if marks.high > marks.low else 'no messages'}, and this machine has no "
+                "copy of the range: restore the copy (STREAMOMD_CACHE_DIR), or start a new run; a "
+                "longer retention of the topic prevents this"
             )
 
     def _where(self, offsets: Range) -> str:
