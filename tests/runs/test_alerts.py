@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,13 @@ from sweeping import plain
 import streamomd
 from streamomd.analysis.watch import View, read_view
 from streamomd.config.alert_table import Alert
+from streamomd.core.column_values import ColumnValues
 from streamomd.core.errors import AlertError, UnsupportedError
-from streamomd.training.column_statistics import ColumnStatistics
-from streamomd.training.drift_alerts import check_counters
+from streamomd.training.column_statistics import ColumnStatistics, ColumnWindows
+from streamomd.training.drift_alerts import check_counters, refuse_many_categories
 from streamomd.training.metrics.drift import MOST, Drift, Fired
 from streamomd.training.page_hinkley import PageHinkley
+from streamomd.training.seen_categories import SeenCategories
 
 ROWS = 160
 
@@ -51,66 +55,133 @@ def test_the_loss_alerts_where_rivers_test_does(seed: int, cut: int, alpha: floa
     assert whole.array().tobytes() == test.array().tobytes()
 
 
+@given(st.integers(0, 10_000), st.integers(0, 4))
+@settings(max_examples=20, deadline=None)
+def test_a_mean_counts_for_its_rows(seed: int, power: int) -> None:
+    """Means of 2^k rows alert where river's test of the means does, whose sums have a 2^k-th of the
+    size: bit for bit, as 2^k scales exactly."""
+    draw, rows = np.random.default_rng(seed), 2.0**power
+    values = np.concatenate([draw.exponential(1.0, 60), draw.exponential(4.0, 60)])
+    job = Alert(loss=True, delta=0.05, threshold=8.0 * rows, alpha=0.99, min_instances=20)
+    oracle = rivers_page_hinkley.PageHinkley(20 / rows, 0.05, 8.0, 0.99**rows)
+    expected = []
+    for at, x in enumerate(values.tolist()):
+        oracle.update(x)
+        expected += [at] if oracle.drift_detected else []
+    assert [at for at, _ in PageHinkley().add(values, job, np.full(120, rows))] == expected
+
+
 @given(st.integers(0, 10_000), st.integers(0, 50))
 @settings(max_examples=20, deadline=None)
 def test_statistics_are_their_definitions_for_any_split(seed: int, cut: int) -> None:
     """Mean, standard deviation, share of missing values and of rows with a new category."""
     draw = np.random.default_rng(seed)
-    values = 1e6 + draw.normal(size=(100, 2))
-    values[draw.random(values.shape) < 0.2] = np.nan
-    row = np.repeat(np.arange(100), draw.integers(0, 3, 100))
-    coordinates = draw.integers(0, 60, len(row))
+    rows = random_rows(draw, 100)
     made = []
-    for edges in ((0, 50, 100), (0, cut, 50, 50 + cut, 100)):
-        one = ColumnStatistics.none(2, 64)
+    for edges in ((0, 100), (0, cut, 50 + cut, 100)):
+        one, found = ColumnWindows.none(2, 2, 6), []
         for low, high in itertools.pairwise(edges):
-            there = (row >= low) & (row < high)
-            one.add(values[low:high], coordinates[there], row[there] - low)
-            if high == 50:
-                one.next_window()
-        made.append(one)
-    whole, parts = made
-    for name in ("c", "before", "window", "seen", "rows"):
-        assert getattr(whole, name).tobytes() == getattr(parts, name).tobytes()
-    found = {(one.kind, one.column): one.value for one in whole.changes()}
-    old, new = values[:50], values[50:]
+            for after in one.add(rows.rows(low, high), 50):
+                found.append((low + after, one.changes()))
+                one.end()
+        made.append((one, found))
+    (whole, found), (parts, again) = made
+    assert found == again
+    for a, b in ((whole.before, parts.before), (whole.window, parts.window)):
+        assert (a.rows, a.sums.tobytes()) == (b.rows, b.sums.tobytes())
+    assert whole.seen.bits.tobytes() == parts.seen.bits.tobytes()
+    assert found[0] == (50, [])
+    found = {(one.kind, one.column): one.value for one in found[1][1]}
+    old, new = rows.numbers[:50], rows.numbers[50:]
     for k in (0, 1):
         far = abs(np.nanmean(new[:, k]) - np.nanmean(old[:, k]))
         far /= max(np.nanstd(old[:, k]), np.nanstd(new[:, k]))
         assert found["mean", k] == pytest.approx(far, abs=1e-6)
         rise = np.isnan(new[:, k]).mean() - np.isnan(old[:, k]).mean()
         assert found["null_rate", k] == pytest.approx(rise, abs=1e-12)
-    known: set[int] = set()
-    fresh = []
-    for at in range(100):
-        mine = {*coordinates[row == at].tolist()}
-        fresh.append(bool(mine - known))
-        known |= mine
-    assert found["new_categories", -1] == pytest.approx(np.mean(fresh[50:]))
+    for k in (0, 1):
+        had, more = categories(rows.rows(0, 50), k), categories(rows.rows(50, 100), k)
+        assert found["new_categories", k] == len(more - had) / 50
+
+
+@given(st.integers(0, 10_000), st.lists(st.integers(0, 90), max_size=4), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_statistics_of_parts_merge_to_those_of_one_pass(
+    seed: int, cuts: list[int], from_the_right: bool
+) -> None:
+    """However rows are divided, some parts being empty, and whichever neighbours merge first:
+    counts and categories are equal, means and sums of squares up to rounding."""
+    rows, seen = random_rows(np.random.default_rng(seed), 90), SeenCategories.none(2, 6)
+    parts = []
+    for low, high in itertools.pairwise([0, *sorted(cuts), 90]):
+        parts.append(ColumnStatistics.none(2))
+        parts[-1].add(rows.rows(low, high), seen)
+    if from_the_right:
+        merged = functools.reduce(lambda after, one: one.merged(after), parts[::-1])
+    else:
+        merged = functools.reduce(ColumnStatistics.merged, parts)
+    assert merged.rows == 90
+    assert {*merged.categories.tolist()} == {*rows.categories.tolist()}
+    there = ~np.isnan(rows.numbers)
+    np.testing.assert_array_equal(merged.sums[1], there.sum(axis=0))
+    mean, deviation = merged.means()
+    np.testing.assert_allclose(mean, np.nanmean(rows.numbers, axis=0), rtol=1e-13)
+    np.testing.assert_allclose(deviation, np.nanstd(rows.numbers, axis=0), rtol=1e-9)
+    np.testing.assert_allclose(merged.null_rates(), 1.0 - there.mean(axis=0), atol=1e-15)
+
+
+def random_rows(draw: np.random.Generator, count: int) -> ColumnValues:
+    """Of two numeric columns far from 0, some missing, and two columns of up to two categories."""
+    numbers = 1e6 + draw.normal(size=(count, 2))
+    numbers[draw.random(numbers.shape) < 0.2] = np.nan
+    lengths = draw.integers(0, 3, count)
+    keys = draw.integers(0, 60, lengths.sum()) + (draw.integers(0, 2, lengths.sum()) << 32)
+    return ColumnValues(numbers, np.concatenate([[0], np.cumsum(lengths)]), keys)
+
+
+def categories(rows: ColumnValues, column: int) -> set[int]:
+    """Of a column."""
+    return {key for key in rows.categories.tolist() if key >> 32 == column}
+
+
+def numbers(*rows: list[float]) -> ColumnValues:
+    """Of numeric columns alone."""
+    return ColumnValues(np.array(rows), np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int64))
 
 
 def test_a_constant_column_that_changes() -> None:
-    """It moves by infinitely many standard deviations; one that stays does not."""
-    one = ColumnStatistics.none(2, 0)
-    none = np.empty(0, np.int64)
-    one.add(np.array([[1.0, 5.0], [1.0, 5.0]]), none, none)
-    one.next_window()
-    one.add(np.array([[2.0, 5.0]]), none, none)
-    assert [change[1:] for change in one.changes() if change.kind == "mean"] == [
-        (0, math.inf), (1, 0.0),
-    ]  # fmt: skip
+    """It moves by infinitely many standard deviations; one that stays does not, and nor do those
+    without values before, or in the window."""
+    one, nan = ColumnWindows.none(4, 0, 6), math.nan
+    for _ in one.add(numbers([0.1, 5.1, nan, 1.0], [0.1, 5.1, nan, 1.0]), 2):
+        one.end()
+    for _ in one.add(numbers([0.2, 5.1, 1.0, nan], [0.2, 5.1, 2.0, nan]), 2):
+        changes = {change[:2]: change.value for change in one.changes()}
+    assert [changes["mean", at] for at in range(4)] == [math.inf, 0.0, 0.0, 0.0]
+    assert [changes["null_rate", at] for at in range(4)] == [0.0, 0.0, -1.0, 1.0]
+
+
+def test_columns_share_no_category_and_collisions_are_one() -> None:
+    """A coordinate that another column has had is new; one that the column has had is not."""
+    seen = SeenCategories.none(2, 1)
+    keys = np.array([0, 1, 1, 1 << 32])
+    assert seen.unseen(keys).tolist() == [0, 1, 1 << 32]
+    seen.mark(keys[:2])
+    assert seen.unseen(keys).tolist() == [1 << 32]
+    assert seen.by_column(keys).tolist() == [3, 1]
+    assert SeenCategories.none(0, 1).unseen(keys).tolist() == []
 
 
 def test_alerts_come_back_from_a_commit() -> None:
     """The last hundred, and the number of all."""
-    drift = Drift({"seen": np.array([1, 0, 1], np.uint8), "c": np.array([2.0])})
+    drift = Drift({"seen": np.array([[5]], np.uint64), "rows": np.array([2, 1])})
     for row in range(MOST + 5):
         drift.fire(Fired(row, "null_rate", 3, 0.5, 0.25))
     again = Drift.restored({**drift.saved(), "metrics.rows": np.zeros(1)})
     assert again is not None
     assert (again.alerts, again.count) == (drift.alerts, MOST + 5)
-    assert again.arrays["seen"].tolist() == [1, 0, 1]
-    assert again.arrays["c"].tolist() == [2.0]
+    assert again.arrays["seen"].tolist() == [[5]]
+    assert again.arrays["rows"].tolist() == [2, 1]
     assert Drift.restored({"metrics.rows": np.zeros(1)}) is None
 
 
@@ -162,7 +233,7 @@ def test_every_kind_alerts_at_the_change_and_not_before(data: Path, tmp_path: Pa
     found = learn(data / "data", log=str(log), checkpoint=url).result()["alerts"]
     assert {one["kind"] for one in found} == {"loss", "mean", "null_rate", "new_categories"}
     assert all(one["row"] > 5 * ROWS and one["value"] > one["limit"] for one in found)
-    assert {one["column"] for one in found} == {None, "n"}
+    assert {one["column"] for one in found} == {None, "n", "h"}
     events = [json.loads(line) for line in log.read_text().splitlines()]
     alerts = [event for event in events if event["event"] == "alert"]
     assert [{key: event[key] for key in found[0]} for event in alerts] == found
@@ -227,13 +298,7 @@ def test_later_epochs_are_not_watched(data: Path) -> None:
 
 
 REFUSED = [
-    (
-        {"train.mode": "sharded"},
-        {},
-        r"\[alert\] is for one learner that has the rows",
-    ),
-    ({}, {"nulls": "zero"}, "alert.null_rate with data.nulls = 'zero'"),
-    ({"data.bits": 25}, {"bits": None}, "alert.new_categories with data.bits = 25"),
+    ({"data.delay": "1h", "data.time": "y"}, {}, r"\[alert\] compares each row with its label"),
 ]
 
 
@@ -242,6 +307,14 @@ def test_refused(sets: dict[str, Any], flags: dict[str, Any], message: str, data
     """What cannot be right is named."""
     with pytest.raises(UnsupportedError, match=message):
         learn(data / "data", sets=sets, **flags)
+
+
+def test_categories_that_do_not_fit_into_a_commit_are_refused(data: Path) -> None:
+    """The error says how many bytes there would be."""
+    model = learn(data / "data")
+    refuse_many_categories(model.spec, replace(model.plan, bits=29))
+    with pytest.raises(UnsupportedError, match=r"1 column .* data.bits = 30: .* 128 MiB"):
+        refuse_many_categories(model.spec, replace(model.plan, bits=30))
 
 
 def test_a_sweep_has_none(data: Path) -> None:
@@ -256,9 +329,12 @@ WRONG: list[tuple[str, Any]] = [
     ("classes", np.array([np.nan, 0.0, 0.0])),
     ("margins", np.full((2, 16385), -1.0)),
     ("loss", np.zeros(2)),
-    ("c", np.zeros(7)),
     ("before", np.zeros((1, 3))),
-    ("seen", np.zeros(8, np.uint8)),
+    ("window", np.zeros((4, 7))),
+    ("rows", np.zeros(4, np.int64)),
+    ("seen", np.zeros((1, 8), np.uint64)),
+    ("categories", np.array([3, 3])),
+    ("categories", np.array([1 << 32])),
     ("strange", np.zeros(1)),
 ]
 
