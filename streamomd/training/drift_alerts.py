@@ -173,8 +173,8 @@ def refuse_many_categories(spec: Spec, plan: Plan) -> None:
         raise UnsupportedError(
             f"alert.new_categories = {limit:g} with {counted(len(columns), 'column')} of "
             f"categories and data.bits = {plan.bits}: a commit has a bit for each coordinate of "
-            f"each column, {nbytes >> 20:,} MiB, and at most {MOST_BYTES >> 20} MiB are saved; lower data.bits, "
-            "or leave alert.new_categories out"
+            f"each column, {nbytes >> 20:,} MiB, and at most {MOST_BYTES >> 20} MiB are saved; "
+            "lower data.bits, or leave alert.new_categories out"
         )
 
 

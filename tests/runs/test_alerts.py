@@ -8,29 +8,35 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import rivers_page_hinkley
+from alerting import FLAGS, ROWS, WATCHED, saved, write_changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from running import run, write
+from running import run
 from sweeping import plain
 
 import streamomd
 from streamomd.analysis.watch import View, read_view
 from streamomd.config.alert_table import Alert
+from streamomd.core.batch import DenseBatch
 from streamomd.core.column_values import ColumnValues
 from streamomd.core.errors import AlertError, UnsupportedError
 from streamomd.training.column_statistics import ColumnStatistics, ColumnWindows
-from streamomd.training.drift_alerts import check_counters, refuse_many_categories
+from streamomd.training.drift_alerts import (
+    check_counters,
+    part_watcher,
+    refuse_many_categories,
+    watch_parts,
+)
+from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import MOST, Drift, Fired
 from streamomd.training.page_hinkley import PageHinkley
 from streamomd.training.seen_categories import SeenCategories
-
-ROWS = 160
 
 
 @given(st.integers(0, 10_000), st.integers(0, 120), st.sampled_from([1.0, 0.99, 0.9]))
@@ -130,6 +136,24 @@ def test_statistics_of_parts_merge_to_those_of_one_pass(
     np.testing.assert_allclose(merged.null_rates(), 1.0 - there.mean(axis=0), atol=1e-15)
 
 
+class Losses:
+    """An engine whose margins are the losses."""
+
+    def row_losses(self, _: float, margins: Any, y: Any, weight: Any) -> Any:
+        return margins
+
+
+PLAN: Any = SimpleNamespace(
+    numeric=("a", "b"), hashed=("c", "d"), hashed_lists=(), dates=(), crosses=(), text=(), bits=6
+)
+
+
+def batch_of(rows: ColumnValues) -> DenseBatch:
+    """Rows that have these values."""
+    count = len(rows)
+    return DenseBatch(np.zeros((count, 0)), np.zeros(count), np.ones(count), columns=rows)
+
+
 def random_rows(draw: np.random.Generator, count: int) -> ColumnValues:
     """Of two numeric columns far from 0, some missing, and two columns of up to two categories."""
     numbers = 1e6 + draw.normal(size=(count, 2))
@@ -185,40 +209,11 @@ def test_alerts_come_back_from_a_commit() -> None:
     assert Drift.restored({"metrics.rows": np.zeros(1)}) is None
 
 
-def table(shard: int, *, changed: bool = False) -> pa.Table:
-    """y, n (some missing), h. changed: another mean, more missing values, other cities, and labels
-    that mean the opposite."""
-    draw = np.random.default_rng(shard)
-    n = draw.normal(size=ROWS)
-    y = (n + 0.3 * draw.normal(size=ROWS) > 0.0).astype(np.int64)
-    missing = draw.random(ROWS) < (0.5 if changed else 0.1)
-    cities = [f"{'new' if changed else 'city'} {one}" for one in draw.integers(0, 40, ROWS)]
-    return pa.table(
-        {
-            "y": 1 - y if changed else y,
-            "n": pa.array(n + 9.0 * changed, mask=missing),
-            "h": cities,
-        }
-    )
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Five shards alike, then one that differs."""
-    for shard, name in enumerate("abcdef"):
-        path = tmp_path / "data" / f"{name}.parquet"
-        write(path, table(shard, changed=name == "f"), row_group_size=30)
+    """A folder with the rows in ``data``."""
+    write_changed(tmp_path / "data")
     return tmp_path
-
-
-WATCHED: dict[str, Any] = {
-    "alert.loss": True, "alert.threshold": 20.0, "alert.rows": 80, "alert.mean": 1.5,
-    "alert.null_rate": 0.2, "alert.new_categories": 0.1,
-}  # fmt: skip
-FLAGS: dict[str, Any] = {
-    "label": "y", "numeric": ["n"], "hashed": ["h"], "nulls": "indicator", "bits": 10,
-    "rule": "nag", "quiet": True,
-}  # fmt: skip
 
 
 def learn(shards: Path, **more: Any) -> streamomd.Model:
@@ -271,8 +266,82 @@ def test_a_run_ends_at_an_alert_and_continues(data: Path, tmp_path: Path) -> Non
         again = streamomd.resume(url, sets={"update.fail_on_alert": False}, quiet=True)
     assert again.state_sha256 == whole.state_sha256
     assert again.result()["alerts"] == whole.result()["alerts"]
-    for name, array in whole.metrics.drift.saved().items():
-        assert again.metrics.drift.saved()[name].tobytes() == array.tobytes()
+    assert saved(again) == saved(whole)
+
+
+def test_sharded_mode_has_the_alerts_of_exact_mode(data: Path, tmp_path: Path) -> None:
+    """Rounds of one row learn as exact mode does: all that is saved is bit-identical. Of larger
+    rounds the columns are. A run that ended at an alert continues to the same."""
+    exact = learn(data / "data")
+    sharded = {"train.mode": "sharded", "train.parts": 4, "train.batch_rows": 1}
+    rounds = learn(data / "data", sets=sharded)
+    assert saved(rounds) == saved(exact)
+    assert rounds.result()["alerts"] == exact.result()["alerts"]
+    sets = {**sharded, "train.batch_rows": 64}
+    whole, url = learn(data / "data", sets=sets), str(tmp_path / "run")
+    for name in ("before", "window", "rows", "seen", "categories"):
+        assert saved(whole)[f"metrics.drift{name}"] == saved(exact)[f"metrics.drift{name}"]
+    with pytest.raises(AlertError, match=r"above alert\..*; commit \d+"):
+        learn(data / "data", sets=sets, checkpoint=url, fail_on_alert=True)
+    with plain():
+        again = streamomd.resume(url, sets={"update.fail_on_alert": False}, quiet=True)
+    assert again.state_sha256 == whole.state_sha256
+    assert saved(again) == saved(whole)
+
+
+@given(st.integers(0, 10_000), st.lists(st.integers(0, 120), max_size=3), st.sampled_from([1, 4]))
+@settings(max_examples=20, deadline=None)
+def test_parts_alert_as_their_rows_in_order_do(seed: int, cuts: list[int], block: int) -> None:
+    """The loss where river's test of the losses does, of blocks of one row; with larger blocks
+    where it does of the means of each part's blocks. The columns as windows do that end with a
+    part's window of at most alert.rows rows, once they have alert.rows rows."""
+    draw = np.random.default_rng(seed)
+    losses = np.concatenate([draw.exponential(1.0, 60), draw.exponential(4.0, 60)])
+    rows = random_rows(draw, 120)
+    job = Alert(loss=True, delta=0.05, threshold=8.0, min_instances=20, rows=25,
+                new_categories=0.01)  # fmt: skip
+    parts, means, ends = [], [], []
+    for low, high in itertools.pairwise([0, *sorted(cuts), 120]):
+        watcher = part_watcher(Losses(), job, PLAN, high - low)
+        watcher.block = block
+        cut = int(draw.integers(low, high + 1))
+        for first, last in ((low, cut), (cut, high)):
+            watcher.add(batch_of(rows.rows(first, last)), losses[first:last, np.newaxis], 0.0)
+        parts.append(watcher.found())
+        for first in range(low, high, block):
+            last = min(first + block, high)
+            means += [losses[first:last].mean()] * (last - first)
+            ends += [last] * (last - first)
+    model = SimpleNamespace(
+        metrics=Metrics(True), spec=SimpleNamespace(alert=job), plan=PLAN, alert=""
+    )
+    model.metrics.begin(0)
+    model.metrics.rows[-1] = 120
+    watch_parts(model, parts)
+    found = [one.row for one in model.metrics.drift.alerts if one.kind == "loss"]
+    if block == 1:
+        oracle, expected = rivers_page_hinkley.PageHinkley(20, 0.05, 8.0, job.alpha), []
+        for at, x in enumerate(losses.tolist()):
+            oracle.update(x)
+            expected += [at + 1] if oracle.drift_detected else []
+        assert found == expected
+    else:
+        assert {*found} <= {*ends}
+        assert found  # the mean rises from 1 to 4
+    windows, expected, low = ColumnWindows.none(2, 2, 6), [], 0
+    for high in itertools.accumulate(one.rows for part in parts for one in part.windows):
+        if high - low >= 25 or high == 120:
+            for _ in windows.add(rows.rows(low, high), high - low):
+                changes = {change[:2]: change.value for change in windows.changes()}
+                expected += [
+                    (high, column, changes["new_categories", column])
+                    for column in (0, 1)
+                    if high - low >= 25 and changes.get(("new_categories", column), 0.0) > 0.01
+                ]
+                windows.end()
+            low = high
+    alerts = [one for one in model.metrics.drift.alerts if one.kind == "new_categories"]
+    assert [(one.row, one.column, one.value) for one in alerts] == expected
 
 
 @pytest.mark.parametrize("command", ["update", pytest.param("follow", marks=pytest.mark.slow)])
