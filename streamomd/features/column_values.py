@@ -45,7 +45,7 @@ def column_values(
     row, found = [np.repeat(np.arange(rows), single)], [keys]
     for place, (indptr, indices, _) in enumerate(lists, single):
         row.append(np.repeat(np.arange(rows), np.diff(indptr)))
-        found.append(indices + ((place << SHIFT) + int(plan.bias) - first))
+        found.append(indices + np.int64((place << SHIFT) + int(plan.bias) - first))
     every = np.concatenate(row)
     order = np.argsort(every, kind="stable")
     indptr = indptr_of(np.bincount(every, minlength=rows))

@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import rivers_page_hinkley
-from alerting import FLAGS, ROWS, WATCHED, saved, write_changed
+from alerting import COLUMNS, FLAGS, ROWS, WATCHED, saved, write_changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from running import run
@@ -246,8 +247,7 @@ def test_rows_alike_have_none_and_the_model_does_not_change(data: Path) -> None:
     """Without [alert] there is no list; the state is the same with and without."""
     (data / "data" / "f.parquet").unlink()
     watched = learn(data / "data")
-    off = {key: None if key.split(".")[1] in ("mean", "null_rate", "new_categories") else False
-           for key in WATCHED if key not in ("alert.threshold", "alert.rows")}  # fmt: skip
+    off = {"alert.loss": False, **dict.fromkeys(COLUMNS)}
     plainly = learn(data / "data", sets=off)
     assert watched.result()["alerts"] == []
     assert plainly.result()["alerts"] is None
@@ -287,6 +287,48 @@ def test_sharded_mode_has_the_alerts_of_exact_mode(data: Path, tmp_path: Path) -
         again = streamomd.resume(url, sets={"update.fail_on_alert": False}, quiet=True)
     assert again.state_sha256 == whole.state_sha256
     assert saved(again) == saved(whole)
+
+
+def test_the_cache_is_written_and_changes_no_alert(data: Path) -> None:
+    """The first pass reads the shards, since entries have no values of columns; the second pass and
+    other runs read the entries."""
+    for path in (data / "data").iterdir():
+        os.utime(path, (1e9, 1e9))  # the cache takes files that have settled
+    plainly, cache = learn(data / "data", epochs=2), data / "cache"
+    for _ in range(2):
+        cached = learn(data / "data", epochs=2, sets={"data.cache": str(cache)})
+        assert cached.state_sha256 == plainly.state_sha256
+        assert saved(cached) == saved(plainly)
+    written = sorted(path.name for path in cache.rglob("*") if path.is_file())
+    sets = {"data.cache": str(cache), "alert.loss": False, **dict.fromkeys(COLUMNS)}
+    learn(data / "data", sets=sets)
+    assert written == sorted(path.name for path in cache.rglob("*") if path.is_file())
+    assert len(written) >= 6 * ROWS // 30
+
+
+def test_a_commit_of_an_older_version_is_read(data: Path) -> None:
+    """It has one c for the window and the rows before, and coordinates of all columns together:
+    the same means and missing values, and no false new category."""
+    model = learn(data / "data")
+    new = dict(model.metrics.drift.arrays)
+    bits = np.zeros(1 << 10, np.uint8)
+    bits[[at for at in range(1 << 10) if int(new["seen"][0, at >> 6]) >> (at & 63) & 1]] = 1
+    one = {"before": np.vstack([new["window"][:1], new["before"][1:]]), "window": new["window"]}
+    old = {
+        "loss": new["loss"], "c": new["window"][0], "size": np.array([1 << 10]),
+        **{name: array[1:] for name, array in one.items()},
+        "rows": np.array([*new["rows"].tolist(), 0.0, 0.0]),
+        "seen": np.packbits(bits).view(np.uint64),
+    }  # fmt: skip
+    model.metrics.drift.arrays = old
+    check_counters(model)
+    assert model.metrics.drift.arrays.keys() == new.keys()
+    for name, array in {**new, **one}.items():
+        np.testing.assert_array_equal(model.metrics.drift.arrays[name], array)
+    for wrong in ({"size": np.array([3])}, {"c": np.zeros(2)}, {"seen": np.zeros(2, np.uint64)}):
+        model.metrics.drift.arrays = {**old, **wrong}
+        with pytest.raises(ValueError, match=r"\w"):
+            check_counters(model)
 
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 120), max_size=3), st.sampled_from([1, 4]))

@@ -46,6 +46,7 @@ WATCHED: dict[str, Any] = {
     "alert.loss": True, "alert.threshold": 20.0, "alert.rows": 80, "alert.mean": 1.5,
     "alert.null_rate": 0.2, "alert.new_categories": 0.1,
 }  # fmt: skip
+COLUMNS = ("alert.mean", "alert.null_rate", "alert.new_categories")
 FLAGS: dict[str, Any] = {
     "label": "y", "numeric": ["n"], "hashed": ["h"], "nulls": "indicator", "bits": 10,
     "rule": "nag", "quiet": True,
