@@ -66,6 +66,7 @@ TOOLS = {
     tool.name: tool
     for tool in (
         Tool("streamomd", (), "full", "rows", "streamomd/{}.sh", "--eta {}"),
+        Tool("streamomd_auto", (), "full", "rows", "streamomd/{}_auto.sh", "--eta {}"),
         Tool("streamomd_arrow", (), "full", "rows.arrow", "streamomd/{}.sh"),
         Tool("streamomd_binary", (), "full", "rows.binary", "streamomd/{}.sh", sets=("lists",)),
         Tool("streamomd_cache", (), "full", "rows", "streamomd/{}.sh", keeps="cache"),

@@ -50,7 +50,7 @@ from streamomd.distributed.retirement import holding_close
 from streamomd.distributed.row_exchange import RowExchange
 from streamomd.distributed.sum_exchange import SumExchange
 from streamomd.distributed.worker_probe import VERSION
-from streamomd.engine import Sensed
+from streamomd.engine.micro_batches import Sensed
 from streamomd.features import Names, Plan
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests, Found

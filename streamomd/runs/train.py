@@ -18,7 +18,8 @@ from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
-from streamomd.runs.update import UpdateRun, choice_of, report_unlearned, undoable
+from streamomd.runs.update import UpdateRun, report_unlearned, undoable
+from streamomd.runs.update_choice import choice_of
 from streamomd.runs.worker_task import learn_on_worker, learns_on_worker
 from streamomd.shards.memory.row_streams import written_rows
 from streamomd.training.callbacks import Callback

@@ -14,16 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from pydantic import ValidationError
-
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.allow_list import allow_lists, refuse_outside
-from streamomd.config.explain import explain
-from streamomd.config.run_tables import Update
-from streamomd.config.spec import Spec
-from streamomd.config.values import nanoseconds
 from streamomd.core.counted import counted
 from streamomd.core.errors import (
     DataError,
@@ -31,8 +25,6 @@ from streamomd.core.errors import (
     ResumeRefusedError,
     SchemaError,
     StreamomdError,
-    UnsupportedError,
-    UsageError,
 )
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
@@ -43,16 +35,15 @@ from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
+from streamomd.runs.update_choice import choice_of, refuse_update, update_table
 from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
 from streamomd.shards.columns import distinct_schemas
 from streamomd.shards.cursor import Cursor
-from streamomd.shards.dataset import COLLECTION
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.find import list_shards
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.table_finder import TableOptions
-from streamomd.shards.text_cache import is_text
 from streamomd.training.allowed_urls import described
 from streamomd.training.callbacks import Callback
 from streamomd.training.checkpoint_manager import CheckpointManager
@@ -70,11 +61,6 @@ from streamomd.training.resume_changes import change_model_job, refuse_diverged_
 from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest, stop_on_signals
 from streamomd.training.update_record import UpdateRecord
-
-SHUFFLED = (
-    'data.order = "shuffled" permutes all shards of an epoch, so no shard can be added to one: '
-    "train on the new shards from this state (train SHARDS --start URL)"
-)
 
 
 @dataclass(eq=False)
@@ -309,70 +295,6 @@ def undoable(model: Model, ledger: Callable[[], Ledger]) -> Iterator[None]:
                 f"restore {typed(model.url)} --at {before}"
             )
         raise
-
-
-def refuse_update(spec: Spec) -> None:
-    """Raises UnsupportedError for a run that cannot learn shards that came later."""
-    if spec.data.shards[0].startswith(COLLECTION):
-        raise UnsupportedError(
-            "this run learned a Dask collection, which lists no files: train on the new rows from "
-            "its state (streamomd.train(ddf, start=URL))"
-        )
-    if any(map(is_text, spec.data.shards)):
-        raise UnsupportedError(
-            f"this run learned text, {shown(spec.data.shards[0])}, which is converted as a whole, "
-            "so its rows would be learned again. For updates convert each file to a directory of "
-            "its own (`streamomd convert 2026-01.csv -o rows/2026-01`), train on "
-            "'rows/*/*.parquet' and update that run; or learn a new file once: "
-            "`streamomd train NEW.csv --start URL`"
-        )
-    if spec.data.order == "shuffled":
-        raise UnsupportedError(SHUFFLED)
-    if spec.data.delay:
-        raise UnsupportedError(
-            f"data.delay = {spec.data.delay:g} s: an update reads new shards alone, and rows of "
-            "learned ones still wait for their labels: train on all shards again"
-        )
-    if spec.data.held_after is not None:
-        raise UnsupportedError(
-            f"data.holdout = {spec.data.holdout}: every new row would be held out, and none "
-            "learned. Train a run of its own on all rows, with data.holdout as a number, and "
-            "update that one"
-        )
-    if spec.rule.looks(spec.model.params):
-        raise UnsupportedError(
-            f"rule {spec.model.rule!r} observes all rows before it learns the first, so no row can "
-            "be added: train on all shards again, or on the new ones from this state (--start URL)"
-        )
-    if spec.cluster.learner == "worker":
-        raise UnsupportedError(
-            'cluster.learner = "worker": update learns in this process, workers may decode; '
-            "leave cluster.learner out"
-        )
-
-
-def update_table(spec: Spec, given: Mapping[str, Any]) -> Update:
-    """A job's table [update], except what this command says. Raises UsageError."""
-    try:
-        return Update.model_validate({**spec.update.model_dump(), **given})
-    except ValidationError as error:
-        raise UsageError(explain(error, Update)) from None
-
-
-def choice_of(spec: Spec, given: Mapping[str, Any] | None = None) -> Choice:
-    """What a job says of new shards, except what this command says. Raises UsageError."""
-    table = update_table(spec, given or {})
-    return Choice(
-        settle=table.settle,
-        until_ns=nanoseconds(table.until) if table.until else None,
-        max_shards=table.max_shards,
-        arrival=spec.data.arrival,
-        on_bad_shard=spec.data.on_bad_shard,
-        ignore_rewritten=table.ignore_rewritten,
-        moved=table.moved,
-        accept_duplicates=table.accept_duplicates,
-        retry_skipped=table.retry_skipped,
-    )
 
 
 @named_keywords

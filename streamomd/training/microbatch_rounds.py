@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.finite import FiniteCheck, Place
-from streamomd.engine import Sensed
+from streamomd.engine.micro_batches import Sensed
 from streamomd.features import Names, Plan
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
-from streamomd.engine import Engine, Sensed
+from streamomd.engine import Engine
+from streamomd.engine.micro_batches import Sensed, apply, decide, sense
 from streamomd.engine.state import State
 
 Floats = NDArray[np.float64]
@@ -82,16 +83,16 @@ class Share:
 
     def sense(self, batch: Batch) -> Sensed:
         """Observe a micro-batch; what each partition adds to its rows."""
-        return self.engine.sense(self.state, self.edges, batch)
+        return sense(self.engine, self.state, self.edges, batch)
 
     def decide(self, batch: Batch, sums: Floats, numbers: Floats) -> tuple[Floats, Floats]:
         """The steps of the micro-batch just sensed, and its margins. numbers: of all partitions,
         or their sum."""
-        return self.engine.decide(self.state, sums, batch, numbers)
+        return decide(self.engine, self.state, sums, batch, numbers)
 
     def apply(self, batch: Batch, moves: Floats) -> None:
         """Take the steps of the micro-batch just sensed."""
-        self.engine.apply(self.state, batch, moves)
+        apply(self.engine, self.state, batch, moves)
 
     def fill(self, low: int, high: int, arrays: dict[str, NDArray[Any]]) -> None:
         """Take what is this share's of a part in a checkpoint; every share takes the first."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch
+from streamomd.engine.block_weights import moments
 from streamomd.engine.loops.reference import M2
 from streamomd.engine.loops.standardized_rows import N
 from streamomd.engine.state import State
@@ -105,7 +106,7 @@ def scales_from_slots(model: Model) -> FeatureScales:
 def _scales_of_block(model: Model) -> FeatureScales:
     """Scales from the moments of numeric columns and the mean squares of the others."""
     state, fields = model.state, _unknown(model.plan)
-    mean, spread = model.engine.moments(state)
+    mean, spread = moments(state)
     rows = max(float(state.totals[0, 1]), 1.0)
     seen, squares = (np.asarray(state.slot(name), dtype=np.float64) for name in ("n", "q"))
     typical = np.sqrt(squares * (seen / rows))
