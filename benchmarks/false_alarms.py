@@ -33,6 +33,8 @@ LIMITS = {
     "new_categories": (0.005, 0.02, 0.05),
 }
 """Of windows of alert.rows = 10,000 rows; the job has the least ones."""
+MISSING = 0.1
+"""The share of each numeric column's values."""
 MODES = {
     "exact": {},
     "averaged": {"train.mode": "averaged", "train.parts": 16, "train.rounds_per_epoch": 2},
@@ -60,11 +62,14 @@ SETS = {"bank": bank, "census": census, "covertype": covertype}
 
 
 def drawn(frame: pd.DataFrame, rows: int, seed: int, noise: float) -> pd.DataFrame:
-    """Rows with replacement; of a share the labels of other rows."""
+    """Rows with replacement, some numbers missing; of a share the labels of other rows."""
     draw = np.random.default_rng(seed)
     found = frame.iloc[draw.integers(0, len(frame), rows)].reset_index(drop=True)
     other = frame["y"].to_numpy()[draw.integers(0, len(frame), rows)]
-    return found.assign(y=np.where(draw.random(rows) < noise, other, found["y"]))
+    found = found.assign(y=np.where(draw.random(rows) < noise, other, found["y"]))
+    for name in found.select_dtypes("number").columns.drop("y", errors="ignore"):
+        found[name] = found[name].mask(draw.random(rows) < MISSING)
+    return found
 
 
 def alerts(parts: list[pd.DataFrame], sets: dict[str, Any], rule: str, client: Any) -> list[Any]:

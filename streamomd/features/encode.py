@@ -22,10 +22,10 @@ from streamomd.features.bad_rows import (
 )
 from streamomd.features.buffers import empty
 from streamomd.features.canonical import Csr, canonical
-from streamomd.features.column_values import column_values
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
 from streamomd.features.dates import date_parts
+from streamomd.features.gather_columns import column_values
 from streamomd.features.hashed import categories, listed_categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.lists import of_one_length
