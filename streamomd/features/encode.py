@@ -25,7 +25,6 @@ from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
 from streamomd.features.dates import date_parts
-from streamomd.features.gather_columns import column_values
 from streamomd.features.hashed import categories, listed_categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.lists import of_one_length
@@ -35,6 +34,7 @@ from streamomd.features.number_types import as_first
 from streamomd.features.numeric import Numbers, missing, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse_pairs import sparse
+from streamomd.features.stored_columns import column_values
 from streamomd.features.text import counted, texts_of
 from streamomd.features.times import times
 
