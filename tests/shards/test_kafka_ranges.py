@@ -31,6 +31,7 @@ from streamomd.shards.kafka.messages import message_rows
 from streamomd.shards.kafka.offset_ranges import Marks, Range, Topic, parse_source, plan_ranges
 
 TOPIC = Topic("h:1", "t")
+NAMED = {"bootstrap.servers": "h:1"}
 TYPES = {"x": "double", "n": "int64", "t": "timestamp[ms]", "c": "string"}
 
 
@@ -186,7 +187,7 @@ END = KafkaError(KafkaError._PARTITION_EOF)
 
 def read(monkeypatch: pytest.MonkeyPatch, consumer: Assigned, first: int, last: int) -> list[int]:
     monkeypatch.setattr(broker, "STALL_SECONDS", 0.01)
-    asked = broker.Broker(TOPIC, {})
+    asked = broker.Broker(TOPIC, NAMED)
     monkeypatch.setattr(asked, "_consumer", lambda: nullcontext(consumer))
     return [one.offset for one in asked.messages(Range(0, 0, first, last))]
 
@@ -216,7 +217,7 @@ def test_a_range_that_is_not_whole_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_errors_show_no_value_of_an_option() -> None:
-    asked = broker.Broker(TOPIC, {"sasl.password": "hunter22"})
+    asked = broker.Broker(TOPIC, {**NAMED, "sasl.password": "hunter22"})
     error = KafkaError(KafkaError._INVALID_ARG, "Invalid value hunter22 of x\n\tend")
     assert asked._without_values(KafkaException(error)) == "Invalid value … of x end"
 
@@ -235,7 +236,8 @@ def test_a_range_that_is_no_file_is_read_again(
     monkeypatch.setenv("STREAMOMD_CACHE_DIR", str(tmp_path))
     values = [Message(offset, b'{"x": %d}' % offset) for offset in (0, 2, 3)]
     monkeypatch.setattr(file_system.Broker, "messages", lambda *given: iter(values))
-    fs, path = file_system.KafkaFileSystem(types={"x": "double"}), "h:1/t/0000000000-00000-0-4"
+    fs = file_system.KafkaFileSystem(types={"x": "double"}, **NAMED)
+    path = "h:1/t/0000000000-00000-0-4"
     first = fs.info(path), fs.cat_file(path)
     [copy] = tmp_path.rglob("*.arrow")
     for damage in (lambda: copy.write_bytes(b"ARROW1"), lambda: copy.write_bytes(b""), copy.unlink):
@@ -252,4 +254,4 @@ def test_a_range_that_is_no_file_is_read_again(
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'streamomd\[kafka\]'"):
-        find("kafka://h:1/t")
+        find("kafka://h:1/t", storage_options=NAMED)
