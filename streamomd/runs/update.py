@@ -100,7 +100,7 @@ class UpdateRun:
         storage_options: Mapping[str, Any] | None,
         checkpoint_storage_options: Mapping[str, Any] | None,
         *,
-        given: Mapping[str, Any],
+        given: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Self:
         """The run at a URL, with the keys that may change. given: keys of [update] for this command
@@ -114,7 +114,7 @@ class UpdateRun:
         )
         report_rejected(loaded, model.sequence)
         options = (storage_options, checkpoint_storage_options)
-        keys = {f"update.{key}" for key, value in given.items() if value is not False}
+        keys = {f"update.{key}" for key, value in (given or {}).items() if value is not False}
         change_model_job(model, sets, *options, may_skip=True, given=keys)
         refuse_diverged_again(model, loaded)
         report_transport_warnings(model.spec)
