@@ -14,6 +14,9 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from confluent_kafka import KafkaError, KafkaException
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka_topics import stream_of
 
 from streamomd.config.data_table import Data
 from streamomd.core.errors import (
@@ -22,10 +25,11 @@ from streamomd.core.errors import (
     MissingExtraError,
     ResumeRefusedError,
     StorageError,
+    TooLargeError,
     UsageError,
 )
 from streamomd.shards.find import find
-from streamomd.shards.kafka import broker, file_system
+from streamomd.shards.kafka import broker, file_system, messages
 from streamomd.shards.kafka.broker import Message
 from streamomd.shards.kafka.messages import message_rows
 from streamomd.shards.kafka.offset_ranges import Marks, Range, Topic, parse_source, plan_ranges
@@ -78,6 +82,11 @@ def test_a_url_has_the_brokers_the_topic_and_the_range() -> None:
         "h/t u",
         "u:p@h/t",
         "h/a/b/c",
+        "h/.",
+        "h/..",
+        "h/a%2Fb",
+        "h/ä",
+        "h/" + "x" * 250,
     ):
         with pytest.raises(UsageError, match="names no Kafka topic"):
             parse_source(f"kafka://{wrong}")
@@ -124,6 +133,39 @@ def test_the_digest_is_of_offsets_and_values() -> None:
     pairs = [(1, b"{}"), (2, b"{}"), (1, b"{ }"), (1, None), (1, b"")]
     assert len({digest(Message(*one)) for one in pairs}) == len(pairs)
     assert digest(Message(1, b"{}")) == digest(Message(1, b"{}"))
+
+
+@given(st.lists(st.sampled_from([b'{"x": 1}', b"{}", None, b"oops", b'{"c": "a"}'])))
+def test_blocks_of_messages_change_no_byte(values: list[bytes | None]) -> None:
+    """The file of a range is the same, however many messages are in memory at the same time."""
+
+    def written() -> tuple[bytes, Any]:
+        made = [Message(2 * at, value) for at, value in enumerate(values)]
+        found = message_rows(made, TYPES, "t")
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, found.table.schema) as writer:
+            writer.write_table(found.table)
+        return sink.getvalue().to_pybytes(), (found.offsets, found.bad, found.sha256)
+
+    expected = written()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messages, "AT_ONCE", 2)
+        assert written() == expected
+        patch.setattr(messages, "BYTES_AT_ONCE", 1)
+        assert written() == expected
+
+
+def test_rows_of_a_range_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that have no type do not count."""
+    monkeypatch.setattr(messages, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(messages, "AT_ONCE", 10)
+    long = [Message(at, b'{"c": "%s"}' % (b"a" * 5000)) for at in range(50)]
+    assert len(message_rows(long, {"x": "double"}, "t").offsets) == 50
+    with pytest.raises(TooLargeError, match="t: up to offset 19 the rows have more than 100,000"):
+        message_rows(long, TYPES, "t")
+    table = pa.table({"c": ["a" * 5000] * 7})
+    with pytest.raises(TooLargeError, match="up to offset 2 "):
+        message_rows([Message(at, stream_of(table)) for at in range(9)], {}, "t")
 
 
 def test_columns_of_no_message_are_refused() -> None:

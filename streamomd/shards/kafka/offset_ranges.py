@@ -17,7 +17,7 @@ from streamomd.core.urls import KAFKA, protocol, shown
 
 MOST_MESSAGES = 100_000
 """Offsets of a range. Its messages are in memory at the same time."""
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC = re.compile(r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]{1,249}")
 _RANGE = re.compile(r"([0-9]{10,18})-([0-9]{5,10})-([0-9]{1,18})-([0-9]{1,18})")
 _START_OVER = (
     "train --restart learns all messages that the topic has; train --start URL continues from this "
@@ -92,8 +92,9 @@ def parse_source(text: str) -> tuple[Topic, Range | None]:
     offsets = Range.parse(part) if part else None
     if not SERVERS.fullmatch(servers) or not _TOPIC.fullmatch(name) or (part and not offsets):
         raise UsageError(
-            f"{shown(text)} names no Kafka topic: expected kafka://host:port/topic, without a "
-            "password: storage options have those, e.g. sasl.password"
+            f"{shown(text)} names no Kafka topic: expected kafka://host:port/topic, the topic of "
+            "at most 249 letters, digits, '.', '_' and '-', without a password: storage options "
+            "have those, e.g. sasl.password"
         )
     return Topic(servers, name), offsets
 
