@@ -235,7 +235,7 @@ def lazily_failing(rows: pa.Table) -> Any:
 def test_a_stream_that_fails_half_way_leaves_nothing(
     make: Any, name: str, tmp_path: Path, cache: Path
 ) -> None:
-    """The error names the stream, and not the folder that it was written to; an older run stands."""
+    """The error names the stream, not the folder that it was written to; an older run stands."""
     rows = pa.table({"y": [0, 1] * 20, "x": [float(n) for n in range(40)]})
     url, job = str(tmp_path / "run"), {"label": "y", "rule": "nag", "quiet": True}
     pq.write_table(rows, tmp_path / "a.parquet")

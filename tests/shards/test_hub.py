@@ -80,8 +80,8 @@ def test_a_run_learns_resumes_and_updates(server: Hub, tmp_path: Path) -> None:
 
 
 def test_a_revision_that_moved_is_detected(server: Hub, tmp_path: Path) -> None:
-    """A stopped run resumes if its files are the same in the new commit. One that has other rows, in
-    as many bytes, is refused; so is a revision that is gone."""
+    """A stopped run resumes if its files are the same in the new commit. A file of other rows, of
+    the same size, is refused; so is a revision that is gone."""
     server.files["v1"]["data/a.parquet"] = parquet(50)
     options, url = tmp_path / "options.json", tmp_path / "run"
     options.write_text(json.dumps(server.options))

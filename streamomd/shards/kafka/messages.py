@@ -66,9 +66,9 @@ def message_rows(messages: Iterable[Message], types: Mapping[str, str], where: s
         nbytes += rows.nbytes
         if nbytes > MOST_BYTES:
             raise TooLargeError(
-                f"{where}: up to offset {offsets[-1]} the rows have more than {MOST_BYTES:,} bytes, "
-                "and all of a range are in memory at the same time: name the columns to read and "
-                "their types without the longest ones (--type, data.csv.types)"
+                f"{where}: up to offset {offsets[-1]} the rows have more than {MOST_BYTES:,} "
+                "bytes, and all of a range are in memory at the same time: name the columns to "
+                "read and their types without the longest ones (--type, data.csv.types)"
             )
 
     def hashed() -> Iterable[Message]:
