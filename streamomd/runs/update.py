@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pydantic import ValidationError
@@ -188,7 +188,7 @@ class UpdateRun:
             check=lambda urls: refuse_outside(urls, lists),
             statistics=filter_columns(data.where),
         )
-        found = replace(found, shards=view_shards(found.shards, data, self.model.plan))
+        found = found._replace(shards=view_shards(found.shards, data, self.model.plan))
         self._check_schemas(found.shards)
         self.skipped = found.skipped
         for line in (*listing.notes, *found.notes):
@@ -233,7 +233,7 @@ class UpdateRun:
             epochs = model.cursor.epoch  # those that were made, where it stopped early
             train = model.spec.train.model_copy(update={"epochs": epochs})
             model.spec = model.spec.model_copy(update={"train": train})
-            model.update = replace(record, first=first)
+            model.update = record._replace(first=first)
             model.cursor, model.finished = Cursor(epochs - 1), False
             self.learning = arrivals.shards
             self.new_shards += len(arrivals.shards)
@@ -465,7 +465,7 @@ def report_unlearned(model: Model, loaded: Loaded) -> None:
     """Print how many new shards the sources of a finished run have, where they can be listed."""
     try:
         run = UpdateRun.of(model, loaded, stop=StopRequest(), reporting=Reporting(quiet=True))
-        arrivals = run.find(replace(choice_of(model.spec), on_bad_shard="skip"))
+        arrivals = run.find(choice_of(model.spec)._replace(on_bad_shard="skip"))
     except StreamomdError:
         return  # a finished run is complete without its shards
     if len(arrivals.shards):

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from posixpath import dirname
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from streamomd.checkpoint.segments import Facts
 from streamomd.core.counted import counted
@@ -68,8 +68,7 @@ MOST_TEXTS = 3
 """Sources listed in a message."""
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """Files in order. versions: of each table among the sources, by URL. notes: lines on
     skipped commits and changed schemas after the versions of ``since``."""
 
