@@ -155,7 +155,7 @@ class Follower:
         while True:
             complete = self._files.complete()
             try:
-                choice = replace(self.choice, complete=complete.keys())
+                choice = self.choice._replace(complete=complete.keys())
                 arrivals = run.find(choice, appends_only=self.table.appends_only)
             except InputNotFoundError as error:
                 if self._landings.looked_ns is None:
@@ -380,7 +380,7 @@ def run_follow(
         each = replace(opened, quiet=quiet, callbacks=callbacks)
         more = {"stop": stop, "reporting": each, "client": client}
         follower = Follower(
-            partial(UpdateRun.open, url, sets, *options, **more),
+            partial(UpdateRun.open, url, sets, *options, given=given, **more),
             given,
             stop,
             watch_files,

@@ -7,9 +7,9 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from posixpath import dirname
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamomd.checkpoint.segments import Facts
 from streamomd.core.errors import (
@@ -50,8 +50,7 @@ MOST_TEXTS = 3
 """Sources listed in a message."""
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """Files in order. versions: of each table among the sources, by URL. notes: lines on
     skipped commits and changed schemas after the versions of ``since``."""
 
@@ -141,7 +140,7 @@ def list_shards(
     # A million objects that all stay: looking for garbage among them would double the time.
     with no_garbage_collection():
         return _list_shards(
-            as_shards(_texts(shards), check, tables.csv),
+            as_shards(source_texts(shards), check, tables.csv),
             order,
             storage_options or {},
             tables,
@@ -170,7 +169,7 @@ def _list_shards(
     may_be_gone: Callable[[str], bool],
 ) -> Listing:
     # A catalog knows where the metadata of an Iceberg table is now.
-    places = [_location(text, tables) for text in texts]
+    places = [_location(text) for text in texts]
     fs = _common_file_system(places, _with_types(storage_options, texts, tables))
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
@@ -194,9 +193,8 @@ def _list_shards(
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
         if is_kafka(text):
             # Late: few runs read topics.
-            from streamomd.shards.kafka.topic_files import list_topic, refuse_versions
+            from streamomd.shards.kafka.topic_files import list_topic
 
-            refuse_versions(text, chosen=tables.version is not None or bool(tables.as_of))
             ranges, starts = list_topic(
                 fs, given.text, ledger, {**versions, **since}, with_new=with_new
             )
@@ -246,15 +244,10 @@ def _with_types(
     return {**options, "types": dict(tables.types)}
 
 
-def _location(text: str, tables: TableOptions) -> str:
+def _location(text: str) -> str:
     """A source, or the metadata file of one that names a table of a catalog."""
     if not is_iceberg(text):
         return text
-    if tables.as_files:
-        raise UsageError(
-            f"{shown(text)} is an Iceberg table, and as_files reads files as they are: name its "
-            "data files, or leave out --as-files (data.as_files)"
-        )
     from streamomd.shards.iceberg.catalog import metadata_location  # late: few runs read tables
 
     return metadata_location(text)
@@ -337,7 +330,8 @@ def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Mapping[st
         )
 
 
-def _texts(shards: str | Sequence[str]) -> list[str]:
+def source_texts(shards: str | Sequence[str]) -> list[str]:
+    """The names of sources. Raises UsageError for rows in memory, and for what is no name."""
     refuse_rows_in_memory(shards)
     given = [shards] if isinstance(shards, str | os.PathLike) else list(shards)
     texts = [os.fspath(text) for text in given]
