@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -394,6 +395,40 @@ def test_damaged_manifests_are_errors_with_names(table: Any) -> None:
                 find(NAME)
         path.write_bytes(whole)
     assert len(xs()) == 8
+
+
+def test_manifests_that_are_missing_or_cyclic_are_errors(table: Any) -> None:
+    """A list of manifests in the place of a manifest, which would list itself; one that is gone."""
+    newest = table.metadata.snapshots[-1]
+    listing = Path(newest.manifest_list.removeprefix("file://"))
+    manifest = Path(newest.manifests(table.io)[0].manifest_path.removeprefix("file://"))
+    manifest.write_bytes(listing.read_bytes())
+    with pytest.raises(DataError, match=re.escape(manifest.name)):
+        find(NAME)
+    for gone in (manifest, listing):
+        gone.unlink()
+        with pytest.raises(DataError, match=rf"{re.escape(gone.name)}: it does not exist"):
+            find(NAME)
+
+
+def test_snapshots_in_a_circle_have_no_end(table: Any) -> None:
+    """Each is after the other: what was appended is not known."""
+    source = forged(table, "append", [file(copied(table, "z.parquet"))])
+    document = json.loads(Path(source).read_text())
+    two, three = document["snapshots"][-2:]
+    two["parent-snapshot-id"] = three["snapshot-id"]
+    Path(source).write_text(json.dumps(document))
+    with pytest.raises(ResumeRefusedError, match="is not before snapshot"):
+        list_shards(source, since={source: snapshots(table)[0]})
+
+
+def test_types_that_arrow_lacks_are_errors(table: Any) -> None:
+    source = Path(forged(table, "append", [file(copied(table, "z.parquet"))]))
+    document = json.loads(source.read_text())
+    document["schemas"][0]["fields"][0]["type"] = "fixed[99999999999]"
+    source.write_text(json.dumps(document))
+    with pytest.raises(DataError, match="the metadata of an Iceberg table"):
+        find(str(source))
 
 
 @pytest.mark.parametrize(
