@@ -6,6 +6,7 @@ import datetime
 import gzip
 import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from streamomd.core.errors import (
 )
 from streamomd.shards.filtered_shards import with_filter
 from streamomd.shards.find import find, list_shards
+from streamomd.shards.iceberg import avro_container
+from streamomd.shards.iceberg.avro_container import check_container
 from streamomd.shards.projection import parse_projection
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet, describe_tables
@@ -441,3 +444,49 @@ def test_other_texts_of_a_ledger_are_corrupt(text: str) -> None:
     """A projection that a ledger saves is checked before it is used."""
     with pytest.raises(CorruptionError, match="a projection of the ledger"):
         parse_projection(text)
+
+
+def container(codec: str, *blocks: bytes) -> bytes:
+    """An Avro file with blocks that are packed already."""
+
+    def number(value: int) -> bytes:
+        value, found = value << 1, b""
+        while value > 127:
+            found, value = found + bytes([value & 127 | 128]), value >> 7
+        return found + bytes([value])
+
+    def text(value: bytes) -> bytes:
+        return number(len(value)) + value
+
+    sync = b"0123456789abcdef"
+    head = b"Obj\x01" + number(1) + text(b"avro.codec") + text(codec.encode()) + number(0) + sync
+    return head + b"".join(number(1) + text(one) + sync for one in blocks)
+
+
+def packed(codec: str, data: bytes) -> bytes:
+    if codec == "deflate":
+        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+        return packer.compress(data) + packer.flush()
+    if codec == "snappy":
+        return bytes(pa.compress(data, codec="snappy")) + bytes(4)
+    names = {"zstandard": "zstd", "bzip2": "bz2"}
+    if codec not in names:
+        return data
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, names[codec]) as stream:
+        stream.write(data)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "zstandard", "bzip2", "snappy"])
+def test_what_manifests_unpack_to_is_limited(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one block or in several."""
+    monkeypatch.setattr(avro_container, "MOST_UNPACKED", 5000)
+    monkeypatch.setattr(avro_container, "STEP", 300)
+    check_container(container(codec, packed(codec, bytes(5000))))
+    check_container(container(codec, *[packed(codec, bytes(1000))] * 5))
+    for blocks in ([packed(codec, bytes(5001))], [packed(codec, bytes(1000))] * 6):
+        with pytest.raises(ValueError, match="unpacked it has more than 5,000 bytes"):
+            check_container(container(codec, *blocks))
+    with pytest.raises(ValueError, match="codec is unknown"):
+        check_container(container("lz4", b"1"))
