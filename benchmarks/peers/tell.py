@@ -133,6 +133,8 @@ def loss_cell(runs: Runs, name: str, tool: str) -> str:
     found = [run for run in all_of(runs, name, tool, "step") if run["loss"] is not None]
     if not found or found[0]["step"]:
         return ""
+    if TOOLS[tool].untuned:
+        return f"{found[0]['loss']:.4f}"
     best = min(found, key=lambda run: run["loss"])
     at = best["step"] or "default"
     return f"{found[0]['loss']:.4f} → {best['loss']:.4f} ({at})"
