@@ -124,13 +124,14 @@ class PartitionOwners:
         self._figures = metrics_event(self.model.metrics)
 
     def _load_metrics(self) -> None:
-        """Load from the last commit the metrics that owners do not send: curve and detail."""
+        """Load from the last commit the metrics that owners do not send."""
         state, metrics = self.model.state, self.model.metrics
         assert isinstance(state, RemoteState)
         assert state.stored is not None
         first = read_part(state.store, state.stored, state.stored.entries[0])[2]
         saved = Metrics.from_arrays(first, classifies=metrics.classifies)
-        metrics.curve, metrics.detail = saved.curve, saved.detail
+        for name in ("curve", "detail", "classes", "margins", "by_time"):
+            setattr(metrics, name, getattr(saved, name))
 
     def _start_group(self, manager: CheckpointManager, attempts: int) -> WorkerGroup:
         addresses = self._wait_for_workers()

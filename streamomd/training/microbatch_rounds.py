@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Batch, Times
 from streamomd.core.finite import FiniteCheck, Place
 from streamomd.engine import Sensed
 from streamomd.features import Names, Plan
@@ -29,6 +29,9 @@ from streamomd.training.row_stream import SharedDecoding, cache_of, no_rows, row
 from streamomd.training.sampling import sampled_rows
 
 Floats = NDArray[np.float64]
+Unexamined = tuple[Floats, Floats, Floats, Times]
+"""Margins, labels, weights and times of rows whose metrics are not recorded yet."""
+NO_TIMES = np.empty(0, np.int64)
 Exchange = Callable[[Batch, Sensed], tuple[Floats, Floats]]
 """From a micro-batch and what the share's partitions add to its rows: the steps and the margins, as
 ``Share.decide`` gives them. It moves totals and sums alike."""
@@ -60,7 +63,9 @@ class Rounds:
     examines: bool = True
     of_new: bool = False
     _epoch: int = field(default=0, init=False)
-    _unexamined: list[tuple[Floats, Floats, Floats]] = field(default_factory=list, init=False)
+    _unexamined: list[tuple[Floats, Floats, Floats, Times]] = field(
+        default_factory=list, init=False
+    )
 
     def warm(self) -> float:
         """Compile the loops, or load them; the seconds it took."""
@@ -127,8 +132,10 @@ class Rounds:
             self.metrics.current[...] = sums
             recount(self.metrics.current, losses, batch)
         self.metrics.count(len(batch))
-        if (self.spec.train.detail or self._calibrates()) and self.examines:
-            self._unexamined.append((margins, batch.y, batch.weight))
+        more = self.spec.train.detail or self._calibrates() or batch.time is not None
+        if more and self.examines:
+            time = NO_TIMES if batch.time is None else batch.time
+            self._unexamined.append((margins, batch.y, batch.weight, time))
             if len(self._unexamined) * len(batch) >= BLOCK:
                 self.examine()
         self.guard.after(self.share.state, self.metrics.current, margins, batch.values.size, rows)
@@ -138,15 +145,18 @@ class Rounds:
 
         Rounds of 256 rows would pay five times as much per row as many rounds together.
         """
-        if self._unexamined:
-            given = map(np.concatenate, zip(*self._unexamined, strict=True))
-            engine = self.share.engine
-            margins, y, weight = given
-            if self.spec.train.detail:
-                self.metrics.examine(engine.loss, engine.classes, margins, y, weight)
-            if self._calibrates():
-                self.metrics.count_margins(margins, y, weight)
-            self._unexamined.clear()
+        if not self._unexamined:
+            return
+        margins, y, weight, time = map(np.concatenate, zip(*self._unexamined, strict=True))
+        engine, metrics = self.share.engine, self.metrics
+        if self.spec.train.detail:
+            metrics.examine(engine.loss, engine.classes, margins, y, weight)
+        if self._calibrates():
+            metrics.count_margins(margins, y, weight)
+        if len(time):
+            metrics.count_times(time, weight, engine.row_losses(0.0, margins, y, weight))
+            metrics.read_times(time)
+        self._unexamined.clear()
 
     def _calibrates(self) -> bool:
         return self.spec.model.calibrate != "none" and (self.of_new or self._epoch == 0)
