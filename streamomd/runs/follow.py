@@ -380,7 +380,7 @@ def run_follow(
         each = replace(opened, quiet=quiet, callbacks=callbacks)
         more = {"stop": stop, "reporting": each, "client": client}
         follower = Follower(
-            partial(UpdateRun.open, url, sets, *options, **more),
+            partial(UpdateRun.open, url, sets, *options, given=given, **more),
             given,
             stop,
             watch_files,

@@ -17,7 +17,6 @@ from typing import Any, Self
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.checkpoint.segments import Facts
-from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.core.counted import counted
 from streamomd.core.errors import (
     DataError,
@@ -41,10 +40,11 @@ from streamomd.shards.columns import distinct_schemas
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import filter_columns
-from streamomd.shards.find import list_shards
+from streamomd.shards.find import Listing, list_shards
+from streamomd.shards.kafka.offset_ranges import message_count
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.table_finder import TableOptions
-from streamomd.training.allowed_urls import described
+from streamomd.training.allowed_urls import check_sources
 from streamomd.training.callbacks import Callback
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import ledger_facts
@@ -99,9 +99,12 @@ class UpdateRun:
         sets: Mapping[str, Any],
         storage_options: Mapping[str, Any] | None,
         checkpoint_storage_options: Mapping[str, Any] | None,
+        *,
+        given: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Self:
-        """The run at a URL, with the keys that may change. Raises as ``update``."""
+        """The run at a URL, with the keys that may change. given: keys of [update] for this command
+        alone, which are checked. Raises as ``update``."""
         model, loaded = load_model(
             url,
             storage_options=checkpoint_storage_options,
@@ -111,7 +114,8 @@ class UpdateRun:
         )
         report_rejected(loaded, model.sequence)
         options = (storage_options, checkpoint_storage_options)
-        change_model_job(model, sets, *options, may_skip=True)
+        keys = {f"update.{key}" for key, value in (given or {}).items() if value is not False}
+        change_model_job(model, sets, *options, may_skip=True, given=keys)
         refuse_diverged_again(model, loaded)
         report_transport_warnings(model.spec)
         return cls.of(model, loaded, **more)
@@ -150,28 +154,16 @@ class UpdateRun:
         Of a Delta table those that later versions than the learned one appended. Raises SchemaError
         with every shard that lacks a column of the model.
         """
-        data, lists = self.model.spec.data, allow_lists()
-        for line in described(data.shards):
-            self.report(f"the checkpoint names the shards: {line}")
-        refuse_outside(data.shards, lists)
-        listing = list_shards(
-            data.shards,
-            storage_options=data.store_options,
-            tables=TableOptions(as_files=data.as_files),
-            since=self.model.table_versions,
-            appends_only=appends_only or self.model.spec.update.appends_only,
-            may_be_empty=True,
-            ledger=self._recorded_ranges(),
-            with_new=True,
-            may_be_gone=lambda url: any(facts["url"] == url for facts in self.ledger.shards),
-        )
+        data = self.model.spec.data
+        check = check_sources(data.shards, data, self.report)
+        listing = self._list(appends_only=appends_only)
         found = find_arrivals(
             self.ledger.shards,
             listing.fs,
             listing.files,
             choice,
             now_ns=self.clock(),
-            check=lambda urls: refuse_outside(urls, lists),
+            check=check,
             statistics=filter_columns(data.where),
         )
         found = replace(found, shards=view_shards(found.shards, data, self.model.plan))
@@ -184,6 +176,28 @@ class UpdateRun:
         # Files that wait are listed again only if they come after the version that is recorded.
         self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
         return found
+
+    def count_messages(self) -> tuple[int, int]:
+        """Ranges of topics that are not in the ledger, and their offsets. No message is read."""
+        data = self.model.spec.data
+        check_sources(data.shards, data, self.report)
+        known = {str(facts["url"]) for facts in self.ledger.shards}
+        new = [one.url for one in self._list().files if one.url not in known]
+        return len(new), sum(map(message_count, new))
+
+    def _list(self, *, appends_only: bool = False) -> Listing:
+        data = self.model.spec.data
+        return list_shards(
+            data.shards,
+            storage_options=data.store_options,
+            tables=TableOptions(as_files=data.as_files),
+            since=self.model.table_versions,
+            appends_only=appends_only or self.model.spec.update.appends_only,
+            may_be_empty=True,
+            ledger=self._recorded_ranges(),
+            with_new=True,
+            may_be_gone=lambda url: any(facts["url"] == url for facts in self.ledger.shards),
+        )
 
     def _recorded_ranges(self) -> dict[str, Facts]:
         """The ledger's entries by URL, where a source is a Kafka topic, skipped ones too."""
@@ -370,7 +384,8 @@ def run_update(
     """As ``update``; and the figures of the update."""
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as opened:
         name_run(shown(url))
-        run = UpdateRun.open(url, sets, *options, stop=stop, reporting=opened, client=client)
+        more = {"stop": stop, "reporting": opened, "client": client}
+        run = UpdateRun.open(url, sets, *options, given=choice, **more)
         model, chosen = run.model, choice_of(run.model.spec, choice)
         model.fail_on_alert = update_table(model.spec, choice).fail_on_alert
         appends_only = bool(choice.get("appends_only"))
@@ -387,6 +402,9 @@ def report_unlearned(model: Model, loaded: Loaded) -> None:
     """Print how many new shards the sources of a finished run have, where they can be listed."""
     try:
         run = UpdateRun.of(model, loaded, stop=StopRequest(), reporting=Reporting(quiet=True))
+        if any(map(is_kafka, model.spec.data.shards)):
+            _note_new(model, *run.count_messages(), "message")
+            return
         arrivals = run.find(replace(choice_of(model.spec), on_bad_shard="skip"))
     except StreamomdError:
         return  # a finished run is complete without its shards
@@ -396,11 +414,15 @@ def report_unlearned(model: Model, loaded: Loaded) -> None:
 
 def report_new(model: Model, arrivals: Arrivals) -> None:
     """Print how many shards an update would learn, or that there are none."""
-    count, rows = len(arrivals.shards), arrivals.shards.rows
-    if count:
+    count = len(arrivals.shards)
+    _note_new(model, count, arrivals.shards.rows, "row")
+    if not count:
+        note(f"nothing new since commit {model.sequence} of {shown(model.url)}")
+
+
+def _note_new(model: Model, shards: int, count: int, what: str) -> None:
+    if shards:
         note(
-            f"{counted(count, 'new shard')} ({counted(rows, 'row')}) not learned: "
+            f"{counted(shards, 'new shard')} ({counted(count, what)}) not learned: "
             f"streamomd update {typed(model.url)}"
         )
-    else:
-        note(f"nothing new since commit {model.sequence} of {shown(model.url)}")

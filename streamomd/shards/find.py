@@ -141,7 +141,7 @@ def list_shards(
     # A million objects that all stay: looking for garbage among them would double the time.
     with no_garbage_collection():
         return _list_shards(
-            as_shards(_texts(shards), check, tables.csv),
+            as_shards(source_texts(shards), check, tables.csv),
             order,
             storage_options or {},
             tables,
@@ -170,7 +170,7 @@ def _list_shards(
     may_be_gone: Callable[[str], bool],
 ) -> Listing:
     # A catalog knows where the metadata of an Iceberg table is now.
-    places = [_location(text, tables) for text in texts]
+    places = [_location(text) for text in texts]
     fs = _common_file_system(places, _with_types(storage_options, texts, tables))
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
@@ -194,9 +194,8 @@ def _list_shards(
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
         if is_kafka(text):
             # Late: few runs read topics.
-            from streamomd.shards.kafka.topic_files import list_topic, refuse_versions
+            from streamomd.shards.kafka.topic_files import list_topic
 
-            refuse_versions(text, chosen=tables.version is not None or bool(tables.as_of))
             ranges, starts = list_topic(
                 fs, given.text, ledger, {**versions, **since}, with_new=with_new
             )
@@ -246,15 +245,10 @@ def _with_types(
     return {**options, "types": dict(tables.types)}
 
 
-def _location(text: str, tables: TableOptions) -> str:
+def _location(text: str) -> str:
     """A source, or the metadata file of one that names a table of a catalog."""
     if not is_iceberg(text):
         return text
-    if tables.as_files:
-        raise UsageError(
-            f"{shown(text)} is an Iceberg table, and as_files reads files as they are: name its "
-            "data files, or leave out --as-files (data.as_files)"
-        )
     from streamomd.shards.iceberg.catalog import metadata_location  # late: few runs read tables
 
     return metadata_location(text)
@@ -337,7 +331,8 @@ def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Mapping[st
         )
 
 
-def _texts(shards: str | Sequence[str]) -> list[str]:
+def source_texts(shards: str | Sequence[str]) -> list[str]:
+    """The names of sources. Raises UsageError for rows in memory, and for what is no name."""
     refuse_rows_in_memory(shards)
     given = [shards] if isinstance(shards, str | os.PathLike) else list(shards)
     texts = [os.fspath(text) for text in given]

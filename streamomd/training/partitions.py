@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
+from streamomd.core.column_values import joined_values
 from streamomd.engine import Engine
 from streamomd.engine.micro_batches import Sensed, apply, decide, sense
 from streamomd.engine.state import State
@@ -176,11 +177,12 @@ def joined(batches: list[Batch]) -> Batch:
     weight = np.concatenate([batch.weight for batch in batches])
     values = np.concatenate([batch.values for batch in batches])
     sparse = [batch for batch in batches if isinstance(batch, SparseBatch)]
+    columns = joined_values([batch.columns for batch in batches])
     if not sparse:
-        return DenseBatch(values, y, weight)
+        return DenseBatch(values, y, weight, columns=columns)
     indptr, before = [np.zeros(1, dtype=np.int64)], 0
     for batch in sparse:
         indptr.append(batch.indptr[1:] + before)
         before += len(batch.indices)
     indices = np.concatenate([batch.indices for batch in sparse])
-    return SparseBatch(np.concatenate(indptr), indices, values, y, weight)
+    return SparseBatch(np.concatenate(indptr), indices, values, y, weight, columns=columns)
