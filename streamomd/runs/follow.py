@@ -155,7 +155,7 @@ class Follower:
         while True:
             complete = self._files.complete()
             try:
-                choice = replace(self.choice, complete=complete.keys())
+                choice = self.choice._replace(complete=complete.keys())
                 arrivals = run.find(choice, appends_only=self.table.appends_only)
             except InputNotFoundError as error:
                 if self._landings.looked_ns is None:

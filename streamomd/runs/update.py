@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from streamomd.checkpoint import Ledger, Loaded, Store
@@ -166,7 +166,7 @@ class UpdateRun:
             check=check,
             statistics=filter_columns(data.where),
         )
-        found = replace(found, shards=view_shards(found.shards, data, self.model.plan))
+        found = found._replace(shards=view_shards(found.shards, data, self.model.plan))
         self._check_schemas(found.shards)
         self.skipped = found.skipped
         for line in (*listing.notes, *found.notes):
@@ -233,7 +233,7 @@ class UpdateRun:
             epochs = model.cursor.epoch  # those that were made, where it stopped early
             train = model.spec.train.model_copy(update={"epochs": epochs})
             model.spec = model.spec.model_copy(update={"train": train})
-            model.update = replace(record, first=first)
+            model.update = record._replace(first=first)
             model.cursor, model.finished = Cursor(epochs - 1), False
             self.learning = arrivals.shards
             self.new_shards += len(arrivals.shards)
@@ -394,7 +394,7 @@ def report_unlearned(model: Model, loaded: Loaded) -> None:
         if any(map(is_kafka, model.spec.data.shards)):
             _note_new(model, *run.count_messages(), "message")
             return
-        arrivals = run.find(replace(choice_of(model.spec), on_bad_shard="skip"))
+        arrivals = run.find(choice_of(model.spec)._replace(on_bad_shard="skip"))
     except StreamomdError:
         return  # a finished run is complete without its shards
     if len(arrivals.shards):

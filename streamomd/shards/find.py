@@ -7,9 +7,9 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from posixpath import dirname
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamomd.checkpoint.segments import Facts
 from streamomd.core.errors import (
@@ -50,8 +50,7 @@ MOST_TEXTS = 3
 """Sources listed in a message."""
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """Files in order. versions: of each table among the sources, by URL. notes: lines on
     skipped commits and changed schemas after the versions of ``since``."""
 

@@ -11,9 +11,8 @@ import datetime
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,8 +44,7 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A comparison bound to a column. kind: number, float, text or boolean; unit: of times in ns, 1
     of integers. values: in the column's domain."""
 
@@ -57,15 +55,13 @@ class Match:
     unit: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Opposite:
+class Opposite(NamedTuple):
     """The opposite of a filter."""
 
     part: RowFilter
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(NamedTuple):
     """Filters joined by a word, and or or."""
 
     word: str

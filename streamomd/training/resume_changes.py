@@ -84,6 +84,6 @@ def change_model_job(
                 f"update {model.update.number} is not finished: resume it without --epochs first; "
                 "then more epochs read all shards again"
             )
-        model.update = replace(model.update, first=0)
+        model.update = model.update._replace(first=0)
     model.finished = model.finished and not more
     return more

@@ -9,7 +9,6 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,7 @@ class World:
             found = plain(*given, **more)
             files = [file for file in found.files if file.path not in self.late]
             self.draw.shuffle(files)
-            return replace(found, files=files)
+            return found._replace(files=files)
 
         patch.setattr(updating, "list_shards", listing)
 

@@ -14,9 +14,9 @@ import threading
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -51,8 +51,7 @@ class Cache:
         """How the keys of a shard begin, by its URL."""
 
 
-@dataclass(frozen=True)
-class CachedRows:
+class CachedRows(NamedTuple):
     """Reads encoded rows from a cache, or from the shard and into the cache. Threads share it.
 
     names: collects hashed values.
