@@ -14,6 +14,8 @@ from numba.extending import register_jitable
 from streamomd.core.jit import compiled, int64, read, written
 
 _LOW = 0xFFFFFFFF
+UNSEEN, WANTED = -1, -2
+"""Of a dictionary's value: no row had it until now; a row has it."""
 
 
 @functools.cache
@@ -99,12 +101,15 @@ def places(
     more. Without: both empty. hashes: room for what is hashed.
     """
     count = 0 if len(codes) else len(out)
+    unseen = 0
     for row in range(len(codes)):
-        table[codes[row]] = 0
+        known = table[codes[row]]
+        unseen += known == UNSEEN
+        table[codes[row]] = WANTED if known == UNSEEN else known
     # Values are hashed as they lie in memory: a third of the time of the order of rows.
-    for at in range(len(table)):
+    for at in range(len(table) if unseen else 0):
         wanted[count] = at
-        count += 1 + table[at]
+        count += table[at] == WANTED
     for k in range(count):
         at = wanted[k] if len(codes) else k
         found = of_null
