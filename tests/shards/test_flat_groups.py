@@ -164,7 +164,7 @@ def check_form(
     for rows, group, unit in sizes:
         table = drawn(rows, nulls, seed=rows, texts=not dictionary)
         write(folder / "a.parquet", table, row_group_size=group, **how)
-        made = [*batches(folder / "a.parquet", ["few", "many", "same"], unit, flat=True)]
+        made = [*batches(folder / "a.parquet", TEXTS, unit, flat=True)]
         assert plain(made).equals(as_bytes(table))
         if dictionary is True and nulls < 1:
             assert all(pa.types.is_dictionary(batch.schema.field("few").type) for batch in made)
@@ -179,7 +179,7 @@ def read_by_pyarrow(*given: Any) -> Any:
 def test_slices_share_a_dictionary(tmp_path: Path) -> None:
     """So that its values are hashed once."""
     write(tmp_path / "a.parquet", drawn(500, 0.0))
-    made = [*batches(tmp_path / "a.parquet", ["few", "many", "same"], 9_000, flat=True)]
+    made = [*batches(tmp_path / "a.parquet", TEXTS, 9_000, flat=True)]
     assert len(made) > 2
     places = {batch.column("few").dictionary.buffers()[2].address for batch in made}
     assert len(places) == 1
@@ -226,10 +226,13 @@ def test_other_forms(how: Any, tmp_path: Path) -> None:
     )
 
 
-def outcome(path: Path, unit: int, *, flat: bool) -> Any:
+TEXTS = ["few", "many", "same"]
+
+
+def outcome(path: Path, texts: list[str], *, flat: bool) -> Any:
     """The rows, or the error's type and text."""
     try:
-        return plain([*batches(path, ["few", "many", "same"], unit, flat=flat)])
+        return plain([*batches(path, texts, 700, flat=flat)])
     except Exception as error:  # of any kind: `OpenShard` explains it
         return type(error), str(error)
 
@@ -261,8 +264,12 @@ def check_spoilt(folder: Path, seeds: range) -> dict[str, int]:
         table = drawn(40, (0.0, 0.3)[seed % 2], seed=seed % 7, texts=seed % 3 == 0)
         table = table.select(["n0", "n4", *table.schema.names[9:]])
         spoilt(table, folder, seed)
-        ours = outcome(folder / "a.parquet", 700, flat=True)
-        theirs = outcome(folder / "a.parquet", 700, flat=False)
+        ours = outcome(folder / "a.parquet", TEXTS, flat=True)
+        theirs = outcome(folder / "a.parquet", TEXTS, flat=False)
+        if ours != theirs:
+            # Where a spoilt dictionary has a value twice, pyarrow reads other codes than there are,
+            # unless it decodes plain texts.
+            theirs = outcome(folder / "a.parquet", [], flat=False)
         assert ours == theirs, f"seed {seed}"
         found["rows" if isinstance(theirs, pa.Table) else "error"] += 1
     return found

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streamomd.shards.formats.page_headers import (
     DATA,
     DATA_2,
+    DEPTH,
     DICTIONARY,
     FIELDS,
     MISSING,
@@ -81,7 +82,7 @@ class ColumnPages:
         while count == NO_ROOM and room < MOST_PAGES:
             room *= 8
             table = np.empty(room * FIELDS, np.int64)
-            count = page_finder()(self._bytes, rows, table)
+            count = page_finder()(self._bytes, rows, np.zeros(DEPTH, np.int64), table)
         if count < 0:
             raise NotFlatError
         return [Page(*numbers) for numbers in table.reshape(-1, FIELDS)[:count].tolist()]

@@ -21,11 +21,8 @@ from streamomd.shards.formats.column_pages import CODECS, ColumnPages, NotFlatEr
 from streamomd.shards.formats.contract import ReadRequest, cut
 from streamomd.shards.formats.page_headers import DATA
 from streamomd.shards.formats.page_values import (
-    AT,
-    END,
     MOST_WIDTH,
     SECTION,
-    WIDTH,
     code_reader,
     level_reader,
     text_finder,
@@ -65,7 +62,8 @@ class FlatColumn:
 def flat_columns(
     schema: Any, types: pa.Schema, leaves: Sequence[int], texts: Sequence[str]
 ) -> list[FlatColumn]:
-    """The columns of a file, if all of the leaves are read here; none otherwise.
+    """The columns of a file, if all of the leaves are read here; none otherwise, and where no text
+    may stay a dictionary: of numbers alone pyarrow is as fast.
 
     schema: pyarrow's ParquetSchema. texts: columns that may stay dictionaries.
     """
@@ -80,7 +78,7 @@ def flat_columns(
         if str(kind) not in kinds or (not stored and column.physical_type != "BYTE_ARRAY"):
             return []
         found.append(FlatColumn(name, leaf, levels == 1, kind, stored, name in texts))
-    return found
+    return found if any(column.is_coded for column in found) else []
 
 
 class FlatGroup:
@@ -244,14 +242,13 @@ class _Column:
         self._next += 1
         self._data, self._left = self._pages.body(page), page.values
         begin, end = self._levels(page)
-        self._state = np.zeros(2 * SECTION, np.int64)
-        self._state[[AT, END, WIDTH]] = begin, end, 1
-        self._at = end
+        codes = end, 0, 0
         if page.is_coded:
             if end >= len(self._data) or self._data[end] > MOST_WIDTH:
                 raise NotFlatError
-            section = self._state[SECTION:]
-            section[[AT, END, WIDTH]] = end + 1, len(self._data), self._data[end]
+            codes = end + 1, len(self._data), int(self._data[end])
+        self._at, new = end, (0,) * (SECTION - 3)
+        self._state = np.array([begin, end, 1, *new, *codes, *new])
 
     def _levels(self, page: Page) -> tuple[int, int]:
         """Where a page's definition levels begin and end."""

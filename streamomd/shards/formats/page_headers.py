@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
 from numba.extending import register_jitable
 
 from streamomd.core.jit import compiled, int64, read, written
@@ -30,14 +29,15 @@ MALFORMED, NO_ROOM = -1, -2
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY = range(1, 9)
 _STRUCT = 12
 """Types of thrift's compact protocol."""
-_DEPTH = 8
+DEPTH = 8
+"""Of structs in one another; a header has three."""
 _LARGEST = (1 << 31) - 1
 
 
 @functools.cache
 def page_finder() -> Any:
     """``find_pages``, compiled."""
-    return compiled(find_pages, read("uint8"), int64, written("int64"))
+    return compiled(find_pages, read("uint8"), int64, written("int64"), written("int64"))
 
 
 @register_jitable(no_cfunc_wrapper=True)
@@ -98,7 +98,7 @@ def read_value(data: Any, at: int, end: int, kind: int) -> Any:
 def read_header(data: Any, at: int, table: Any, row: int, fields: Any) -> int:
     """Read a header into the table from ``row`` on; where it ends, or MALFORMED.
 
-    fields: (_DEPTH,), the last field of each struct that is open.
+    fields: (DEPTH,), the last field of each struct that is open.
     """
     end, depth = len(data), 0
     fields[0] = 0
@@ -125,7 +125,7 @@ def read_header(data: Any, at: int, table: Any, row: int, fields: Any) -> int:
             table[row + to] = number
         if kind == _STRUCT:
             depth += 1
-            if depth == _DEPTH:
+            if depth == DEPTH:
                 return MALFORMED
             fields[depth] = 0
     return MALFORMED
@@ -142,14 +142,14 @@ def is_whole(table: Any, row: int) -> bool:
     return bool(missing == 0)
 
 
-def find_pages(data: Any, values: int, table: Any) -> int:
+def find_pages(data: Any, values: int, fields: Any, table: Any) -> int:
     """Read the headers of pages until ``values`` values have come: how many pages there are.
 
-    data: a column chunk. table: FIELDS numbers for each page. MALFORMED if a header cannot be, or
-    claims more bytes or values than there are; NO_ROOM if the table is too short.
+    data: a column chunk. fields: (DEPTH,). table: FIELDS numbers for each page. MALFORMED if a
+    header cannot be, or claims more bytes or values than there are; NO_ROOM if the table is too
+    short.
     """
     at, pages, found = 0, 0, 0
-    fields = np.zeros(_DEPTH, np.int64)
     while found < values:
         row = pages * FIELDS
         if row + FIELDS > len(table):

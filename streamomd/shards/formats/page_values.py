@@ -21,8 +21,8 @@ from streamomd.core.jit import compiled, int64, read, written
 from streamomd.shards.formats.page_headers import MALFORMED, varint
 
 AT, END, WIDTH, LEFT, PACKED, VALUE, SECTION = range(7)
-"""Of a section: the next run and the end, bits of a value; of the current run: values left,
-whether they are packed, and the next one's place in bits, or the value that repeats."""
+"""Of a section: the next run, the end, bits of a value; of the current run: values left, whether
+they are packed, and the next one's place in bits, or the value that repeats."""
 _PLACE = (1 << 47) - 1
 """A place so limited is known to be non-negative."""
 MOST_WIDTH = 24
