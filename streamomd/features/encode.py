@@ -25,7 +25,7 @@ from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
 from streamomd.features.dates import date_parts
-from streamomd.features.hashed import categories, listed_categories
+from streamomd.features.hashed import HashedValues, categories, listed_categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.lists import of_one_length
 from streamomd.features.names import Names
@@ -49,6 +49,7 @@ def encode(
     names: Names | None = None,
     conflicts: Sequence[Conflict] = (),
     dropped: NDArray[np.int64] | None = None,
+    hashed: HashedValues | None = None,
 ) -> Batch:
     """The batch's rows as the engine learns them: all, or without the bad ones if the plan says so.
 
@@ -57,6 +58,7 @@ def encode(
     and no row is skipped, because each needs a prediction.
     names: gets each hashed value. conflicts: rows that contradict their shard. dropped:
     places of rows that a filter dropped, which are not in ``batch`` and are counted as filtered.
+    hashed: values that batches of the same row group had.
     Values are float32 if all numbers are stored so, else float64.
     Raises BadRowError for the first bad row, unless plan.on_bad_row is "skip"; in it label, weight,
     then features are checked.
@@ -67,7 +69,7 @@ def encode(
         flaws = BadRows(batch.num_rows)
         note_conflicts(conflicts, flaws)
         conflicts = ()  # of the first time: their rows are skipped from then on
-        encoded = _encode(plan, batch, labelled, names, flaws)
+        encoded = _encode(plan, batch, labelled, names, flaws, hashed)
         if encoded is not None and not flaws:
             break
         if skip:
@@ -83,8 +85,9 @@ def encode(
 
 
 def _encode(
-    plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows
-) -> Batch | None:
+    plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows,
+    hashed: HashedValues | None,
+) -> Batch | None:  # fmt: skip
     """The rows; None where ``flaws`` then has bad ones."""
     rows, dtype = batch.num_rows, _dtype(plan, batch.schema)
     with Stage("labels"):
@@ -127,7 +130,7 @@ def _encode(
     with Stage("gather"):
         with Stage("hash"):
             # Only now, so that names come from good rows alone.
-            coordinates = _categories(plan, columns, rows, names)
+            coordinates = _categories(plan, columns, rows, names, hashed)
             listed = [
                 listed_categories(columns[name], name, plan, names, dtype)
                 for name in plan.hashed_lists
@@ -218,8 +221,9 @@ def _numbers_and_hashed(
 
 
 def _categories(
-    plan: Plan, columns: Mapping[str, pa.Array], rows: int, names: Names | None
-) -> Columns:
+    plan: Plan, columns: Mapping[str, pa.Array], rows: int, names: Names | None,
+    hashed: HashedValues | None,
+) -> Columns:  # fmt: skip
     """The coordinates of features with one category per row, (features, rows): columns, parts of
     dates, crosses."""
     parts: dict[str, pa.Array] = {}
@@ -230,7 +234,7 @@ def _categories(
     count = len(alone) + len(plan.crosses)
     found = empty(count * rows, np.int32).reshape(count, rows)
     for (name, array), out in zip(alone.items(), found, strict=False):
-        categories(array, name, plan, names, out)
+        categories(array, name, plan, names, out, hashed)
     for cross, out in zip(plan.crosses, found[len(alone) :], strict=True):
         arrays = [parts[name] if name in parts else columns[name] for name in cross]
         out[:] = crossed(cross, arrays, plan, names)
