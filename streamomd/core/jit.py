@@ -12,10 +12,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -29,8 +28,7 @@ _lock = threading.Lock()
 _records: list[list[Compilation]] = []
 
 
-@dataclass(frozen=True)
-class Compilation:
+class Compilation(NamedTuple):
     """A function that this process compiled, or loaded from the disk cache.
 
     saved: in ``folder``, of the disk cache, where later processes find it.

@@ -14,18 +14,16 @@ from streamomd.core.finite import FiniteCheck
 from streamomd.core.phases import phase
 from streamomd.core.profiling import Stage, current
 from streamomd.runs.connection import report_lost_scheduler
-from streamomd.runs.delayed import DelayedRun
 from streamomd.runs.exact import ExactRun
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.sharded_local import Sharded
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.class_threads import classes_divided
+from streamomd.training.drift_alerts import refuse_many_categories
 from streamomd.training.holdout import with_places
 from streamomd.training.label_runs import ENOUGH
-from streamomd.training.load_model import load_model
 from streamomd.training.metrics import no_rows_learned
 from streamomd.training.model import Model
 from streamomd.training.model_figures import rule_figure
@@ -50,6 +48,7 @@ def learn_remaining_rows(
 
     Raises DivergedError if numbers are no longer finite; the last commit stands.
     """
+    refuse_many_categories(model.spec, model.plan)
     data = model.spec.data
     if (data.holds_out or data.sample) and isinstance(shards, ShardSet):
         shards = with_places(shards, model.holdout_by, manager.shards if manager else ())
@@ -138,6 +137,8 @@ def _first_batch(
         "warning",
         rows_again=rows,
     )
+    from streamomd.training.load_model import load_model
+
     try:
         with quiet_notes(True):
             again, _ = load_model(model.url, storage_options=options, at=manager.sequence)
@@ -189,13 +190,15 @@ def _learn_in_mode(
     """Learn every remaining row in the job's mode."""
     train = model.spec.train
     if train.mode == "exact":
-        kind = DelayedRun if model.spec.data.delay else ExactRun
+        kind = _exact_run(model)
         kind(model, shards, manager, watchers, stop, connection).learn_epochs(train.epochs)
         return
     assert isinstance(shards, ShardSet)
     if not model.metrics.total_rows and not train.exact_epochs:
         report_offsets_of(model.spec, model.plan, shards)
     if train.mode == "sharded":
+        from streamomd.runs.sharded_local import Sharded
+
         Sharded(model, shards, manager, watchers, stop, connection).learn_epochs()
         return
     assert manager is not None
@@ -207,3 +210,12 @@ def _learn_in_mode(
 
     others = [watcher for watcher in watchers if watcher is not manager]
     Averaged(model, shards, manager, others, stop, connection).run()
+
+
+def _exact_run(model: Model) -> type[ExactRun]:
+    """The class of a run in exact mode: another one where labels arrive late."""
+    if not model.spec.data.delay:
+        return ExactRun
+    from streamomd.runs.delayed import DelayedRun
+
+    return DelayedRun

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +41,7 @@ DECODED_SHARE = 0.25
 """Of what may wait, decoded rows of a store's shards; the rest is for bytes that are requested."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardBatch:
+class ShardBatch(NamedTuple):
     """A record batch, and which rows of which shard it holds."""
 
     position: int
@@ -145,7 +144,7 @@ class RecordBatches:
         decoded = max(1, int(self.budget_bytes * DECODED_SHARE))
         most = max(1, self.budget_bytes - decoded)
         needs = JobBytes(self.shards.fs, self.wanted, most, is_cached)
-        ahead = FetchAhead(self.jobs, needs.need, most)
+        ahead = FetchAhead(needs.announced(self.jobs), needs.need, most)
         results = self._decoded(read, ahead, ahead, decoded, [*ends, ahead.cancel], check)
         try:
             yield from results.results()
