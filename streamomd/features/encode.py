@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
+from streamomd.core.column_values import ColumnValues
 from streamomd.core.profiling import Stage
 from streamomd.features.bad_rows import (
     BadRows,
@@ -24,6 +25,7 @@ from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
 from streamomd.features.dates import date_parts
+from streamomd.features.gather_columns import column_values
 from streamomd.features.hashed import categories, listed_categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.lists import of_one_length
@@ -33,7 +35,7 @@ from streamomd.features.number_types import as_first
 from streamomd.features.numeric import Numbers, missing, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse_pairs import sparse
-from streamomd.features.text import Texts, counted, texts_of
+from streamomd.features.text import counted, texts_of
 from streamomd.features.times import times
 
 
@@ -86,7 +88,7 @@ def empty_batch(plan: Plan, schema: pa.Schema) -> Batch:
     if plan.dense:
         width = plan.numbers + len(plan.indicators)
         return DenseBatch(np.zeros((0, width), dtype), none, none)
-    return SparseBatch(indptr_of([]), np.zeros(0, np.int32), np.zeros(0, dtype), none, none)
+    return SparseBatch(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, dtype), none, none)
 
 
 def _encode(
@@ -111,7 +113,8 @@ def _encode(
         if plan.dense:
             for at, which in enumerate(gone, plan.numbers):
                 table[:, at] = which
-            return DenseBatch(table, y, weight, time=time)
+            values = _column_values(plan, measured, table)
+            return DenseBatch(table, y, weight, time=time, columns=values)
     with Stage("hash"):
         columns = {
             name: as_first(batch.column(name), plan.family(name), CheckedValues(flaws, name))
@@ -138,10 +141,28 @@ def _encode(
                 listed_categories(columns[name], name, plan, names, dtype)
                 for name in plan.hashed_lists
             ]
-        blocks = _numbers_and_hashed(plan, table, texts, coordinates, listed, names)
+        with Stage("texts"):
+            words = [
+                counted(read, text, plan, dtype, names)
+                for text, read in zip(plan.text, texts, strict=True)
+            ]
+        blocks = _numbers_and_hashed(plan, table, words, coordinates, listed)
         blocks += [pair] if pair is not None else []
         blocks += [_indicators(plan, gone, dtype)] if gone else []
-        return SparseBatch(*joined(blocks), y, weight, time=time)
+        values = _column_values(plan, measured, table, coordinates, [*listed, *words])
+        return SparseBatch(*joined(blocks), y, weight, time=time, columns=values)
+
+
+def _column_values(
+    plan: Plan, columns: Mapping[str, pa.Array], table: Numbers,
+    coordinates: Columns | None = None, lists: Sequence[Csr] = (),
+) -> ColumnValues | None:  # fmt: skip
+    """See ``column_values``; None unless the plan asks for them."""
+    if not plan.column_values:
+        return None
+    if coordinates is None:
+        coordinates = np.empty((0, len(table)), np.int32)
+    return column_values(plan, columns, table, coordinates, lists)
 
 
 def _dtype(plan: Plan, schema: pa.Schema) -> Any:
@@ -190,21 +211,17 @@ def _numbers(
 
 
 def _numbers_and_hashed(
-    plan: Plan, table: Numbers, texts: list[Texts], coordinates: Columns, lists: list[Csr],
-    names: Names | None,
-) -> list[Csr]:  # fmt: skip
+    plan: Plan, table: Numbers, words: list[Csr], coordinates: Columns, lists: list[Csr]
+) -> list[Csr]:
     """Blocks of numbers and of hashed features, where equal coordinates are summed:
     categories first, then texts in order.
     """
-    dtype, bias = table.dtype, int(plan.bias)
-    if not texts and not lists:
+    bias = int(plan.bias)
+    if not words and not lists:
         return [counted_rows(table, coordinates, bias)] if plan.numbers or len(coordinates) else []
     nothing = table[:, :0]
     hashed = [counted_rows(nothing, coordinates, bias)] if len(coordinates) else []
-    hashed += lists
-    for text, read in zip(plan.text, texts, strict=True):
-        with Stage("texts"):
-            hashed.append(counted(read, text, plan, dtype, names))
+    hashed += [*lists, *words]
     block = canonical(*joined(hashed)) if lists or len(hashed) > 1 else hashed[0]
     return [counted_rows(table, coordinates[:0], bias), block] if plan.numbers else [block]
 

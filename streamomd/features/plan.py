@@ -96,6 +96,7 @@ class Plan:
     the magnitudes that the rule learns from, None: any that the slots can hold. partitions: all
     columns of directories, features or not. nulls: what missing numbers become, in columns that
     nulls_by does not name. time: the column of each row's time, which need not be a feature.
+    column_values: whether batches have the values of their columns, too; not saved.
     """
 
     bias: bool
@@ -121,6 +122,7 @@ class Plan:
     partitions: tuple[Partition, ...] = ()
     nulls_by: tuple[tuple[str, str], ...] = ()
     time: str = ""
+    column_values: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -273,6 +275,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Plain lists and dicts that ``from_json`` reads back."""
         saved = asdict(self)
+        del saved["column_values"]
         if self.limits is None:  # in the form of every earlier version
             del saved["limits"]
         for key in ("partitions", "nulls_by", "time"):

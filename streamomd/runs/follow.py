@@ -28,7 +28,8 @@ from streamomd.runs.follow_callback import FollowCallback
 from streamomd.runs.landings import Landings
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.update import UpdateRun, choice_of, update_table
+from streamomd.runs.update import UpdateRun
+from streamomd.runs.update_choice import choice_of, update_table
 from streamomd.shards.arrivals import Arrivals, SkippedShard
 from streamomd.shards.folder_watch import FileWatch, Polling, watch_sources
 from streamomd.shards.shard import ShardSet
@@ -379,7 +380,7 @@ def run_follow(
         each = replace(opened, quiet=quiet, callbacks=callbacks)
         more = {"stop": stop, "reporting": each, "client": client}
         follower = Follower(
-            partial(UpdateRun.open, url, sets, *options, **more),
+            partial(UpdateRun.open, url, sets, *options, given=given, **more),
             given,
             stop,
             watch_files,

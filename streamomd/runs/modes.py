@@ -21,6 +21,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.class_threads import classes_divided
+from streamomd.training.drift_alerts import refuse_many_categories
 from streamomd.training.holdout import with_places
 from streamomd.training.label_runs import ENOUGH
 from streamomd.training.metrics import no_rows_learned
@@ -47,6 +48,7 @@ def learn_remaining_rows(
 
     Raises DivergedError if numbers are no longer finite; the last commit stands.
     """
+    refuse_many_categories(model.spec, model.plan)
     data = model.spec.data
     if (data.holds_out or data.sample) and isinstance(shards, ShardSet):
         shards = with_places(shards, model.holdout_by, manager.shards if manager else ())

@@ -26,9 +26,10 @@ from streamomd.core.errors import (
 )
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
-from streamomd.shards.find import Opened, open_each, refuse_duplicates, shard_set
+from streamomd.shards.find import refuse_duplicates
 from streamomd.shards.listed import Listed
 from streamomd.shards.order import natural_key, path_key
+from streamomd.shards.read_footers import Opened, open_each, shard_set
 from streamomd.shards.shard import Shard, ShardSet
 
 if TYPE_CHECKING:

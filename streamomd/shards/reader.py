@@ -144,7 +144,7 @@ class RecordBatches:
         decoded = max(1, int(self.budget_bytes * DECODED_SHARE))
         most = max(1, self.budget_bytes - decoded)
         needs = JobBytes(self.shards.fs, self.wanted, most, is_cached)
-        ahead = FetchAhead(self.jobs, needs.need, most)
+        ahead = FetchAhead(needs.announced(self.jobs), needs.need, most)
         results = self._decoded(read, ahead, ahead, decoded, [*ends, ahead.cancel], check)
         try:
             yield from results.results()

@@ -25,7 +25,6 @@ from streamomd.shards.formats.parquet_statistics import Bounds
 Outcome = bool | None
 """Of a filter in a row; None: null."""
 Outcomes = frozenset[Outcome]
-ANY: Outcomes = frozenset((True, False, None))
 _NULL: Outcomes = frozenset((None,))
 _EPOCH = datetime.datetime(1970, 1, 1)
 _UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}

@@ -28,7 +28,8 @@ from streamomd.core.errors import (
 from streamomd.runs import update as updating
 from streamomd.runs.follow import follow_to_end
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.update import UpdateRun, choice_of
+from streamomd.runs.update import UpdateRun
+from streamomd.runs.update_choice import choice_of
 from streamomd.training.signals import StopRequest
 
 ROWS = 30

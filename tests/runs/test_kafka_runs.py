@@ -18,6 +18,7 @@ pytest.importorskip("confluent_kafka")
 from kafka_topics import Cluster, cluster, stream_of
 from running import run, train
 
+from streamomd.config.kafka_brokers import VARIABLE
 from streamomd.shards.kafka import broker, offset_ranges
 from streamomd.shards.kafka.broker import Broker
 from streamomd.shards.kafka.offset_ranges import Marks
@@ -35,7 +36,8 @@ def kafka() -> Iterator[Cluster]:
 
 
 @pytest.fixture(autouse=True)
-def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(tmp_path: Path, kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, kafka.servers)
     monkeypatch.setenv("STREAMOMD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(offset_ranges.plan_ranges, "__kwdefaults__", None)
     monkeypatch.setattr(offset_ranges.plan_ranges, "__defaults__", ((), None, 10))
@@ -132,9 +134,12 @@ def test_a_stopped_run_reads_the_recorded_ranges(kafka: Cluster, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_other_messages_at_the_recorded_offsets_are_refused(tmp_path: Path) -> None:
+def test_other_messages_at_the_recorded_offsets_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = tmp_path / "run"
     with cluster() as kafka:
+        monkeypatch.setenv(VARIABLE, kafka.servers)
         kafka.send_rows("made", 0, rows(0, 20))
         words = (
             "--checkpoint",

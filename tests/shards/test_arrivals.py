@@ -85,7 +85,9 @@ def known(source: Path) -> list[Facts]:
 
 def test_nothing_is_new(source: Path, known: list[Facts], monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing of what was learned gives nothing, and no file is opened."""
-    monkeypatch.setattr("streamomd.shards.find.read_shard", lambda *_: pytest.fail("opened"))
+    monkeypatch.setattr(
+        "streamomd.shards.read_footers.read_shard", lambda *_: pytest.fail("opened")
+    )
     found = arrivals(known, source)
     assert (len(found.shards), found.skipped, found.notes) == (0, (), ())
 

@@ -120,8 +120,6 @@ def test_what_names_no_table_is_refused(tables: Any, tmp_path: Path) -> None:
     for text in ("iceberg://tests/t", "iceberg:///ns.t", "iceberg://tests/ns.t/data"):
         with pytest.raises(UsageError, match=r"expected iceberg://catalog/namespace.table"):
             find(text)
-    with pytest.raises(UsageError, match="as_files"):
-        find(NAME, tables=TableOptions(as_files=True))
     for text in ("{}", "[]", "\0", json.dumps({"format-version": 2})):
         (tmp_path / "a.metadata.json").write_text(text)
         with pytest.raises(DataError, match=r"a.metadata.json, cannot be read"):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from streamomd.config.kafka_brokers import BROKERS, refuse_unnamed_brokers
 from streamomd.core.errors import (
     ChangedDataError,
     InputNotFoundError,
@@ -35,7 +36,7 @@ OWN = {
     "enable.partition.eof": True,
 }
 """A message is learned once because of these."""
-_SERVERS = "bootstrap.servers"
+_ALIAS = "metadata.broker.list"
 _QUIET = logging.Logger("streamomd.kafka", logging.CRITICAL + 1)
 
 
@@ -47,17 +48,20 @@ class Message(NamedTuple):
 
 
 class Broker:
-    """The cluster of a topic. options: keys of librdkafka, such as sasl.password."""
+    """The cluster of a topic. options: keys of librdkafka, such as sasl.password; they name the
+    brokers that the user names, which are asked, and no others. Raises UsageError."""
 
     def __init__(self, topic: Topic, options: Mapping[str, Any]) -> None:
-        self._topic, self._options = topic, options
+        refuse_unnamed_brokers([topic.url], options)
+        self._topic = topic
+        self._options = {name: one for name, one in options.items() if name != BROKERS}
         self._errors: list[Any] = []
         self._confluent = require_confluent()
-        own = sorted({_SERVERS, *OWN}.intersection(options))
+        own = sorted({_ALIAS, *OWN}.intersection(options))
         if own:
             raise UsageError(
                 f"storage options {', '.join(own)} of {shown(topic.url)}: streamomd sets these; "
-                "remove them (brokers are in the URL)"
+                f"remove them (brokers are {BROKERS})"
             )
 
     def marks(self) -> dict[int, Marks]:
@@ -148,7 +152,7 @@ class Broker:
     def _consumer(self) -> Iterator[Any]:
         self._errors.clear()
         given = {"group.id": "streamomd", **self._options, **OWN}
-        given |= {_SERVERS: self._topic.bootstrap, "error_cb": self._errors.append}
+        given |= {BROKERS: self._topic.bootstrap, "error_cb": self._errors.append}
         try:
             consumer = self._confluent.Consumer({**given, "logger": _QUIET})
         except Exception as error:  # KafkaException, TypeError and ValueError, by the option

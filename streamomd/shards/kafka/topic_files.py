@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamomd.checkpoint.segments import Facts
-from streamomd.core.errors import InputNotFoundError, UsageError
+from streamomd.core.errors import InputNotFoundError
 from streamomd.core.urls import shown
 from streamomd.shards.kafka.offset_ranges import (
     Range,
@@ -52,15 +52,6 @@ def list_topic(
         fs.forget(topic, one)
     begin = starts or {number: one.low for number, one in marks.items()}
     return [_listed(topic, one, ledger) for one in (*known, *new)], _by_url(topic, begin)
-
-
-def refuse_versions(text: str, *, chosen: bool) -> None:
-    """Raise UsageError where the version of a table was chosen for a topic."""
-    if chosen:
-        raise UsageError(
-            f"version and as_of choose the version of a table, and {shown(text)} is a Kafka topic: "
-            "leave them out"
-        )
 
 
 def _starts(topic: Topic, versions: Mapping[str, int]) -> dict[int, int]:
