@@ -49,12 +49,13 @@ def kernels_compiled(plan: Plan, schema: pa.Schema) -> Iterator[None]:
 
 
 def has_idle_core() -> bool:
-    """Whether another process of this machine would not take its core from this one."""
+    """Whether a second process would run on another core than this one."""
+    cores = usable_cores()
     try:
         load = os.getloadavg()[0]
     except (AttributeError, OSError):  # not on Windows
         load = 0.0
-    return load < usable_cores() - 0.5
+    return cores > 1 and load < cores - 0.5
 
 
 def compile_from_stdin() -> None:
