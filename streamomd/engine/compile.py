@@ -128,7 +128,7 @@ def stamp(rule: Rule, loss: Loss, loop: FunctionType) -> str:
     return found
 
 
-def _sources_digest(function: FunctionType, *more: Path) -> Any:
+def _sources_digest(function: FunctionType, *more: Path) -> hashlib._Hash:
     """A hash of the files that a function is made of, of more files, and of this package's."""
     files = {Path(called.__code__.co_filename) for called in (function, *_reached(function))}
     digest = hashlib.sha256(_package_sources())
