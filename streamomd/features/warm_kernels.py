@@ -23,7 +23,18 @@ from streamomd.features.plan import Plan
 
 LONGEST = 60.0
 """Seconds that the second process may take; the kernels take it two."""
-PROCESS = "from streamomd.features.warm_kernels import compile_from_stdin; compile_from_stdin()"
+PROCESS = """
+from streamomd.core import startup
+
+startup.set_environment()
+with startup.no_garbage_collection():
+    startup.start_pyarrow_without_pandas()
+    startup.start_numba()
+    from streamomd.features.warm_kernels import compile_from_stdin
+
+    compile_from_stdin()
+"""
+"""What the second process runs."""
 
 
 @contextmanager
