@@ -84,6 +84,15 @@ def encode(
     return replace(encoded, skipped=skipped_rows.skipped) if skipped_rows else encoded
 
 
+def empty_batch(plan: Plan, schema: pa.Schema) -> Batch:
+    """A batch of no rows, of the kind that batches with this schema give; nothing is compiled."""
+    dtype, none = _dtype(plan, schema), np.zeros(0)
+    if plan.dense:
+        width = plan.numbers + len(plan.indicators)
+        return DenseBatch(np.zeros((0, width), dtype), none, none)
+    return SparseBatch(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, dtype), none, none)
+
+
 def _encode(
     plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows,
     hashed: HashedValues | None,
