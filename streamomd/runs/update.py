@@ -62,6 +62,7 @@ from streamomd.training.model import Model
 from streamomd.training.model_document import is_named
 from streamomd.training.open_checkpoint import (
     find_current_list,
+    first_needed,
     open_ledger,
     take_over,
 )
@@ -223,6 +224,9 @@ class UpdateRun:
         if self.manager is None:
             self.manager = take_over(model, self.loaded, self.store, self.ledger)
         self.manager.share(Digests())  # the ledger has those of the lists before
+        if model.spec.data.delay:  # rows of which are read again
+            waiting = self.ledger.digests(first_needed(model, self.ledger, first))
+            model.digests = Digests(waiting)
         new = ledger_facts(arrivals.shards, named=is_named(model))
         record, sequence = self._next_record(), self.manager.sequence + 1
         own = {"update": record.number, "sequence": sequence}
@@ -328,11 +332,6 @@ def refuse_update(spec: Spec) -> None:
         )
     if spec.data.order == "shuffled":
         raise UnsupportedError(SHUFFLED)
-    if spec.data.delay:
-        raise UnsupportedError(
-            f"data.delay = {spec.data.delay:g} s: an update reads new shards alone, and rows of "
-            "learned ones still wait for their labels: train on all shards again"
-        )
     if spec.data.held_after is not None:
         raise UnsupportedError(
             f"data.holdout = {spec.data.holdout}: every new row would be held out, and none "
