@@ -63,6 +63,12 @@ def refuse_update(spec: Spec) -> None:
         )
 
 
+def given_keys(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of [update] among the arguments of a call; None: the job's own."""
+    given = {name: arguments.get(name) for name in Update.model_fields}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def update_table(spec: Spec, given: Mapping[str, Any]) -> Update:
     """A job's table [update], except what this command says. Raises UsageError."""
     try:
