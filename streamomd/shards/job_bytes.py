@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -113,13 +114,17 @@ class _Shared:
         self._lock = threading.Lock()
         self._opened: OpenShard | None = None
         self._whole: tuple[StoredObject, Load] | None = None
+        self._late: Callable[[], StoredObject | None] = lambda: None
         self._batches: dict[int, _Batch] = {}
 
     def need(self, job: Job) -> Need:
         shard, group = self._shard, job.group
         with self._lock:
             if shard.size <= WHOLE_BYTES:
-                stored, load = self._whole or _whole(shard_object(self._fs, shard))
+                stored, load = self._whole or _whole(self._late() or shard_object(self._fs, shard))
+                self._late = weakref.ref(
+                    stored
+                )  # for a thread that asks after that of the last job
                 is_last = next(groups_from(shard, group.number + 1), None) is None
                 self._whole = None if is_last else (stored, load)  # jobs hold what they need
                 share = -(-shard.size * group.rows // max(1, shard.rows))
