@@ -115,6 +115,7 @@ class _Shared:
         self._opened: OpenShard | None = None
         self._whole: tuple[StoredObject, Load] | None = None
         self._late: Callable[[], StoredObject | None] = lambda: None
+        self._is_over = False
         self._batches: dict[int, _Batch] = {}
 
     def need(self, job: Job) -> Need:
@@ -122,11 +123,10 @@ class _Shared:
         with self._lock:
             if shard.size <= WHOLE_BYTES:
                 stored, load = self._whole or _whole(self._late() or shard_object(self._fs, shard))
-                self._late = weakref.ref(
-                    stored
-                )  # for a thread that asks after that of the last job
-                is_last = next(groups_from(shard, group.number + 1), None) is None
-                self._whole = None if is_last else (stored, load)  # jobs hold what they need
+                self._late = weakref.ref(stored)
+                # Jobs hold what they need. A thread may ask after that of the last job.
+                self._is_over |= next(groups_from(shard, group.number + 1), None) is None
+                self._whole = None if self._is_over else (stored, load)
                 share = -(-shard.size * group.rows // max(1, shard.rows))
                 return Need(stored, share, load)
             while self._next <= group.number:
