@@ -182,17 +182,12 @@ def refuse_conflicts(spec: Spec) -> None:
 
 def _refuse_time(spec: Spec) -> None:
     """Keys that need ``data.time``, and what it does not go with."""
-    data, mode = spec.data, spec.train.mode
+    data = spec.data
     for key, is_set in (("holdout.after", data.held_after is not None), ("delay", data.delay > 0)):
         if is_set and not data.time:
             raise UsageError(
                 f"data.{key} needs the rows' times: name their column in data.time (--time COLUMN)"
             )
-    if data.time and mode != "exact":
-        raise UnsupportedError(
-            f"data.time = {data.time!r}: metrics by time are those of one learner, in mode exact, "
-            f"not {mode}; leave data.time out"
-        )
     if data.delay:
         given = f"data.delay = {data.delay:g} s"
         if spec.model.calibrate != "none":
@@ -208,6 +203,11 @@ def refuse_delay(spec: Spec, given: str) -> None:
 
     given: what asks for it.
     """
+    if spec.train.mode != "exact":
+        raise UnsupportedError(
+            f"{given}: one learner learns the rows in their order, in mode exact, not "
+            f"{spec.train.mode}; set train.mode = 'exact' (--mode exact)"
+        )
     if spec.train.epochs > 1:
         raise UnsupportedError(
             f"{given}: rows are learned once, in order of time; set train.epochs = 1, not "

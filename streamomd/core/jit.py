@@ -77,12 +77,16 @@ class LazyCompiled:
 
     def __init__(self, function: Callable[..., Any], signature: Sequence[Any], items: int) -> None:
         self._function, self._signature, self._left = function, signature, items
+        self._compiled: Any = None
 
     def __call__(self, items: int, *given: Any) -> Any:
         """Run it on these arguments, which hold ``items`` items."""
         self._left -= items
-        soon = self._left >= 0 and not _records
-        return (self._function if soon else compiled(self._function, *self._signature))(*given)
+        if self._left >= 0 and not _records:
+            return self._function(*given)
+        if self._compiled is None:  # to look it up takes 20 µs: numba's types are hashed
+            self._compiled = compiled(self._function, *self._signature)
+        return self._compiled(*given)
 
 
 def read(dtype: Any) -> Any:

@@ -25,8 +25,7 @@ from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
 from streamomd.features.dates import date_parts
-from streamomd.features.gather_columns import column_values
-from streamomd.features.hashed import categories, listed_categories
+from streamomd.features.hashed import HashedValues, categories, listed_categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.lists import of_one_length
 from streamomd.features.names import Names
@@ -35,6 +34,7 @@ from streamomd.features.number_types import as_first
 from streamomd.features.numeric import Numbers, missing, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse_pairs import sparse
+from streamomd.features.stored_columns import column_values
 from streamomd.features.text import counted, texts_of
 from streamomd.features.times import times
 
@@ -49,6 +49,7 @@ def encode(
     names: Names | None = None,
     conflicts: Sequence[Conflict] = (),
     dropped: NDArray[np.int64] | None = None,
+    hashed: HashedValues | None = None,
 ) -> Batch:
     """The batch's rows as the engine learns them: all, or without the bad ones if the plan says so.
 
@@ -57,6 +58,7 @@ def encode(
     and no row is skipped, because each needs a prediction.
     names: gets each hashed value. conflicts: rows that contradict their shard. dropped:
     places of rows that a filter dropped, which are not in ``batch`` and are counted as filtered.
+    hashed: values that batches of the same row group had.
     Values are float32 if all numbers are stored so, else float64.
     Raises BadRowError for the first bad row, unless plan.on_bad_row is "skip"; in it label, weight,
     then features are checked.
@@ -67,7 +69,7 @@ def encode(
         flaws = BadRows(batch.num_rows)
         note_conflicts(conflicts, flaws)
         conflicts = ()  # of the first time: their rows are skipped from then on
-        encoded = _encode(plan, batch, labelled, names, flaws)
+        encoded = _encode(plan, batch, labelled, names, flaws, hashed)
         if encoded is not None and not flaws:
             break
         if skip:
@@ -82,9 +84,19 @@ def encode(
     return replace(encoded, skipped=skipped_rows.skipped) if skipped_rows else encoded
 
 
+def empty_batch(plan: Plan, schema: pa.Schema) -> Batch:
+    """A batch of no rows, of the kind that batches with this schema give; nothing is compiled."""
+    dtype, none = _dtype(plan, schema), np.zeros(0)
+    if plan.dense:
+        width = plan.numbers + len(plan.indicators)
+        return DenseBatch(np.zeros((0, width), dtype), none, none)
+    return SparseBatch(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, dtype), none, none)
+
+
 def _encode(
-    plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows
-) -> Batch | None:
+    plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows,
+    hashed: HashedValues | None,
+) -> Batch | None:  # fmt: skip
     """The rows; None where ``flaws`` then has bad ones."""
     rows, dtype = batch.num_rows, _dtype(plan, batch.schema)
     with Stage("labels"):
@@ -127,7 +139,7 @@ def _encode(
     with Stage("gather"):
         with Stage("hash"):
             # Only now, so that names come from good rows alone.
-            coordinates = _categories(plan, columns, rows, names)
+            coordinates = _categories(plan, columns, rows, names, hashed)
             listed = [
                 listed_categories(columns[name], name, plan, names, dtype)
                 for name in plan.hashed_lists
@@ -218,8 +230,9 @@ def _numbers_and_hashed(
 
 
 def _categories(
-    plan: Plan, columns: Mapping[str, pa.Array], rows: int, names: Names | None
-) -> Columns:
+    plan: Plan, columns: Mapping[str, pa.Array], rows: int, names: Names | None,
+    hashed: HashedValues | None,
+) -> Columns:  # fmt: skip
     """The coordinates of features with one category per row, (features, rows): columns, parts of
     dates, crosses."""
     parts: dict[str, pa.Array] = {}
@@ -230,7 +243,7 @@ def _categories(
     count = len(alone) + len(plan.crosses)
     found = empty(count * rows, np.int32).reshape(count, rows)
     for (name, array), out in zip(alone.items(), found, strict=False):
-        categories(array, name, plan, names, out)
+        categories(array, name, plan, names, out, hashed)
     for cross, out in zip(plan.crosses, found[len(alone) :], strict=True):
         arrays = [parts[name] if name in parts else columns[name] for name in cross]
         out[:] = crossed(cross, arrays, plan, names)

@@ -247,7 +247,7 @@ class Plan:
         """The first vector coordinate."""
         return int(self.bias) + len(self.numeric)
 
-    @property
+    @cached_property
     def hashed_offset(self) -> int:
         """The first hashed coordinate."""
         return self.vector_offset + sum(vector.width for vector in self.vectors)
@@ -267,7 +267,7 @@ class Plan:
         """The first coordinate of missing-value indicators: after all others, which keep theirs."""
         return self.sparse_offset + (self.sparse.size if self.sparse else 0)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """d: how many coordinates there are, the bias included."""
         return self.indicator_offset + len(self.indicators)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -97,15 +98,40 @@ def _letters_in(size: int) -> int:
 def _room(longest: int, most: int) -> tuple[NDArray[Any], ...]:
     """What ``write_rows`` needs to write one text: letters … sizes."""
     from streamomd.features.kernels.split_words import BACK, FRONT
-    from streamomd.features.kernels.write_texts import COUNTERS
+    from streamomd.features.kernels.write_texts import COUNTERS, LANES, SEEN
 
-    eights = np.empty((FRONT + _letters_in(longest) + BACK) // 8 + 1, np.int64)
-    eights[: FRONT // 8] = 0
-    letters, fours = eights.view(np.uint8), eights.view(np.uint32)
-    edges, unknown = np.empty(2 * _words_in(longest) + 9, np.int64), np.empty(_UNKNOWN, np.uint32)
     runs = most * _words_in(longest)
-    counted = (np.empty(size, np.int32) for size in (runs + 1, runs + 1, COUNTERS))
-    return letters, fours, eights, edges, unknown, np.empty(runs, np.uint32), *counted
+    lanes = (runs // LANES + 1) * LANES
+    sizes = {
+        "eights": ((FRONT + _letters_in(longest) + BACK) // 8 + 1, np.int64),
+        "edges": (2 * _words_in(longest) + 9, np.int64),
+        "unknown": (_UNKNOWN, np.uint32),
+        "starts": (5 * lanes, np.uint32),
+        "hashes": (lanes, np.uint32),
+        "seen": (SEEN, np.int64),
+        "some": (runs + 1, np.int32),
+        "others": (runs + 1, np.int32),
+        "sizes": (COUNTERS, np.int32),
+    }
+    room = _carved(sizes)
+    eights, starts = room.pop("eights"), room.pop("starts").reshape(5, lanes)
+    eights[: FRONT // 8] = 0
+    room["seen"][:] = 0
+    letters, fours = eights.view(np.uint8), eights.view(np.uint32)
+    edges, unknown = room.pop("edges"), room.pop("unknown")
+    return letters, fours, eights, edges, unknown, starts, *room.values()
+
+
+def _carved(sizes: Mapping[str, tuple[int, Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays of these lengths and types, in one piece of memory that all threads reuse."""
+    lines = {
+        name: -(-count * np.dtype(dtype).itemsize // 64) for name, (count, dtype) in sizes.items()
+    }
+    memory, at, found = empty(64 * sum(lines.values()), np.uint8), 0, {}
+    for name, (count, dtype) in sizes.items():
+        found[name] = memory[at : at + count * np.dtype(dtype).itemsize].view(dtype)
+        at += 64 * lines[name]
+    return found
 
 
 def _entries(size: int, *before: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:

@@ -29,7 +29,7 @@ from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan
 from streamomd.training.class_threads import classes_divided
 from streamomd.training.metrics import Metrics, no_rows_learned
-from streamomd.training.metrics.by_time import DAY, HOUR, ByTime, period_text
+from streamomd.training.metrics.by_time import DAY, HOUR, period_text
 from streamomd.training.model import Model
 from streamomd.training.progress import quiet_notes, watching
 from streamomd.training.row_stream import no_rows
@@ -79,8 +79,7 @@ class BacktestRun(DelayedRun):
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
         if batch.time is None or not len(batch):
             return
-        model.metrics.by_time = model.metrics.by_time or ByTime()
-        model.metrics.by_time.read(batch.time)
+        model.metrics.read_times(batch.time)
         self._teacher.learn_due(int(self.schedule.now(stream[:1])[0]))
         self._begin_period((int(stream[0]) - self.origin) // self.length)
         metrics = self._metrics

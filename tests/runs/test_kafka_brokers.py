@@ -26,7 +26,7 @@ from streamomd.config.kafka_brokers import (
     with_typed_brokers,
 )
 from streamomd.core.errors import UsageError
-from streamomd.runs.train import resume
+from streamomd.runs.resume import resume
 from streamomd.runs.update import update
 from streamomd.shards.kafka.broker import Broker
 from streamomd.training.load_model import load_model
