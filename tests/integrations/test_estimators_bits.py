@@ -231,7 +231,7 @@ def test_dask_is_train_on_the_collection(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what Dask calls in pandas
 @pytest.mark.parametrize("words", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_dask_weights_classes_as_memory_does(words: bool) -> None:
-    """ "balanced" and a dict, with weights of rows and without, of labels as text and as numbers, in
+    """Balanced and a dict, with weights of rows and without, of labels as text and as numbers, in
     a frame and in arrays: the bits of the same rows in one process."""
     import dask.array as da
     import dask.dataframe as dd

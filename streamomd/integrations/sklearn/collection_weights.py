@@ -35,8 +35,9 @@ def label_counts(y: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
         labels, counts = np.asarray(found.index), np.asarray(found, np.int64)
     else:
         import dask.array as da
+        from dask.base import compute
 
-        labels, counts = (np.asarray(one) for one in _computed(*da.unique(y, return_counts=True)))
+        labels, counts = map(np.asarray, compute(*da.unique(y, return_counts=True)))
     order = np.argsort(labels)
     there = counts[order] > 0  # of a category that no row has
     return labels[order][there], counts[order][there]
@@ -55,9 +56,3 @@ def weights_of_labels(class_weight: Any, labels: NDArray[Any], counts: NDArray[n
 def _weights_of_block(block: Any, labels: NDArray[Any], weights: Floats) -> Floats:
     places = np.minimum(np.searchsorted(labels, block), len(labels) - 1)
     return np.where(labels[places] == block, weights[places], 1.0)
-
-
-def _computed(*lazy: Any) -> Any:
-    import dask
-
-    return dask.compute(*lazy)
