@@ -38,8 +38,9 @@ import pyarrow.parquet as pq
 
 from streamomd.checkpoint import Ledger, Writer, compare, read_commit, read_ledger
 from streamomd.checkpoint.stores.contract import open_store
-from streamomd.shards import find as finding
-from streamomd.shards.find import find, list_shards, open_listed
+from streamomd.shards import read_footers
+from streamomd.shards.find import find, list_shards
+from streamomd.shards.read_footers import open_listed
 from streamomd.training.allowed_urls import by_url
 from streamomd.training.holdout import ledger_facts
 
@@ -102,7 +103,7 @@ def measure(data: str) -> dict[str, float]:
     del listing, shards, ledger
     with timed(seconds, "ledger"):
         facts = read_ledger(store, read_commit(store, writer.sequence)).shards
-    finding.read_shard = None  # type: ignore[assignment]  # it is not called
+    read_footers.read_shard = None  # type: ignore[assignment]  # it is not called
     with timed(seconds, "again"):
         again = find(data, known=by_url(facts))
     with timed(seconds, "compare"):

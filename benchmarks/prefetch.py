@@ -54,7 +54,7 @@ def walks(learners: int, size: int, args: Any, made: dict[Any, Any]) -> Any:
         loop, moved = made[learners, distance], (state.cells, state.totals.reshape(-1))
 
         def run() -> None:
-            loop(*moved, walk.sums, walk.engine._hyper, 1e6, *rows, margins)
+            loop(*moved, walk.sums, walk.engine.hyper, 1e6, *rows, margins)
 
         return run
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from streamomd.integrations.sklearn import OMDRegressor as OMDRegressor
     from streamomd.runs.backtest import backtest as backtest
     from streamomd.runs.follow import follow as follow
+    from streamomd.runs.resume import resume as resume
     from streamomd.runs.submit import submit as submit
     from streamomd.runs.sweep import resume_sweep as resume_sweep
     from streamomd.runs.sweep import sweep as sweep
     from streamomd.runs.train import load as load
-    from streamomd.runs.train import resume as resume
     from streamomd.runs.train import train as train
     from streamomd.runs.update import update as update
     from streamomd.training.model import Model as Model
@@ -42,7 +42,7 @@ _HOME = {
     "load": "streamomd.runs.train",
     "predict_collection": "streamomd.distributed.collections.predict_collection",
     "profiled": "streamomd.core.profiling",
-    "resume": "streamomd.runs.train",
+    "resume": "streamomd.runs.resume",
     "resume_sweep": "streamomd.runs.sweep",
     "submit": "streamomd.runs.submit",
     "sweep": "streamomd.runs.sweep",

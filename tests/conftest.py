@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from typing import Any
 
@@ -11,6 +12,10 @@ import pytest
 # Two test processes with two threads each would wait for one another in every small matrix product:
 # L-BFGS on 10 unknowns then takes 4 ms a step. Read when numpy is first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Hundreds of tests start a process. Where Python is not to write bytecode, each of them would
+# compile the whole package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Text that tests train on is converted there, not in the cache of who runs them.
 os.environ.setdefault(
     "STREAMOMD_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"streamomd-tests-{os.getuid()}")

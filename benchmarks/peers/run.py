@@ -119,7 +119,7 @@ class Bench:
     def lacks(self, name: str, tool: Tool) -> bool:
         """Whether a run is still to be made."""
         wanted = [f"{kind}/{at}" for kind in ("start", "main") for at in range(self.args.times)]
-        wanted += [f"step/{at}" for at in range(self.args.steps + 1) if tool.step]
+        wanted += [f"step/{at}" for at in range(len(tool.steps(self.args.steps)))]
         found = (self.runs.found.get(f"{name}/{tool.name}/{run}") for run in wanted)
         return not all(run and not run["status"] for run in found)
 
@@ -136,9 +136,9 @@ class Bench:
 
     def steps(self, name: str, tools: list[Tool]) -> None:
         """Losses on the first rows: at the default, and at each step size."""
-        for tool in (tool for tool in tools if tool.step):
+        for tool in tools:
             size = "few" if tool.size == "full" else tool.size
-            for at, step in enumerate(["", *STEPS[: self.args.steps]]):
+            for at, step in enumerate(tool.steps(self.args.steps)):
                 self.one(name, tool, "step", at, size, step)
 
     def measure(self, name: str) -> None:
@@ -149,6 +149,8 @@ class Bench:
             return
         lacking = [tool for tool in self.tools if name in tool.sets and self.lacks(name, tool)]
         tools = [tool for tool in lacking if self.works(name, tool)]
+        if not tools:
+            return
         self.rounds(name, tools)
         self.steps(name, tools)
         for tool in tools:

@@ -32,6 +32,8 @@ PROMISED = (  # sets; ours ÷ theirs; of what; at least
     (("news",), "streamomd", "vw_text", "cpu", 1.0),
     (("news",), "streamomd_cache", "vw_cache", "cpu", 1.5),
     (("clicks",), "streamomd", "sklearn", "wall", 10.0),
+    (tuple(SETS.values()), "streamomd_auto", "vw_text", "cpu", 0.0),
+    (tuple(SETS.values()), "streamomd_auto", "vw_text", "wall", 0.0),
     (tuple(SETS.values()), "streamomd", "dask_ml", "wall", 2.0),
     (tuple(SETS.values()), "streamomd", "river", "wall", 0.0),
 )
@@ -112,17 +114,18 @@ def speed(run: Any, of: str, start: float = 0.0) -> float:
 
 def losses(runs: Runs, names: list[str]) -> str:
     """A line for each set: default → best (its step size), on the same first rows."""
-    tools = ("streamomd", "vw_text", "sklearn", "river")
+    tools = ("streamomd", "streamomd_auto", "vw_text", "sklearn", "river")
     lines = []
     for name in names:
         cells = [loss_cell(runs, name, tool) for tool in tools]
         if any(cells):
             few, tiny = (f"{runs[f'{name}/made']['rows'][size]:,}" for size in ("few", "tiny"))
-            whole = [loss_of(all_of(runs, name, tool, "main")) for tool in tools[:2]]
-            river = f"{cells[3]} of {tiny}" if cells[3] else ""
-            lines.append([TITLES[name], few, *cells[:3], river, *whole])
-    head = ["progressive log loss, default → best", "rows", "streamomd", "VW", "scikit-learn",
-            "river, fewer rows", "streamomd, all", "VW, all"]  # fmt: skip
+            whole = [loss_of(all_of(runs, name, tool, "main")) for tool in tools[:3]]
+            river = f"{cells[4]} of {tiny}" if cells[4] else ""
+            lines.append([TITLES[name], few, *cells[:4], river, *whole])
+    head = ["progressive log loss, default → best", "rows", "streamomd", "streamomd_auto", "VW",
+            "scikit-learn", "river, fewer rows", "streamomd, all", "streamomd_auto, all",
+            "VW, all"]  # fmt: skip
     return table(head, lines) if lines else ""
 
 
@@ -130,6 +133,8 @@ def loss_cell(runs: Runs, name: str, tool: str) -> str:
     found = [run for run in all_of(runs, name, tool, "step") if run["loss"] is not None]
     if not found or found[0]["step"]:
         return ""
+    if TOOLS[tool].untuned:
+        return f"{found[0]['loss']:.4f}"
     best = min(found, key=lambda run: run["loss"])
     at = best["step"] or "default"
     return f"{found[0]['loss']:.4f} → {best['loss']:.4f} ({at})"

@@ -20,6 +20,7 @@ class Tool:
     """``size``: of make.py. ``source``: what of it is read. ``code``: a file of code/, by set.
 
     ``step``: how a step size is said, {} for it; empty: its losses are those of another tool.
+    ``untuned``: it has no step size, and its loss is that of its default.
     ``keeps``: the cache that a run before leaves, beside the rows; empty: none. ``sets``: the data
     sets it runs on.
     """
@@ -31,12 +32,19 @@ class Tool:
     code: str
     step: str = ""
     keeps: str = ""
+    untuned: bool = False
     sets: tuple[str, ...] = tuple(SETS.values())
 
     @property
     def venv(self) -> str:
         """The folder of its environment; tools of the same code share one."""
         return self.code.split("/", maxsplit=1)[0]
+
+    def steps(self, most: int) -> tuple[str, ...]:
+        """The step sizes of the runs that its losses are of; "" is its default."""
+        if self.untuned:
+            return ("",)
+        return ("", *STEPS[:most]) if self.step else ()
 
     def user_code(self, name: str) -> Path:
         """The file that a user would write for this data set."""
@@ -66,6 +74,7 @@ TOOLS = {
     tool.name: tool
     for tool in (
         Tool("streamomd", (), "full", "rows", "streamomd/{}.sh", "--eta {}"),
+        Tool("streamomd_auto", (), "full", "rows", "streamomd/{}_auto.sh", untuned=True),
         Tool("streamomd_arrow", (), "full", "rows.arrow", "streamomd/{}.sh"),
         Tool("streamomd_binary", (), "full", "rows.binary", "streamomd/{}.sh", sets=("lists",)),
         Tool("streamomd_cache", (), "full", "rows", "streamomd/{}.sh", keeps="cache"),

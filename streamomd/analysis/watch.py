@@ -141,7 +141,7 @@ def read_view(view: View, options: Options = None, *, top: int = 10) -> View:
         skipped=metrics.skipped,
         top=tuple((one["name"], tuple(one["weight"])) for one in model.inspect(top)) if top else (),
         finished=model.finished,
-        alerts=tuple(worded_alert(one, model.plan.numeric) for one in _alerts(metrics)),
+        alerts=tuple(worded_alert(one, model.plan) for one in _alerts(metrics)),
         problem="; ".join(f"commit {at} rejected: {why}" for at, why in loaded.rejected),
         due=_due(model.spec, loaded.commit.written),
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from streamomd.checkpoint.commit_list import (
     check_format,
@@ -26,8 +26,7 @@ from streamomd.core.urls import shown
 Receiver = Callable[[Commit], Callable[[Part], None]]
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(NamedTuple):
     """commit: the one read. rejected: (sequence, reason) of newer ones, newest first.
     newest: the highest sequence in the store."""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamomd.checkpoint.segments import shorten_facts
 from streamomd.core.urls import shown
@@ -16,8 +15,7 @@ MAX_LINES = 10
 Fingerprint = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """A changed shard. position: in the order of the run, or in the new order if it is new."""
 
     position: int

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamomd.checkpoint.parts import PartEntry, parse_entry
 from streamomd.checkpoint.sealed_json import seal, unseal
@@ -47,8 +47,7 @@ class WriterId:
     started: str
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(NamedTuple):
     """A valid commit.
 
     ``kind``: "commit", or "open" for one that repeats its parent's parts to fence other writers.

@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,8 +32,7 @@ HEADER_LIMIT = 1 << 20
 LAST = 10**12 - 1
 
 
-@dataclass(frozen=True)
-class PartEntry:
+class PartEntry(NamedTuple):
     """A part's entry in the manifest. arrays: name to (code of the dtype, shape)."""
 
     name: str
@@ -47,7 +45,7 @@ class PartEntry:
     def to_json(self) -> dict[str, Any]:
         """For a manifest."""
         arrays = {name: [code, list(shape)] for name, (code, shape) in self.arrays.items()}
-        return {**vars(self), "arrays": arrays}
+        return {**self._asdict(), "arrays": arrays}
 
 
 class StoredParts(NamedTuple):

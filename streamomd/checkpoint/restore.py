@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamomd.checkpoint.commit_list import first_sequence_of_run, read_commit
 from streamomd.checkpoint.commit_reader import load
@@ -18,8 +17,7 @@ from streamomd.core.errors import CorruptionError, UsageError
 from streamomd.core.urls import shown
 
 
-@dataclass(frozen=True)
-class Restored:
+class Restored(NamedTuple):
     """A commit that repeats an earlier one.
 
     undone_rows, undone_updates, undone_shards: rows, numbers of updates and URLs of shards that the
@@ -39,7 +37,7 @@ class Restored:
         """For a command's result."""
         return {
             name: list(value) if isinstance(value, tuple) else value
-            for name, value in vars(self).items()
+            for name, value in self._asdict().items()
         }
 
 

@@ -126,8 +126,9 @@ def resume(
     shards come from the checkpoint: each is printed before it is opened, and refused unless it
     starts with one of STREAMOMD_ALLOWED_URLS, if that is set.
     """
-    run_functions = import_runs()
+    import_runs()
     from streamomd.integrations.trackers import tracker
+    from streamomd.runs.resume import resume as resume_run
 
     given = python_arguments(given)
     given["sets"] |= {"train.epochs": epochs} if epochs is not None else {}
@@ -137,7 +138,7 @@ def resume(
     try:
         callbacks = [tracker(one) for one in joined(track)]
         with profiled() if profile else nullcontext() as measured:
-            model = run_functions.resume(url, callbacks=callbacks, **given)
+            model = resume_run(url, callbacks=callbacks, **given)
     except SweepError:
         return resume_sweep_command(url, **given)
     return _trained(model, measured)

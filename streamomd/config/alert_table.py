@@ -31,7 +31,7 @@ class Alert(Table):
         flag=None, gt=0.0, le=1.0, shown_default="none",
     )  # fmt: skip
     new_categories: float | None = key(
-        None, "Share of rows with a category not seen before that is an alert.", flag=None, gt=0.0,
+        None, "New categories of a column, divided by rows, that are an alert.", flag=None, gt=0.0,
         le=1.0, shown_default="none",
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from streamomd.config.aliases import canonical_keys
 from streamomd.config.flags import assign, assign_flags, check_key, dotted
 from streamomd.config.inherited import with_inherited
 from streamomd.config.job_file import read_job
+from streamomd.config.kafka_brokers import with_typed_brokers
+from streamomd.config.source_keys import changed_keys, refuse_without_effect
 from streamomd.config.spec import Spec
 from streamomd.config.values import parse_scalar
 from streamomd.core.errors import ResumeRefusedError, UsageError, refuse_rows_in_memory
@@ -72,6 +74,7 @@ def build_job(
     if not spec.data.shards:
         raise UsageError("no shards to read: give files, a directory, a glob or URLs")
     spec = _absolute(spec, _stem(job))
+    refuse_without_effect(spec.data.shards, changed_keys(spec))
     _refuse_checkpoint_among_shards(spec)
     _refuse_cache_among_shards(spec)
     return spec
@@ -93,10 +96,16 @@ def require_label(spec: Spec, columns: Sequence[str]) -> None:
         )
 
 
-def change_job(saved: Mapping[str, Any], sets: Mapping[str, Any], more: Sequence[str] = ()) -> Spec:
+def change_job(
+    saved: Mapping[str, Any],
+    sets: Mapping[str, Any],
+    more: Sequence[str] = (),
+    given: Collection[str] = (),
+) -> Spec:
     """A saved job with the keys that a resumed run may change; more: keys that this run may, too.
 
-    Raises ResumeRefusedError for other keys.
+    given: other keys that this command has values of. Raises ResumeRefusedError for other keys,
+    UsageError for those without effect on the sources.
     """
     tables, changeable = copy.deepcopy(dict(saved)), (*CHANGEABLE, *more)
     for key, value in ((dotted(key), value) for key, value in sets.items()):
@@ -108,6 +117,7 @@ def change_job(saved: Mapping[str, Any], sets: Mapping[str, Any], more: Sequence
             )
         assign(tables, key, value)
     spec = Spec.parse(tables)
+    refuse_without_effect(spec.data.shards, {*map(dotted, sets), *given})
     _refuse_cache_among_shards(spec)
     return spec
 
@@ -172,7 +182,10 @@ def _absolute(spec: Spec, stem: str) -> Spec:
     name = _run_name(stem, shards, time.strftime("%Y%m%d-%H%M%S"))
     url = spec.checkpoint.url or _unused(f"runs/{name}")
     places = {
-        "data": {"shards": shards},
+        "data": {
+            "shards": shards,
+            "storage_options": with_typed_brokers(shards, spec.data.storage_options),
+        },
         "model": {"start": absolute(spec.model.start) if spec.model.start else ""},
         "checkpoint": {"url": url if url == "none" else absolute(url)},
     }

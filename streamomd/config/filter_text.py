@@ -19,7 +19,6 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from streamomd.core.errors import UsageError
@@ -48,8 +47,7 @@ _BLANK = re.compile(r"\s*")
 Value = bool | int | float | str | datetime.date | datetime.datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """A column compared with values. operator: =, !=, <, <=, >, >=, in (several), or null (none).
 
     at: where it begins in the text.
@@ -61,15 +59,13 @@ class Comparison:
     at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Negation:
+class Negation(NamedTuple):
     """not."""
 
     part: Condition
 
 
-@dataclass(frozen=True, slots=True)
-class Junction:
+class Junction(NamedTuple):
     """and, or."""
 
     word: str

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -20,8 +19,7 @@ ARGUMENTS = ("callbacks", "client", "log", "quiet", "restart", "sets")
 """Arguments of ``streamomd.train`` that are no keys of a job, for suggestions."""
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(NamedTuple):
     """A short name of a key.
 
     name: as in Python; the command line has - for _. key: dotted. default: in the help, after the

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 DEFAULT, FALLBACK = "auto", "nag"
 """The rule of a job that names none, and where that one cannot learn the job."""
-MOST_BITS = 24
-"""For ``alert.new_categories``: 2 MiB of a commit."""
 NEEDS_BIAS = "needs the bias, the reference of standardised columns"
 
 
@@ -168,7 +166,6 @@ def refuse_conflicts(spec: Spec) -> None:
         )
     _refuse_means(spec)
     _refuse_class_keys(spec)
-    _refuse_alerts(spec)
     if spec.data.standardize != "none":
         _refuse_standardized(spec)
     _refuse_target(spec)
@@ -263,25 +260,6 @@ def _refuse_means(spec: Spec) -> None:
         raise UnsupportedError(
             'data.nulls = "mean" takes the mean of the rows before each row, which mode exact '
             f'alone knows, not {spec.train.mode}: choose "zero" or "indicator"'
-        )
-
-
-def _refuse_alerts(spec: Spec) -> None:
-    alert, mode = spec.alert, spec.train.mode
-    if alert.watches and mode != "exact":
-        raise UnsupportedError(
-            "[alert] is for one learner that has the rows in their order, in mode exact, not "
-            f"{mode}: leave the table out"
-        )
-    if alert.null_rate is not None and spec.data.nulls == "zero":
-        raise UnsupportedError(
-            "alert.null_rate with data.nulls = 'zero': a missing number is learned as 0 and cannot "
-            "be counted; set data.nulls to indicator or mean"
-        )
-    if alert.new_categories is not None and spec.data.bits > MOST_BITS:
-        raise UnsupportedError(
-            f"alert.new_categories with data.bits = {spec.data.bits}: a commit has a bit for each "
-            f"hashed coordinate, so at most {MOST_BITS} bits"
         )
 
 

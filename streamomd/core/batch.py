@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.column_values import ColumnValues
 from streamomd.core.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -69,6 +70,7 @@ class SparseBatch:
     indptr: int64 (n + 1,), from 0. indices: int32 (nnz,), 0 or above.
     values: float32 or float64 (nnz,). y, weight: float64 (n,). skipped: of a decoded batch;
     a slice of a batch has none. time: int64 (n,), nanoseconds since 1970, of a job with data.time.
+    columns: of a plan with column_values.
     """
 
     indptr: NDArray[np.int64]
@@ -78,6 +80,7 @@ class SparseBatch:
     weight: Floats
     skipped: Skipped = NONE_SKIPPED
     time: Times | None = None
+    columns: ColumnValues | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -91,7 +94,7 @@ class SparseBatch:
     def nbytes(self) -> int:
         """Size in bytes."""
         arrays = (self.indptr, self.indices, self.values, self.y, self.weight)
-        return sum(array.nbytes for array in arrays) + _nbytes(self.time)
+        return sum(array.nbytes for array in arrays) + _nbytes(self.time, self.columns)
 
     @property
     def arrays(self) -> LoopArrays:
@@ -117,6 +120,7 @@ class SparseBatch:
             self.y[low:high],
             self.weight[low:high],
             time=None if self.time is None else self.time[low:high],
+            columns=None if self.columns is None else self.columns.rows(low, high),
         )
 
 
@@ -124,8 +128,8 @@ class SparseBatch:
 class DenseBatch:
     """Rows as a matrix: column c is coordinate c, or c + 1 in a model with a bias.
 
-    values: float32 or float64 (n, m), C order. y, weight: float64 (n,). skipped, time: as
-    SparseBatch's.
+    values: float32 or float64 (n, m), C order. y, weight: float64 (n,). skipped, time,
+    columns: as SparseBatch's.
     """
 
     values: NDArray[Any]
@@ -133,6 +137,7 @@ class DenseBatch:
     weight: Floats
     skipped: Skipped = NONE_SKIPPED
     time: Times | None = None
+    columns: ColumnValues | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -145,7 +150,8 @@ class DenseBatch:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.values.nbytes + self.y.nbytes + self.weight.nbytes + _nbytes(self.time)
+        own = self.values.nbytes + self.y.nbytes + self.weight.nbytes
+        return own + _nbytes(self.time, self.columns)
 
     @property
     def arrays(self) -> LoopArrays:
@@ -158,12 +164,17 @@ class DenseBatch:
 
     def rows(self, low: int, high: int) -> DenseBatch:
         """Rows low … high − 1, without a copy."""
-        time = None if self.time is None else self.time[low:high]
-        return DenseBatch(self.values[low:high], self.y[low:high], self.weight[low:high], time=time)
+        return DenseBatch(
+            self.values[low:high],
+            self.y[low:high],
+            self.weight[low:high],
+            time=None if self.time is None else self.time[low:high],
+            columns=None if self.columns is None else self.columns.rows(low, high),
+        )
 
 
-def _nbytes(time: Times | None) -> int:
-    return 0 if time is None else time.nbytes
+def _nbytes(*given: Times | ColumnValues | None) -> int:
+    return sum(one.nbytes for one in given if one is not None)
 
 
 _NO_INDICES = np.empty(0, np.uint32)
@@ -181,13 +192,16 @@ Batch = SparseBatch | DenseBatch
 def taken(batch: Batch, order: NDArray[np.int64]) -> Batch:
     """A selection of rows, in the given order."""
     y, weight = batch.y[order], batch.weight[order]
-    time = None if batch.time is None else batch.time[order]
+    more: Any = {
+        "time": None if batch.time is None else batch.time[order],
+        "columns": None if batch.columns is None else batch.columns.taken(order),
+    }
     if isinstance(batch, DenseBatch):
-        return DenseBatch(batch.values[order], y, weight, time=time)
+        return DenseBatch(batch.values[order], y, weight, **more)
     lengths = np.diff(batch.indptr)[order]
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     at = np.arange(indptr[-1]) + np.repeat(batch.indptr[order] - indptr[:-1], lengths)
-    return SparseBatch(indptr, batch.indices[at], batch.values[at], y, weight, time=time)
+    return SparseBatch(indptr, batch.indices[at], batch.values[at], y, weight, **more)
 
 
 def check(batch: Batch, size: int, *, bias: bool) -> None:

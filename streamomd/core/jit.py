@@ -12,10 +12,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -29,8 +28,7 @@ _lock = threading.Lock()
 _records: list[list[Compilation]] = []
 
 
-@dataclass(frozen=True)
-class Compilation:
+class Compilation(NamedTuple):
     """A function that this process compiled, or loaded from the disk cache.
 
     saved: in ``folder``, of the disk cache, where later processes find it.
@@ -87,12 +85,16 @@ class LazyCompiled:
 
     def __init__(self, function: Callable[..., Any], signature: Sequence[Any], items: int) -> None:
         self._function, self._signature, self._left = function, signature, items
+        self._compiled: Any = None
 
     def __call__(self, items: int, *given: Any) -> Any:
         """Run it on these arguments, which hold ``items`` items."""
         self._left -= items
-        soon = self._left >= 0 and not _records
-        return (self._function if soon else compiled(self._function, *self._signature))(*given)
+        if self._left >= 0 and not _records:
+            return self._function(*given)
+        if self._compiled is None:  # to look it up takes 20 µs: numba's types are hashed
+            self._compiled = compiled(self._function, *self._signature)
+        return self._compiled(*given)
 
 
 def read(dtype: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamomd.core.errors import MissingExtraError
 
@@ -16,8 +16,7 @@ TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Histogram:
+class Histogram(NamedTuple):
     """counts: values up to each limit, and then all of them; total: their sum."""
 
     limits: Sequence[float]

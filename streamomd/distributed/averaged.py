@@ -38,12 +38,13 @@ from streamomd.shards.order import places
 from streamomd.shards.row_ranges import RowRange, split_rows
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.drift_alerts import fails_on_alert, raise_alert, watch_parts
 from streamomd.training.holdout import reason_to_stop
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note, note_return
 from streamomd.training.signals import StopRequest
-from streamomd.training.training_step import calibrates_now
+from streamomd.training.training_step import calibrates_now, watched_alerts
 
 ATTEMPTS = 3  # of a round whose workers die: Dask itself gives up after four deaths per attempt
 FIRST_ROWS, EXACT_ROWS = 1024, 256
@@ -181,6 +182,7 @@ class Averaged:
             self.model.begins_pass,
             self._last,
             calibrates_now(model),
+            watched_alerts(model),
         )
         by = "G" if spec.train.merge == "gradients" else "examples"
         ranges = ranges_of(self.model.state.layout)
@@ -204,6 +206,7 @@ class Averaged:
         model.digests.check_all(result.digests)  # before any result of a changed shard is used
         learned = Metrics.from_arrays(result.metrics, classifies=model.spec.model.classifies)
         model.metrics.add(learned, model.spec.data.max_bad_rows)
+        watch_parts(model, result.watched)
         state.cells[...] = result.cells
         state.totals[...] = result.totals
         state.clock = result.clock
@@ -212,6 +215,8 @@ class Averaged:
         model.cursor = end
         self._progress.clear()
         emit("rounds", "", "debug", rounds=1)
+        if model.alert and fails_on_alert(model):
+            raise_alert(model, self.manager)
         model.finished = end == Cursor(model.spec.train.epochs)
         if not model.finished:  # the caller makes the last commit, of the finished run
             self.manager.commit()

@@ -30,6 +30,7 @@ from streamomd.shards.cache.cached_reader import cached_rows
 from streamomd.shards.digests import Digests
 from streamomd.shards.row_ranges import RowRange
 from streamomd.training.class_weights import class_weights_of
+from streamomd.training.drift_alerts import learned_rows, part_watcher, plan_to_read
 from streamomd.training.holdout import rows_held_out
 from streamomd.training.metrics import Metrics
 from streamomd.training.row_stream import cache_of, rows_of_group
@@ -88,9 +89,11 @@ def _learn(
     guard: FiniteCheck,
 ) -> tuple[PartialState, State]:
     model = model_of(start)
-    plan, state, names = start.plan, model.state.copy(), Names(start.names)
+    state, names = model.state.copy(), Names(start.names)
+    plan = plan_to_read(request.alert, start.plan)
     spec, reported, digests = start.spec, time.monotonic(), Digests()
     metrics, weights = part_metrics(spec), class_weights_of(spec, plan, start.classes)
+    watcher = part_watcher(model.engine, request.alert, plan, row_range.rows)
     shards = [span.group.shard for span in row_range.spans]
     cached = cached_rows(cache_of(request.data), shards, plan, names)
     for span in row_range.spans:
@@ -112,8 +115,11 @@ def _learn(
             held = rows_held_out(spec.data, place, rows, batch.skipped, batch.time)
             given, detail = (model.engine, state, metrics), spec.train.detail
             more: Any = {"weights": weights, "calibrates": request.calibrates}
+            before = model.engine.rows_learned(state)
             margins = learn_counted(*given, batch, held, detail=detail, part=part, **more)
             learned = margins if held is None else margins[~held]
+            if watcher is not None:
+                watcher.add(learned_rows(batch, held), learned, before)
             at = (url, piece.row), (url, end)
             guard.after(state, metrics.current, learned, batch.values.size, at)
             metrics.count_skipped(batch.skipped.counts(0, len(batch.skipped)), None)
@@ -122,7 +128,8 @@ def _learn(
                 report_rows(topic, number, metrics)
     guard.check_state(state, (url, span.end))
     report_rows(topic, number, metrics)
-    return start.after(metrics, names.new(model.names), digests.found()), state
+    watched = () if watcher is None else (watcher.found(),)
+    return start.after(metrics, names.new(model.names), digests.found(), watched), state
 
 
 def part_metrics(spec: Spec) -> Metrics:

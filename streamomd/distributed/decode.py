@@ -75,7 +75,7 @@ def decode(request: DecodeRequest, group: Group, begin: int, end: int) -> Decode
 
 def batch_to_arrays(batch: Batch) -> Arrays:
     """A batch as plain arrays, which Dask transfers without copies."""
-    skipped = (batch.time, batch.skipped.places, batch.skipped.reasons)
+    skipped = (batch.columns, batch.time, batch.skipped.places, batch.skipped.reasons)
     if isinstance(batch, SparseBatch):
         return batch.indptr, batch.indices, batch.values, batch.y, batch.weight, *skipped
     return batch.values, batch.y, batch.weight, *skipped
@@ -83,9 +83,9 @@ def batch_to_arrays(batch: Batch) -> Arrays:
 
 def arrays_to_batch(arrays: Arrays) -> Batch:
     """The batch of ``batch_to_arrays``."""
-    columns, time, skipped = arrays[:-3], arrays[-3], Skipped(*arrays[-2:])
-    decoded = SparseBatch(*columns) if len(columns) == 5 else DenseBatch(*columns)
-    return replace(decoded, skipped=skipped, time=time)
+    given, (values, time), skipped = arrays[:-4], arrays[-4:-2], Skipped(*arrays[-2:])
+    decoded = SparseBatch(*given) if len(given) == 5 else DenseBatch(*given)
+    return replace(decoded, skipped=skipped, time=time, columns=values)
 
 
 @dataclass

@@ -50,7 +50,7 @@ from streamomd.distributed.retirement import holding_close
 from streamomd.distributed.row_exchange import RowExchange
 from streamomd.distributed.sum_exchange import SumExchange
 from streamomd.distributed.worker_probe import VERSION
-from streamomd.engine import Sensed
+from streamomd.engine.micro_batches import Sensed
 from streamomd.features import Names, Plan
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests, Found
@@ -59,6 +59,7 @@ from streamomd.shards.shard import Shard, ShardSet
 from streamomd.training.build_engine import engine_of
 from streamomd.training.checkpoint_manager import CommitSchedule
 from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.drift import Fired
 from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.partitions import Share, column_ranges, edges, owned
 from streamomd.training.progress import quiet_notes
@@ -75,7 +76,8 @@ REPORT_SECONDS = 0.5
 @dataclass(frozen=True)
 class OwnerSetup:
     """Input of one owner. group: its id, in hex. keys: of the group, None without ZeroMQ. shards:
-    of the leader only. directory: of the parts of the next commit."""
+    of the leader only. directory: of the parts of the next commit. fails_on_alert: whether an alert
+    ends the group, after a commit."""
 
     version: str
     group: str
@@ -89,6 +91,7 @@ class OwnerSetup:
     url: str
     sequence: int
     directory: str
+    fails_on_alert: bool = False
 
 
 def run_owner(setup: OwnerSetup) -> str:
@@ -188,10 +191,11 @@ class PartitionOwner:
             shared=rows.epoch if setup.owners > 1 else None,
             examines=self._is_leader,  # its metrics are committed
             of_new=UpdateRecord.from_json(commit.document.get("update")).of_new,
+            alerted=self._end_at_alert,
         )
         self._schedule = CommitSchedule(spec.checkpoint, self._metrics.total_rows)
         self._flags = self._commit_number = self._stop = 0
-        self._has_exchanged = False
+        self._has_exchanged = self._ends = False
         self._report_time = time.monotonic()
 
     def _load_share(self, commit: Commit) -> Metrics:
@@ -239,10 +243,14 @@ class PartitionOwner:
             self._flags = exchange.receive_steps(steps, totals, sums)
             return steps, steps[:0, :, 0]
         rows = self._metrics.total_rows + len(batch)
-        self._flags = (COMMIT | STOP) if self._stop else int(self._schedule.is_due(rows))
+        stops = self._stop or self._ends
+        self._flags = (COMMIT | STOP) if stops else int(self._schedule.is_due(rows))
         steps, margins = share.decide(batch, sums, exchange.add_all(sensed))
         exchange.send_steps(steps, totals, sums, self._flags)
         return steps, margins
+
+    def _end_at_alert(self, found: list[Fired]) -> None:
+        self._ends = self._ends or (bool(found) and self._setup.fails_on_alert)
 
     def _commit(self) -> None:
         """Write the owned parts; the leader collects all entries, and the driver makes the
@@ -307,8 +315,9 @@ class PartitionOwner:
             raise PeerLostError(DRIVER, "it sends no heartbeat")
 
     def _figures(self) -> dict[str, Any]:
-        state = self._share.state
+        state, drift = self._share.state, self._metrics.drift
         return {
+            "alerts": [] if drift is None else [list(one) for one in drift.alerts],
             "rows": list(self._metrics.rows),
             "sums": self._metrics.sums.tolist(),
             "bad": self._metrics.bad.tolist(),

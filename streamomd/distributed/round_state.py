@@ -16,6 +16,7 @@ import numpy as np
 from distributed import get_worker
 from numpy.typing import NDArray
 
+from streamomd.config.alert_table import Alert
 from streamomd.config.data_table import Data
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, NoCommitError
@@ -27,6 +28,7 @@ from streamomd.shards.digests import Found
 from streamomd.training.build_engine import engine_of
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics
+from streamomd.training.part_alerts import PartRows
 
 SeenNames = dict[int, tuple[str, ...]]
 """Names by coordinate."""
@@ -40,7 +42,7 @@ class RoundStart:
     previous: the run of the round that ended with this commit; "" if another process made it.
     data: of the driver's job, for its storage options and cache, which a commit must not choose.
     new_pass: the commit is the end of an epoch, so that the round begins another pass. calibrates:
-    whether margins are counted for calibration.
+    whether margins are counted for calibration. alert: the driver's table, if rows are watched.
     """
 
     run: str
@@ -51,6 +53,7 @@ class RoundStart:
     new_pass: bool = False
     previous: str = ""
     calibrates: bool = False
+    alert: Alert | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,7 @@ class PartialState:
     spec, plan: of the commit, without settings of a machine and credentials. names: those that the
     start has not; of the start and of a round's result, all. metrics: of one epoch, as a checkpoint
     saves them; most bins are empty. classes: of the whole run so far, see ``Metrics.classes``.
+    watched: of the parts that it consists of, in the order of their rows.
     """
 
     spec: Spec
@@ -73,11 +77,13 @@ class PartialState:
     metrics: dict[str, NDArray[Any]] = field(default_factory=dict)
     digests: list[Found] = field(default_factory=list)
     classes: NDArray[np.float64] | None = None
+    watched: tuple[PartRows, ...] = ()
 
     def __sizeof__(self) -> int:
         # For Dask, which would count it as a few bytes and never spill it.
         arrays = (self.cells, self.totals, *self.extra.values(), *self.metrics.values())
-        return object.__sizeof__(self) + sum(array.nbytes for array in arrays)
+        sizes = sum(array.nbytes for array in arrays) + sum(one.nbytes for one in self.watched)
+        return object.__sizeof__(self) + sizes
 
     def state(self, layout: Layout) -> State:
         """The state, sharing these arrays."""
@@ -89,7 +95,13 @@ class PartialState:
             self, cells=state.cells, totals=state.totals, clock=state.clock, extra=state.extra
         )
 
-    def after(self, metrics: Metrics, names: SeenNames, digests: list[Found]) -> PartialState:
+    def after(
+        self,
+        metrics: Metrics,
+        names: SeenNames,
+        digests: list[Found],
+        watched: tuple[PartRows, ...],
+    ) -> PartialState:
         """What was learned from this state, without cells: see ``holding``."""
         return replace(
             self,
@@ -100,6 +112,7 @@ class PartialState:
             metrics=metrics.arrays(),
             digests=digests,
             classes=_sum(self.classes, metrics.classes),
+            watched=watched,
         )
 
 
@@ -127,7 +140,7 @@ def start_state(start: RoundStart) -> PartialState:
     merged = _merged.get(start.previous)
     if merged is None:
         merged = _load_commit(start)
-    found = replace(merged, rows=0, metrics={}, digests=[])
+    found = replace(merged, rows=0, metrics={}, digests=[], watched=())
     if start.new_pass:  # which changes totals only
         found = replace(found, totals=found.totals.copy())
         model = model_of(found)
@@ -182,8 +195,8 @@ def merge_names(tables: Sequence[SeenNames]) -> SeenNames:
 
 
 def merge_about(a: PartialState, b: PartialState) -> PartialState:
-    """Names, rows, metrics and digests of two states that were learned from the same start; all
-    else is of the first one."""
+    """All but the numbers of two states that were learned from the same start. Spec and plan are
+    those of the first one."""
     classifies = a.spec.model.classifies
     metrics, other = (Metrics.from_arrays(part.metrics, classifies=classifies) for part in (a, b))
     metrics.add(other)
@@ -195,6 +208,7 @@ def merge_about(a: PartialState, b: PartialState) -> PartialState:
         # The driver compares the digests of a row group that both have read.
         digests=a.digests + b.digests,
         classes=_sum(a.classes, other.classes),
+        watched=a.watched + b.watched,
     )
 
 

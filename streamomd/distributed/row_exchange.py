@@ -187,14 +187,16 @@ class EpochRows:
         exchange = self.exchange
         try:
             for piece in pieces:
-                own = _cut(piece, exchange.ranges[exchange.owner])
+                bare = _with_batch(piece, replace(piece.value.batch, columns=None))
+                whole = [piece if at == LEADER else bare for at in range(len(exchange.ranges))]
+                own = _cut(whole[exchange.owner], exchange.ranges[exchange.owner])
                 others = {
-                    at: _compact(piece, columns)
+                    at: _compact(whole[at], columns)
                     for at, columns in enumerate(exchange.ranges)
                     if at != exchange.owner
                 }
                 exchange.outbox.put(key, others)
-                del piece, others
+                del piece, bare, whole, others
                 yield own
             exchange.outbox.end(key)
         except ReadingEnded:

@@ -12,6 +12,7 @@ from streamomd.distributed.decode import DecodeRequest, Decoders
 from streamomd.shards.shard import ShardSet
 from streamomd.training.model import Model
 from streamomd.training.row_stream import Source
+from streamomd.training.training_step import reader_plan
 
 
 def choose_source(
@@ -24,7 +25,7 @@ def choose_source(
     cluster = model.spec.cluster
     decoders = Decoders(
         client,
-        DecodeRequest(model.plan, model.spec.data.store_options),
+        DecodeRequest(reader_plan(model), model.spec.data.store_options),
         shards,
         window_bytes=cluster.window << 20,
         names=model.names,

@@ -15,7 +15,7 @@ from distributed import Client
 
 from streamomd.checkpoint import StoredParts, read_part
 from streamomd.config.settings import seconds, setting
-from streamomd.core.errors import ClusterError, StoppedError, UsageError
+from streamomd.core.errors import AlertError, ClusterError, StoppedError, UsageError
 from streamomd.core.nearest import suggestion
 from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
@@ -36,7 +36,9 @@ from streamomd.features import Names
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.drift_alerts import fails_on_alert, report_alerts
 from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.drift import Fired
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note, note_return
 from streamomd.training.remote_state import RemoteState
@@ -63,6 +65,7 @@ class PartitionOwners:
     _figures: dict[str, Any] = field(default_factory=dict)
     _rounds: int = 0
     _rows_seen: int = 0
+    _alerts: set[Fired] = field(default_factory=set)
 
     def run(self) -> None:
         """Learn all remaining rows. Raises StoppedError after a signal, after a commit.
@@ -78,12 +81,14 @@ class PartitionOwners:
             return
         self.watchers = [watcher for watcher in self.watchers if watcher is not self.manager]
         self._use_state(self.manager.remote_state())
+        if self.model.metrics.drift is not None:
+            self._alerts.update(self.model.metrics.drift.alerts)
         attempts = 0
         while True:
             sequence = self.manager.sequence
             try:
                 outcome = self._start_group(self.manager, attempts).run()
-                if outcome != "stopped" or self.stop.signal:
+                if outcome != "stopped" or self.stop.signal or self._ends_at_alert:
                     break
                 rows, number = self.model.metrics.total_rows, self.manager.sequence
                 what = f"another group of owners continues from commit {number}"
@@ -110,6 +115,8 @@ class PartitionOwners:
                 what = f"owners were lost ({lost}); another group starts from commit {sequence}"
                 note_return(what, self.model.metrics.total_rows, rows)
         self._load_metrics()
+        if self._ends_at_alert:
+            raise AlertError(f"{self.model.alert}; commit {self.manager.sequence}")
         if outcome == "stopped":
             rows = self.model.metrics.total_rows
             raise StoppedError(
@@ -117,6 +124,16 @@ class PartitionOwners:
                 f"streamomd resume {shown(self.model.url)}",
                 signal=self.stop.signal,
             )
+
+    @property
+    def _ends_at_alert(self) -> bool:
+        return bool(self.model.alert) and fails_on_alert(self.model)
+
+    def _report_alerts(self, alerts: list[list[Any]]) -> None:
+        """Report the owners' alerts that are new: a group that starts again repeats some."""
+        found = [one for given in alerts if (one := Fired(*given)) not in self._alerts]
+        self._alerts.update(found)
+        report_alerts(self.model, found)
 
     def _use_state(self, state: RemoteState) -> None:
         """Use the state of a commit; remember its metrics, in case later ones are lost."""
@@ -130,7 +147,7 @@ class PartitionOwners:
         assert state.stored is not None
         first = read_part(state.store, state.stored, state.stored.entries[0])[2]
         saved = Metrics.from_arrays(first, classifies=metrics.classifies)
-        for name in ("curve", "detail", "classes", "margins", "by_time"):
+        for name in ("curve", "detail", "classes", "margins", "drift", "by_time"):
             setattr(metrics, name, getattr(saved, name))
 
     def _start_group(self, manager: CheckpointManager, attempts: int) -> WorkerGroup:
@@ -158,6 +175,7 @@ class PartitionOwners:
                 model.url,
                 manager.sequence,
                 self._directory,
+                fails_on_alert(model),
             )
             for owner in range(size)
         ]
@@ -204,6 +222,7 @@ class PartitionOwners:
             model.engine.compile_seconds += message["seconds"]
             return {}
         update_metrics(model.metrics, message)
+        self._report_alerts(message["alerts"])
         self._rows_seen = max(self._rows_seen, model.metrics.total_rows)
         emit("rounds", "", "debug", rounds=message["rounds"] - self._rounds)
         self._rounds = message["rounds"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import ClusterError
 from streamomd.distributed.allreduce_zmq import LEADER, Star, peers_of
-from streamomd.engine import Sensed
+from streamomd.engine.micro_batches import Sensed
 from streamomd.engine.round_messages import (
     OTHER_ROUND,
     Flags,

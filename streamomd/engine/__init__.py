@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch, LoopArrays, SparseBatch, StoredRows
+from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
-from streamomd.engine import missing_values, scaled_target
+from streamomd.engine import block_weights, missing_values, scaled_target
 from streamomd.engine.compile import (
     compiled_function,
     compiled_loop,
@@ -23,8 +23,7 @@ from streamomd.engine.compile import (
     standardise_signature,
 )
 from streamomd.engine.divided import DividedState, group_layout, is_divisible
-from streamomd.engine.loops import block_predict, block_row, dense, rebase, recent_rows, target_rows
-from streamomd.engine.loops.reference import M2, MU
+from streamomd.engine.loops import block_row, dense, rebase, recent_rows, target_rows
 from streamomd.engine.loops.row import Shape
 from streamomd.engine.loops.standardized_rows import standardise_rows
 from streamomd.engine.loops.step import move_numbers, numbers_of
@@ -39,22 +38,6 @@ Call = Callable[[], Any]
 LEAST_WORK = 1 << 16
 """Values of a batch, counted for each class, from which threads learn it. They take 0.2 ms; to wake
 a thread takes about as long on a busy machine."""
-
-
-class Sensed(NamedTuple):
-    """What each partition adds to the rows of a micro-batch.
-
-    numbers: (partitions, rows, n). touched: uint8 (partitions, rows), 1 where a row has an entry in
-    the partition; all other numbers are 0.0.
-    """
-
-    numbers: Floats
-    touched: NDArray[np.uint8]
-
-
-def _value_name(rows: LoopArrays) -> str:
-    """The dtype of a batch's values; ``dtype.name`` takes microseconds, which rounds notice."""
-    return "float64" if rows[2].itemsize == 8 else "float32"
 
 
 @dataclass
@@ -81,7 +64,7 @@ class Engine:
         numbers = [
             *self.layout.rule.hyper_numbers(self.params), *self.loss.numbers(self.loss_params)
         ]  # fmt: skip
-        self._hyper = np.tile(np.array(numbers, dtype=np.float64), self.layout.learners)
+        self.hyper = np.tile(np.array(numbers, dtype=np.float64), self.layout.learners)
         size = self.layout.size * self.layout.learners
         self._dense = self.compiled and dense.fits(self.layout.rule, self.params, size)
 
@@ -93,7 +76,7 @@ class Engine:
         """
         layout = replace(engines[0].layout, learners=len(engines))
         made = replace(engines[0], layout=layout)
-        made._hyper = np.concatenate([engine._hyper for engine in engines])
+        made.hyper = np.concatenate([engine.hyper for engine in engines])
         made._dense = made._dense and all(engine._dense for engine in engines)
         return made
 
@@ -119,7 +102,7 @@ class Engine:
     def renew(self, state: State) -> None:
         """Recompute the totals that are sums over all coordinates."""
         if self.layout.rule.masses:
-            loop = self._loop("renew")
+            loop = self.loop("renew")
             for k in range(self.layout.learners):
                 loop(*self._numbers(state), k)
 
@@ -128,12 +111,12 @@ class Engine:
 
         common: (coordinates, shared slots), of the cells' dtype.
         """
-        loop = self._loop("align")
+        loop = self.loop("align")
         loop(*self._numbers(state), common.reshape(-1))
 
     def rejoin(self, state: State, mean: Floats) -> None:
         """Make own slots from mean weights, (coordinates, learners), wherever a slot has moved."""
-        loop = self._loop("rejoin")
+        loop = self.loop("rejoin")
         loop(*self._numbers(state), state.layout.starts, mean.reshape(-1))
 
     @property
@@ -202,51 +185,14 @@ class Engine:
         """The least magnitude from which the rule learns."""
         return self.layout.rule.row.range.of(self.layout.dtype).least
 
-    def sense(self, state: State, edges: NDArray[np.int64], batch: Batch) -> Sensed:
-        """Observe a micro-batch; what each partition adds to its rows.
-
-        edges: the coordinates between the partitions, from 0 to the state's last and one.
-        """
-        cells = len(edges) - 1, len(batch)
-        numbers = np.zeros((*cells, self._row_numbers))
-        touched = np.zeros(cells, dtype=np.uint8)
-        rows = batch.arrays
-        loop = self._loop("sense", isinstance(batch, DenseBatch), _value_name(rows))
-        given = (state.cells, state.totals.reshape(-1), self._hyper, float(state.clock))
-        loop(*given, edges, batch.weight, *rows, numbers.reshape(-1), touched.reshape(-1))
-        return Sensed(numbers, touched)
-
-    def decide(
-        self, state: State, sums: Floats, batch: Batch, numbers: Floats
-    ) -> tuple[Floats, Floats]:
-        """The steps of the micro-batch just sensed, (rows, learners, n), and its margins.
-
-        Moves the totals of ``state`` and adds to ``sums`` as ``learn``. numbers: of all partitions,
-        or their sum, (1 or partitions, rows, n).
-        """
-        learners = self.layout.learners
-        moves = np.empty((len(batch), learners, self.step_numbers))
-        margins = np.empty((len(batch), learners))
-        given = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
-        loop = self._loop("decide")
-        loop(*given, numbers.reshape(-1), batch.y, batch.weight, moves.reshape(-1), margins)
-        return moves, margins
-
-    def apply(self, state: State, batch: Batch, moves: Floats) -> None:
-        """Take the steps of the micro-batch just sensed."""
-        rows = batch.arrays
-        loop = self._loop("apply", isinstance(batch, DenseBatch), _value_name(rows))
-        given = (state.cells, self._hyper, float(state.clock), len(batch))
-        loop(*given, *rows, moves.reshape(-1))
-        state.clock += len(batch)
-
     @cached_property
     def step_numbers(self) -> int:
-        """Numbers of a learner's step in ``decide``: 1 if it moves, else 0, then its move."""
+        """Numbers of a learner's step in a micro-batch: 1 if it moves, else 0, then its move."""
         return move_numbers(self.layout.rule)
 
     @cached_property
-    def _row_numbers(self) -> int:
+    def row_numbers(self) -> int:
+        """Numbers that a partition adds to a row in ``micro_batches.sense``."""
         return numbers_of(self.layout.rule, self.layout.learners)
 
     def weights(self, state: State, low: int, high: int, first: int = 0) -> Floats:
@@ -255,7 +201,7 @@ class Engine:
         In raw units, the bias included. first: the model's coordinate that is the state's 0.
         """
         if self.layout.block:
-            return self._standardized_weights(state, low, high, first)
+            return block_weights.all_weights(self, state, low, high, first)
         state = state.joined()
         found = self.relative_weights(state, low, high)
         if self.layout.standardize and low <= self.layout.numeric:
@@ -286,48 +232,6 @@ class Engine:
         walk = replace(self, bias=False, layout=layout)
         return walk.predict(state, np.zeros(3), unit)
 
-    def _standardized_weights(self, state: State, low: int, high: int, first: int) -> Floats:
-        rule = self.layout.rule
-        own = [state.slot(slot.name)[low:high] for slot in rule.own_slots]
-        lead = state.totals[0, [slot.name for slot in rule.total_slots].index("lead")]
-        make: Any = rule.state.own
-        found = np.array(rule.weight(make(*own), lead, rule.hyper_of(self.params)), np.float64)
-        places = state.extra["places"]
-        used = np.flatnonzero((places > 0) | (np.arange(len(places)) == 0))
-        inside = used[(places[used] >= low + first) & (places[used] < high + first)]
-        found[places[inside] - low - first] += self.block_weights(state)[:, inside].T
-        return found
-
-    def block_weights(self, state: State) -> Floats:
-        """What the block adds to the weights of its coordinates, in raw units, (learners, block).
-
-        All of the weight of the bias and of numeric columns, see ``loops.block_predict.make_raw``.
-        """
-        w = np.zeros((self.layout.learners, self.layout.most))
-        reference, vectors = state.extra["reference"], state.extra["vectors"]
-        raw = block_predict.make_raw(self.layout.rule, self.loss, self._shape(dense=False))
-        raw(state.totals.reshape(-1), reference, vectors, self.layout.numeric, self._hyper, w)
-        return w
-
-    def moments(self, state: State) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of numeric columns over the rows learned, (columns,) each.
-
-        By importance. Of a rule with a block, which stores them.
-        """
-        mean, squares = state.extra["reference"][[MU, M2], 1 : 1 + self.layout.numeric]
-        return mean, np.sqrt(squares / max(state.totals[0, 1], 1e-300))
-
-    def mixture(self, state: State) -> tuple[float, int] | None:
-        """The second-order predictor's share of predictions, and the row since which it, or the
-        other one, has had the larger part. None for rules with one predictor."""
-        storage = self.layout.rule.storage
-        if not (isinstance(storage, Block) and storage.first and storage.second):
-            return None
-        totals = state.totals[0]
-        h = self.layout.rule.hyper_of(self.params)
-        share = float(storage.share(float(totals[rebase.AT["lead"]]), h))
-        return share, int(totals[rebase.AT["since"]])
-
     def smoothing(self, state: State) -> float:
         """e of p' = (1 - e) p + e / classes: what the rule's probabilities lose to uniform ones."""
         return smoothing(state.totals[0, 0]) if self.layout.block else 0.0
@@ -338,7 +242,7 @@ class Engine:
         rows_before: ``rows_learned`` before the first of them. weight: of 0, nothing is learned.
         """
         found = np.empty((len(y), 2))
-        self._loop("row_losses")(rows_before, self._hyper, y, weight, margins, found)
+        self.loop("row_losses")(rows_before, self.hyper, y, weight, margins, found)
         return found
 
     def rows_learned(self, state: State) -> float:
@@ -347,7 +251,7 @@ class Engine:
         return float(state.totals[0, 0]) if self.layout.block else 0.0
 
     def _numbers(self, state: State) -> tuple[NDArray[Any], Floats, Floats, float]:
-        return state.cells, state.totals.reshape(-1), self._hyper, float(state.clock)
+        return state.cells, state.totals.reshape(-1), self.hyper, float(state.clock)
 
     def _walk(
         self, operation: str, state: State, sums: Floats, batch: Batch, hyper: Floats | None = None
@@ -356,9 +260,9 @@ class Engine:
             return self._walk_groups(operation, state, sums, batch)
         margins = np.empty((len(batch), self.layout.learners))
         rows = batch.arrays
-        loop = self._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
+        loop = self.loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
         stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
-        moved = (sums, self._hyper if hyper is None else hyper, float(state.clock))
+        moved = (sums, self.hyper if hyper is None else hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
 
     def _walk_groups(
@@ -372,9 +276,9 @@ class Engine:
             engine: Engine, group: State, first: int, losses: Floats, margins: Floats
         ) -> Call:
             learn = "dense" if by_columns and engine._dense else "learn"
-            loop = engine._loop(learn if learns else operation, is_dense, rows[2].dtype.name)
+            loop = engine.loop(learn if learns else operation, is_dense, rows[2].dtype.name)
             stored = (group.cells, group.totals.reshape(-1), *engine._matrices(group))
-            moved = (losses, engine._hyper, float(state.clock))
+            moved = (losses, engine.hyper, float(state.clock))
             return partial(loop, *stored, *moved, *rows, batch.y - first, batch.weight, margins)
 
         return self._in_groups(state, sums, batch, prepare)
@@ -399,7 +303,7 @@ class Engine:
             self.compile_seconds += engine.compile_seconds - before
         worth = batch.values.size * self.layout.learners >= LEAST_WORK
         clocks = state.threads.run(calls, worth=worth)
-        self._loop("add")(sums, firsts, *each, batch.y, batch.weight, margins)
+        self.loop("add")(sums, firsts, *each, batch.y, batch.weight, margins)
         return margins, clocks[0]
 
     def _group_engine(self, classes: int) -> Engine:
@@ -411,12 +315,12 @@ class Engine:
     def _learn_block(self, state: State, sums: Floats, batch: Batch, *, part: bool) -> Floats:
         """Learn up to the next change of reference, change it, and go on."""
         margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
-        learn = self._loop("learn", isinstance(batch, DenseBatch), rows[2].dtype.name)
+        learn = self.loop("learn", isinstance(batch, DenseBatch), rows[2].dtype.name)
         *arrays, places, numeric = self._matrices(state)
         if part:
             places = places[: state.used_places]
         stored = (state.cells, state.totals.reshape(-1), *arrays, places, numeric)
-        learned = (sums, self._hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
+        learned = (sums, self.hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
         change = self._rebase()
         row = learn(*stored, 0, False, *learned)
         while row != len(batch):
@@ -451,11 +355,11 @@ class Engine:
         target, learns = state.extra["target"], operation != "predict"
         y = scaled_target.scaled(target, batch) if learns else np.zeros(len(batch))
         rule, scale = self.layout.rule, float(target[target_rows.S])
-        hyper = scaled_target.scaled_parameters(self._hyper, rule, self.loss, scale)
+        hyper = scaled_target.scaled_parameters(self.hyper, rule, self.loss, scale)
         units = replace(batch, y=y)
         margins, clock = self._walk(operation, state, np.zeros(3), units, hyper)
-        given = (target, learns, sums, self._hyper, batch.y, batch.weight, margins)
-        self._loop("count")(*given)
+        given = (target, learns, sums, self.hyper, batch.y, batch.weight, margins)
+        self.loop("count")(*given)
         return margins, clock
 
     def _change_references(self, state: State) -> None:
@@ -533,8 +437,8 @@ class Engine:
 
         def prepare(engine: Engine, some: State, first: int, sums: Floats, margins: Floats) -> Call:
             own = rows.alpha[:, first : first + some.layout.learners]
-            alpha, loop = np.ascontiguousarray(own), engine._loop(operation)
-            moved = (alpha, sums, engine._hyper, float(state.clock), len(before.y), depth)
+            alpha, loop = np.ascontiguousarray(own), engine.loop(operation)
+            moved = (alpha, sums, engine.hyper, float(state.clock), len(before.y), depth)
             stored = (*rows[:3], rows.y - first, rows.importance)
 
             def walk() -> Any:
@@ -552,7 +456,8 @@ class Engine:
         state.extra = recent_rows.last(rows, depth - 1 if storage.depth else depth)._asdict()
         return margins, clock
 
-    def _loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
+    def loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
+        """The loop for batches of such rows, compiled or loaded when it is first needed."""
         key = operation, dense, value
         if key not in self._loops:  # hashing a rule is slow
             started = time.perf_counter()
@@ -561,19 +466,20 @@ class Engine:
         return self._loops[key]
 
     def _make(self, operation: str, dense: bool, value: str) -> Any:
-        layout, shape = self.layout, self._shape(dense)
+        layout, shape = self.layout, self.shape(dense)
         loss = self.loss if self._is_implicit() else replace(self.loss, along=None)
         if not self.compiled:
             return plain_loop(operation, layout.rule, loss, shape)
         return compiled_loop(operation, layout.rule, loss, shape, layout.dtype, value)
 
-    def _shape(self, dense: bool) -> Shape:
+    def shape(self, dense: bool) -> Shape:
+        """What a loop is compiled for in addition to the rule and the loss."""
         layout = self.layout
         return Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
 
     def _is_implicit(self) -> bool:
         """Whether a learner takes implicit steps: else their pass over a row is not compiled."""
         names = fields(self.layout.rule.hyper)
-        numbers = self._hyper.reshape(self.layout.learners, -1)
+        numbers = self.hyper.reshape(self.layout.learners, -1)
         implicit = self.layout.rule.row.implicit
         return implicit != "" and bool(numbers[:, names.index(implicit)].any())

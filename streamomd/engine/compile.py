@@ -80,7 +80,7 @@ def plain_loop(operation: str, rule: Rule, loss: Loss, shape: Shape) -> Any:
 def compiled_function(function: FunctionType, signature: Any) -> Any:
     """A function that serves every rule and loss, compiled."""
     made = FunctionType(function.__code__, function.__globals__, function.__name__)
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in _sources(made)))
+    digest = _sources_digest(made)
     made.__name__ = made.__qualname__ = f"{function.__name__}_{digest.hexdigest()[:10]}"
     for called in _reached(made):
         _register(called, False)
@@ -120,19 +120,27 @@ def stamp(rule: Rule, loss: Loss, loop: FunctionType) -> str:
 
     It is the only key of the loop on disk: see ``core.startup.numba_cache``.
     """
-    digest = hashlib.sha256()
-    for file in sorted({*_sources(loop), Path(inspect.getfile(type(rule)))}):
-        digest.update(file.read_bytes())
+    digest = _sources_digest(loop, Path(inspect.getfile(type(rule))))
     # A rule with accounts for its certificate has the name and the file of the one without.
     made = [(_given_name(function), _constants(function)) for function in (loop, *_reached(loop))]
     digest.update(repr((rule.own_slots, rule.shared_slots, rule.total_slots, made)).encode())
-    return digest.hexdigest()[:10]
+    found: str = digest.hexdigest()[:10]
+    return found
 
 
-def _sources(function: FunctionType) -> list[Path]:
-    """The files that a function is made of, and all of this package."""
+def _sources_digest(function: FunctionType, *more: Path) -> hashlib._Hash:
+    """A hash of the files that a function is made of, of more files, and of this package's."""
     files = {Path(called.__code__.co_filename) for called in (function, *_reached(function))}
-    return sorted({*files, *Path(__file__).parent.rglob("*.py")})
+    digest = hashlib.sha256(_package_sources())
+    for file in sorted({*files, *more}):
+        digest.update(file.read_bytes())
+    return digest
+
+
+@functools.cache
+def _package_sources() -> bytes:
+    """The text of all files of this package."""
+    return b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.rglob("*.py")))
 
 
 def _constants(function: FunctionType) -> list[str]:

@@ -43,6 +43,7 @@ _NAMES = (
 
 
 @functools.lru_cache(256)  # called for each column of each batch
+@functools.lru_cache(256)  # called for each column of each batch
 def family(kind: pa.DataType) -> str:
     """The family of a type: shards may differ within it, never out of it.
 

@@ -7,7 +7,6 @@ then raises the first bad row, or skips all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +24,7 @@ MADE = "the model was made for such columns: drop the row, or write a value that
 Places = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What one check found: rows, ascending, and for each the place of the value that is bad."""
 
     cells: CheckedValues
@@ -144,8 +142,7 @@ class SkippedRows:
         return Skipped(places, self._reasons[places])
 
 
-@dataclass(frozen=True)
-class CheckedValues:
+class CheckedValues(NamedTuple):
     """Values of a column under check, and where bad ones are noted.
 
     width: values a row; 0: one, which is the row's own. indptr: of lists, where each row's begin.

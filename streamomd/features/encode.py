@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
+from streamomd.core.column_values import ColumnValues
 from streamomd.core.profiling import Stage
 from streamomd.features.bad_rows import (
     BadRows,
@@ -24,7 +25,7 @@ from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
 from streamomd.features.dates import date_parts
-from streamomd.features.hashed import categories, listed_categories
+from streamomd.features.hashed import HashedValues, categories, listed_categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.lists import of_one_length
 from streamomd.features.names import Names
@@ -33,7 +34,8 @@ from streamomd.features.number_types import as_first
 from streamomd.features.numeric import Numbers, missing, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse_pairs import sparse
-from streamomd.features.text import Texts, counted, texts_of
+from streamomd.features.stored_columns import column_values
+from streamomd.features.text import counted, texts_of
 from streamomd.features.times import times
 
 
@@ -47,6 +49,7 @@ def encode(
     names: Names | None = None,
     conflicts: Sequence[Conflict] = (),
     dropped: NDArray[np.int64] | None = None,
+    hashed: HashedValues | None = None,
 ) -> Batch:
     """The batch's rows as the engine learns them: all, or without the bad ones if the plan says so.
 
@@ -55,6 +58,7 @@ def encode(
     and no row is skipped, because each needs a prediction.
     names: gets each hashed value. conflicts: rows that contradict their shard. dropped:
     places of rows that a filter dropped, which are not in ``batch`` and are counted as filtered.
+    hashed: values that batches of the same row group had.
     Values are float32 if all numbers are stored so, else float64.
     Raises BadRowError for the first bad row, unless plan.on_bad_row is "skip"; in it label, weight,
     then features are checked.
@@ -65,7 +69,7 @@ def encode(
         flaws = BadRows(batch.num_rows)
         note_conflicts(conflicts, flaws)
         conflicts = ()  # of the first time: their rows are skipped from then on
-        encoded = _encode(plan, batch, labelled, names, flaws)
+        encoded = _encode(plan, batch, labelled, names, flaws, hashed)
         if encoded is not None and not flaws:
             break
         if skip:
@@ -80,9 +84,19 @@ def encode(
     return replace(encoded, skipped=skipped_rows.skipped) if skipped_rows else encoded
 
 
+def empty_batch(plan: Plan, schema: pa.Schema) -> Batch:
+    """A batch of no rows, of the kind that batches with this schema give; nothing is compiled."""
+    dtype, none = _dtype(plan, schema), np.zeros(0)
+    if plan.dense:
+        width = plan.numbers + len(plan.indicators)
+        return DenseBatch(np.zeros((0, width), dtype), none, none)
+    return SparseBatch(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, dtype), none, none)
+
+
 def _encode(
-    plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows
-) -> Batch | None:
+    plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows,
+    hashed: HashedValues | None,
+) -> Batch | None:  # fmt: skip
     """The rows; None where ``flaws`` then has bad ones."""
     rows, dtype = batch.num_rows, _dtype(plan, batch.schema)
     with Stage("labels"):
@@ -102,7 +116,8 @@ def _encode(
         if plan.dense:
             for at, which in enumerate(gone, plan.numbers):
                 table[:, at] = which
-            return DenseBatch(table, y, weight, time=time)
+            values = _column_values(plan, measured, table)
+            return DenseBatch(table, y, weight, time=time, columns=values)
     with Stage("hash"):
         columns = {
             name: as_first(batch.column(name), plan.family(name), CheckedValues(flaws, name))
@@ -124,15 +139,33 @@ def _encode(
     with Stage("gather"):
         with Stage("hash"):
             # Only now, so that names come from good rows alone.
-            coordinates = _categories(plan, columns, rows, names)
+            coordinates = _categories(plan, columns, rows, names, hashed)
             listed = [
                 listed_categories(columns[name], name, plan, names, dtype)
                 for name in plan.hashed_lists
             ]
-        blocks = _numbers_and_hashed(plan, table, texts, coordinates, listed, names)
+        with Stage("texts"):
+            words = [
+                counted(read, text, plan, dtype, names)
+                for text, read in zip(plan.text, texts, strict=True)
+            ]
+        blocks = _numbers_and_hashed(plan, table, words, coordinates, listed)
         blocks += [pair] if pair is not None else []
         blocks += [_indicators(plan, gone, dtype)] if gone else []
-        return SparseBatch(*joined(blocks), y, weight, time=time)
+        values = _column_values(plan, measured, table, coordinates, [*listed, *words])
+        return SparseBatch(*joined(blocks), y, weight, time=time, columns=values)
+
+
+def _column_values(
+    plan: Plan, columns: Mapping[str, pa.Array], table: Numbers,
+    coordinates: Columns | None = None, lists: Sequence[Csr] = (),
+) -> ColumnValues | None:  # fmt: skip
+    """See ``column_values``; None unless the plan asks for them."""
+    if not plan.column_values:
+        return None
+    if coordinates is None:
+        coordinates = np.empty((0, len(table)), np.int32)
+    return column_values(plan, columns, table, coordinates, lists)
 
 
 def _dtype(plan: Plan, schema: pa.Schema) -> Any:
@@ -181,28 +214,25 @@ def _numbers(
 
 
 def _numbers_and_hashed(
-    plan: Plan, table: Numbers, texts: list[Texts], coordinates: Columns, lists: list[Csr],
-    names: Names | None,
-) -> list[Csr]:  # fmt: skip
+    plan: Plan, table: Numbers, words: list[Csr], coordinates: Columns, lists: list[Csr]
+) -> list[Csr]:
     """Blocks of numbers and of hashed features, where equal coordinates are summed:
     categories first, then texts in order.
     """
-    dtype, bias = table.dtype, int(plan.bias)
-    if not texts and not lists:
+    bias = int(plan.bias)
+    if not words and not lists:
         return [counted_rows(table, coordinates, bias)] if plan.numbers or len(coordinates) else []
     nothing = table[:, :0]
     hashed = [counted_rows(nothing, coordinates, bias)] if len(coordinates) else []
-    hashed += lists
-    for text, read in zip(plan.text, texts, strict=True):
-        with Stage("texts"):
-            hashed.append(counted(read, text, plan, dtype, names))
+    hashed += [*lists, *words]
     block = canonical(*joined(hashed)) if lists or len(hashed) > 1 else hashed[0]
     return [counted_rows(table, coordinates[:0], bias), block] if plan.numbers else [block]
 
 
 def _categories(
-    plan: Plan, columns: Mapping[str, pa.Array], rows: int, names: Names | None
-) -> Columns:
+    plan: Plan, columns: Mapping[str, pa.Array], rows: int, names: Names | None,
+    hashed: HashedValues | None,
+) -> Columns:  # fmt: skip
     """The coordinates of features with one category per row, (features, rows): columns, parts of
     dates, crosses."""
     parts: dict[str, pa.Array] = {}
@@ -213,7 +243,7 @@ def _categories(
     count = len(alone) + len(plan.crosses)
     found = empty(count * rows, np.int32).reshape(count, rows)
     for (name, array), out in zip(alone.items(), found, strict=False):
-        categories(array, name, plan, names, out)
+        categories(array, name, plan, names, out, hashed)
     for cross, out in zip(plan.crosses, found[len(alone) :], strict=True):
         arrays = [parts[name] if name in parts else columns[name] for name in cross]
         out[:] = crossed(cross, arrays, plan, names)

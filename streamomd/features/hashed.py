@@ -19,7 +19,7 @@ from streamomd.features.plan import Plan
 
 Codes = NDArray[np.int32]
 _NO_CODES, _NO_NULLS = np.empty(0, np.int32), np.empty(0, np.bool_)
-_BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+STORED_AS_BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
 def coordinate(text: bytes, seed: int, bits: int) -> int:
@@ -43,30 +43,55 @@ def category(column: str, value: bytes | None) -> bytes:
     return name + b"\xff" if value is None else name + b"=" + value
 
 
+class HashedValues:
+    """The coordinates of a dictionary's values that were hashed already, by column: slices of a row
+    group may share a dictionary."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, tuple[Any, pa.Array, Codes]] = {}
+
+    def table(self, column: str, values: pa.Array) -> Codes:
+        """The coordinate of each value and of null, or −1; those of this dictionary if it is the
+        column's last one."""
+        where = (
+            values.offset,
+            len(values),
+            *(buffer and buffer.address for buffer in values.buffers()),
+        )
+        # As long as the dictionary is referred to, no other one is at its address.
+        known = self._tables.get(column)
+        if known is None or known[0] != where:
+            table = np.full(len(values) + 1, -1, np.int32)
+            known = self._tables[column] = where, values, table
+        return known[2]
+
+
 def categories(
-    array: pa.Array, column: str, plan: Plan, names: Names | None, out: Codes | None = None
-) -> Codes:
+    array: pa.Array, column: str, plan: Plan, names: Names | None, out: Codes | None = None,
+    hashed: HashedValues | None = None,
+) -> Codes:  # fmt: skip
     """Each row's coordinate (n,), in ``out`` if it is given. Every value is a category, null
-    included: none is bad."""
+    included: none is bad. hashed: of the batches before."""
     # A string costs less to hash than to look up among the distinct ones; a number must be written.
     if pa.types.is_dictionary(array.type) or family(array.type) not in TEXTS:
         codes, values = coded(array)
-        return places(values, column, plan, names, codes, out)
+        return places(values, column, plan, names, codes, out, hashed)
     return places(array, column, plan, names, None, out)
 
 
 def places(
     values: pa.Array, column: str, plan: Plan, names: Names | None, codes: Codes | None = None,
-    out: Codes | None = None,
+    out: Codes | None = None, hashed: HashedValues | None = None,
 ) -> Codes:  # fmt: skip
     """The coordinates of column=value, (n,): of each value, or of values[code] of each code.
 
-    codes: below len(values), or len(values) for a null; a value that no row has is not hashed.
+    codes: below len(values), or len(values) for a null; a value that no row has is not hashed, and
+    none of ``hashed`` again.
     """
     # Late: numba is loaded only where values are hashed.
     from streamomd.features.kernels.murmur3 import hasher, prefix_state
 
-    if values.type not in _BYTES:
+    if values.type not in STORED_AS_BYTES:
         values = as_bytes(values)
     gone = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else _NO_NULLS
     if out is None:
@@ -74,7 +99,7 @@ def places(
     if codes is None:
         table, wanted, hashes = _NO_CODES, _NO_CODES, np.empty(len(values), np.uint32)
     else:
-        table = np.full(len(values) + 1, -1, np.int32)
+        table = (hashed or HashedValues()).table(column, values)
         wanted = np.empty(min(len(codes), len(table)) + 1, np.int32)
         hashes = np.empty(len(wanted), np.uint32)
     size = hasher()(
@@ -135,9 +160,13 @@ def coded(array: pa.Array) -> tuple[Codes, pa.Array]:
     indices, values = known.indices, known.dictionary
     if indices.type != pa.int32():
         indices = arrow_cast(indices, pa.int32())
-    if indices.null_count:
-        indices = indices.fill_null(len(values))
-    return indices.to_numpy(), values
+    if not indices.null_count:
+        return indices.to_numpy(), values
+    # A quarter of the time of Arrow's fill_null.
+    valid, data = (np.frombuffer(part, np.uint8) for part in indices.buffers())
+    some = slice(indices.offset, indices.offset + len(indices))
+    null = np.unpackbits(valid, bitorder="little")[some] == 0
+    return np.where(null, np.int32(len(values)), data.view(np.int32)[some]), values
 
 
 def as_bytes(values: pa.Array) -> pa.Array:

@@ -96,6 +96,7 @@ class Plan:
     the magnitudes that the rule learns from, None: any that the slots can hold. partitions: all
     columns of directories, features or not. nulls: what missing numbers become, in columns that
     nulls_by does not name. time: the column of each row's time, which need not be a feature.
+    column_values: whether batches have the values of their columns, too; not saved.
     """
 
     bias: bool
@@ -121,6 +122,7 @@ class Plan:
     partitions: tuple[Partition, ...] = ()
     nulls_by: tuple[tuple[str, str], ...] = ()
     time: str = ""
+    column_values: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -245,7 +247,7 @@ class Plan:
         """The first vector coordinate."""
         return int(self.bias) + len(self.numeric)
 
-    @property
+    @cached_property
     def hashed_offset(self) -> int:
         """The first hashed coordinate."""
         return self.vector_offset + sum(vector.width for vector in self.vectors)
@@ -265,7 +267,7 @@ class Plan:
         """The first coordinate of missing-value indicators: after all others, which keep theirs."""
         return self.sparse_offset + (self.sparse.size if self.sparse else 0)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """d: how many coordinates there are, the bias included."""
         return self.indicator_offset + len(self.indicators)
@@ -273,6 +275,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Plain lists and dicts that ``from_json`` reads back."""
         saved = asdict(self)
+        del saved["column_values"]
         if self.limits is None:  # in the form of every earlier version
             del saved["limits"]
         for key in ("partitions", "nulls_by", "time"):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(NamedTuple):
     """now_ns: of the wall, as files have it. seconds: monotonic."""
 
     now_ns: Callable[[], int] = time.time_ns

@@ -97,3 +97,8 @@ def report_lost_scheduler(model: Model, connection: Any) -> Iterator[None]:
 
     with scheduler.report_lost_scheduler(connection, model.url):
         yield
+
+
+def learns_on_worker(model: Model, connection: Any) -> bool:
+    """Whether a task on a worker learns, and this process watches it."""
+    return connection is not None and model.spec.cluster.learner == "worker"

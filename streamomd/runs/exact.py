@@ -23,7 +23,7 @@ from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
 from streamomd.training.sampling import sampled_rows
 from streamomd.training.signals import StopRequest, raise_stopped
-from streamomd.training.training_step import begin_epoch, learn_rows, observe_rows
+from streamomd.training.training_step import begin_epoch, learn_rows, observe_rows, reader_plan
 
 
 @dataclass(eq=False)
@@ -79,7 +79,7 @@ class ExactRun:
     def _here(self, order: Sequence[int], start: tuple[int, int]) -> Iterator[Piece[Rows]]:
         assert isinstance(self.shards, ShardSet)
         return rows_of(
-            self.model.plan,
+            reader_plan(self.model),
             self.shards,
             order,
             start=start,

@@ -28,7 +28,8 @@ from streamomd.runs.follow_callback import FollowCallback
 from streamomd.runs.landings import Landings
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.update import UpdateRun, choice_of, update_table
+from streamomd.runs.update import UpdateRun
+from streamomd.runs.update_choice import choice_of, given_keys, update_table
 from streamomd.shards.arrivals import Arrivals, SkippedShard
 from streamomd.shards.folder_watch import FileWatch, Polling, watch_sources
 from streamomd.shards.shard import ShardSet
@@ -154,7 +155,7 @@ class Follower:
         while True:
             complete = self._files.complete()
             try:
-                choice = replace(self.choice, complete=complete.keys())
+                choice = self.choice._replace(complete=complete.keys())
                 arrivals = run.find(choice, appends_only=self.table.appends_only)
             except InputNotFoundError as error:
                 if self._landings.looked_ns is None:
@@ -334,23 +335,9 @@ def follow(
     ``streamomd.update``, of which this raises the errors, too; but a store that does not answer is
     tried again. Raises StoppedError after a signal, its commit made.
     """
-    given = {
-        "every": every,
-        "settle": settle,
-        "idle_exit": idle_exit,
-        "max_lag": max_lag,
-        "fail_on_alert": fail_on_alert,
-        "max_shards": max_shards,
-        "until": until,
-        "ignore_rewritten": ignore_rewritten,
-        "moved": moved,
-        "accept_duplicates": accept_duplicates,
-        "retry_skipped": retry_skipped,
-        "appends_only": appends_only,
-    }
     model, _ = run_follow(
         url,
-        {key: value for key, value in given.items() if value is not None},
+        given_keys(locals()),
         options=(storage_options, checkpoint_storage_options),
         sets=sets or {},
         client=client,
@@ -381,7 +368,7 @@ def run_follow(
         each = replace(opened, quiet=quiet, callbacks=callbacks)
         more = {"stop": stop, "reporting": each, "client": client}
         follower = Follower(
-            partial(UpdateRun.open, url, sets, *options, **more),
+            partial(UpdateRun.open, url, sets, *options, given=given, **more),
             given,
             stop,
             watch_files,

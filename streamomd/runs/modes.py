@@ -14,25 +14,23 @@ from streamomd.core.finite import FiniteCheck
 from streamomd.core.phases import phase
 from streamomd.core.profiling import Stage, current
 from streamomd.runs.connection import report_lost_scheduler
-from streamomd.runs.delayed import DelayedRun
 from streamomd.runs.exact import ExactRun
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.sharded_local import Sharded
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.class_threads import classes_divided
+from streamomd.training.drift_alerts import refuse_many_categories
 from streamomd.training.holdout import with_places
 from streamomd.training.label_runs import ENOUGH
-from streamomd.training.load_model import load_model
 from streamomd.training.metrics import no_rows_learned
 from streamomd.training.model import Model
 from streamomd.training.model_figures import rule_figure
 from streamomd.training.offsets import report_offsets_of
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.remote_state import RemoteState
-from streamomd.training.row_stream import no_rows
+from streamomd.training.row_stream import compiling_kernels
 from streamomd.training.signals import StopRequest
 
 
@@ -50,6 +48,7 @@ def learn_remaining_rows(
 
     Raises DivergedError if numbers are no longer finite; the last commit stands.
     """
+    refuse_many_categories(model.spec, model.plan)
     data = model.spec.data
     if (data.holds_out or data.sample) and isinstance(shards, ShardSet):
         shards = with_places(shards, model.holdout_by, manager.shards if manager else ())
@@ -79,8 +78,9 @@ def _learn(
     """Learn in the job's mode, once the loops are compiled, and make the last commit."""
     # Sharded mode has loops of its own; the rows of a collection are unknown until they are read.
     if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet) and shards.rows:
-        with Stage("compile"), phase("compiling"):
-            model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
+        kernels = compiling_kernels(model.plan, shards)
+        with Stage("compile"), phase("compiling"), kernels as empty:
+            model.engine.warm(model.state, empty, learning=True)
     compiled = model.engine.compile_seconds
     rows_before, started = model.metrics.total_rows, time.perf_counter()
     watchers = make_watchers()
@@ -140,6 +140,8 @@ def _first_batch(
         "warning",
         rows_again=rows,
     )
+    from streamomd.training.load_model import load_model
+
     try:
         with quiet_notes(True):
             again, _ = load_model(model.url, storage_options=options, at=manager.sequence)
@@ -191,13 +193,15 @@ def _learn_in_mode(
     """Learn every remaining row in the job's mode."""
     train = model.spec.train
     if train.mode == "exact":
-        kind = DelayedRun if model.spec.data.delay else ExactRun
+        kind = _exact_run(model)
         kind(model, shards, manager, watchers, stop, connection).learn_epochs(train.epochs)
         return
     assert isinstance(shards, ShardSet)
     if not model.metrics.total_rows and not train.exact_epochs:
         report_offsets_of(model.spec, model.plan, shards)
     if train.mode == "sharded":
+        from streamomd.runs.sharded_local import Sharded
+
         Sharded(model, shards, manager, watchers, stop, connection).learn_epochs()
         return
     assert manager is not None
@@ -209,3 +213,12 @@ def _learn_in_mode(
 
     others = [watcher for watcher in watchers if watcher is not manager]
     Averaged(model, shards, manager, others, stop, connection).run()
+
+
+def _exact_run(model: Model) -> type[ExactRun]:
+    """The class of a run in exact mode: another one where labels arrive late."""
+    if not model.spec.data.delay:
+        return ExactRun
+    from streamomd.runs.delayed import DelayedRun
+
+    return DelayedRun

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from streamomd.core.run_events import is_json, one_run, receiving
 from streamomd.core.urls import redact, shown
 from streamomd.runs.metrics_address import MetricsAddress
-from streamomd.runs.run_metrics import RunMetrics
 from streamomd.training.callbacks import Callback, CallbackWatcher, refuse_illegal
 from streamomd.training.json_log import JsonLog, check_log
 from streamomd.training.model import Model
@@ -22,6 +21,9 @@ from streamomd.training.progress import (
     note,
     progress,
 )
+
+if TYPE_CHECKING:
+    from streamomd.runs.run_metrics import RunMetrics
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Reporting:
         if self.metrics is None or self.exported is not None:
             yield self
             return
+        from streamomd.runs.run_metrics import RunMetrics
+
         exported = RunMetrics()
         with receiving(exported.receive):
             yield replace(self, exported=exported)

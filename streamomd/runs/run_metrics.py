@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ WINDOW_SECONDS = 10.0
 """Recent figures are of the last 10 to 20 seconds in which rows were learned."""
 
 
-@dataclass(frozen=True)
-class Described:
+class Described(NamedTuple):
     """A metric that is exported. labels: their names; ``learner`` is a sweep's alone."""
 
     kind: str

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from streamomd.core.run_events import emit
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.drift_alerts import fails_on_alert, raise_alert, report_alerts
 from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.model import Model
 from streamomd.training.partitions import Share
@@ -54,11 +56,15 @@ class Sharded:
         share = Share.whole(model.engine, model.state, train.parts)
         described = (model.spec, model.plan, self.shards, share, model.metrics, model.cursor)
         more: Any = {"guard": model.guard, "of_new": model.update.of_new}
+        more["alerted"] = partial(report_alerts, model)
         rounds = Rounds(*described, model.names, model.digests, **more)
         model.engine.compile_seconds += rounds.warm()
         for _ in rounds:
             model.cursor = rounds.cursor
             self._report(rounds)
+            if model.alert and fails_on_alert(model):
+                rounds.examine()
+                raise_alert(model, self.manager)
             if self.stop.signal:
                 rounds.examine()
                 raise_stopped(self.stop, self.model, self.manager)

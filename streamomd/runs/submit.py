@@ -13,7 +13,7 @@ from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.connection import connect_needed, report_lost_scheduler
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.session import Session
-from streamomd.runs.update import refuse_update
+from streamomd.runs.update_choice import refuse_update
 from streamomd.runs.worker_task import SentSettings, follow_on_worker, resume_on_worker
 from streamomd.training.progress import note
 from streamomd.training.started_job import started_job

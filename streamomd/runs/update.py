@@ -11,19 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
-
-from pydantic import ValidationError
 
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.checkpoint.segments import Facts
-from streamomd.config.allow_list import allow_lists, refuse_outside
-from streamomd.config.explain import explain
-from streamomd.config.run_tables import Update
-from streamomd.config.spec import Spec
-from streamomd.config.values import nanoseconds
 from streamomd.core.counted import counted
 from streamomd.core.errors import (
     DataError,
@@ -31,8 +24,6 @@ from streamomd.core.errors import (
     ResumeRefusedError,
     SchemaError,
     StreamomdError,
-    UnsupportedError,
-    UsageError,
 )
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
@@ -43,17 +34,17 @@ from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
+from streamomd.runs.update_choice import choice_of, given_keys, refuse_update, update_table
 from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
 from streamomd.shards.columns import distinct_schemas
 from streamomd.shards.cursor import Cursor
-from streamomd.shards.dataset import COLLECTION
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import filter_columns
-from streamomd.shards.find import list_shards
+from streamomd.shards.find import Listing, list_shards
+from streamomd.shards.kafka.offset_ranges import message_count
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.table_finder import TableOptions
-from streamomd.shards.text_cache import is_text
-from streamomd.training.allowed_urls import described
+from streamomd.training.allowed_urls import check_sources
 from streamomd.training.callbacks import Callback
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import ledger_facts
@@ -71,11 +62,6 @@ from streamomd.training.resume_changes import change_model_job, refuse_diverged_
 from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest, stop_on_signals
 from streamomd.training.update_record import UpdateRecord
-
-SHUFFLED = (
-    'data.order = "shuffled" permutes all shards of an epoch, so no shard can be added to one: '
-    "train on the new shards from this state (train SHARDS --start URL)"
-)
 
 
 @dataclass(eq=False)
@@ -114,9 +100,12 @@ class UpdateRun:
         sets: Mapping[str, Any],
         storage_options: Mapping[str, Any] | None,
         checkpoint_storage_options: Mapping[str, Any] | None,
+        *,
+        given: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Self:
-        """The run at a URL, with the keys that may change. Raises as ``update``."""
+        """The run at a URL, with the keys that may change. given: keys of [update] for this command
+        alone, which are checked. Raises as ``update``."""
         model, loaded = load_model(
             url,
             storage_options=checkpoint_storage_options,
@@ -126,7 +115,8 @@ class UpdateRun:
         )
         report_rejected(loaded, model.sequence)
         options = (storage_options, checkpoint_storage_options)
-        change_model_job(model, sets, *options, may_skip=True)
+        keys = {f"update.{key}" for key, value in (given or {}).items() if value is not False}
+        change_model_job(model, sets, *options, may_skip=True, given=keys)
         refuse_diverged_again(model, loaded)
         report_transport_warnings(model.spec)
         return cls.of(model, loaded, **more)
@@ -165,11 +155,40 @@ class UpdateRun:
         Of a Delta table those that later versions than the learned one appended. Raises SchemaError
         with every shard that lacks a column of the model.
         """
-        data, lists = self.model.spec.data, allow_lists()
-        for line in described(data.shards):
-            self.report(f"the checkpoint names the shards: {line}")
-        refuse_outside(data.shards, lists)
-        listing = list_shards(
+        data = self.model.spec.data
+        check = check_sources(data.shards, data, self.report)
+        listing = self._list(appends_only=appends_only)
+        found = find_arrivals(
+            self.ledger.shards,
+            listing.fs,
+            listing.files,
+            choice,
+            now_ns=self.clock(),
+            check=check,
+            statistics=filter_columns(data.where),
+        )
+        found = found._replace(shards=view_shards(found.shards, data, self.model.plan))
+        self._check_schemas(found.shards)
+        self.skipped = found.skipped
+        for line in (*listing.notes, *found.notes):
+            self.report(line)
+        known = {str(facts["url"]) for facts in self.ledger.shards}
+        taken = known | {shard.url for shard in found.shards}
+        # Files that wait are listed again only if they come after the version that is recorded.
+        self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
+        return found
+
+    def count_messages(self) -> tuple[int, int]:
+        """Ranges of topics that are not in the ledger, and their offsets. No message is read."""
+        data = self.model.spec.data
+        check_sources(data.shards, data, self.report)
+        known = {str(facts["url"]) for facts in self.ledger.shards}
+        new = [one.url for one in self._list().files if one.url not in known]
+        return len(new), sum(map(message_count, new))
+
+    def _list(self, *, appends_only: bool = False) -> Listing:
+        data = self.model.spec.data
+        return list_shards(
             data.shards,
             storage_options=data.store_options,
             tables=TableOptions(as_files=data.as_files),
@@ -180,25 +199,6 @@ class UpdateRun:
             with_new=True,
             may_be_gone=lambda url: any(facts["url"] == url for facts in self.ledger.shards),
         )
-        found = find_arrivals(
-            self.ledger.shards,
-            listing.fs,
-            listing.files,
-            choice,
-            now_ns=self.clock(),
-            check=lambda urls: refuse_outside(urls, lists),
-            statistics=filter_columns(data.where),
-        )
-        found = replace(found, shards=view_shards(found.shards, data, self.model.plan))
-        self._check_schemas(found.shards)
-        self.skipped = found.skipped
-        for line in (*listing.notes, *found.notes):
-            self.report(line)
-        known = {str(facts["url"]) for facts in self.ledger.shards}
-        taken = known | {shard.url for shard in found.shards}
-        # Files that wait are listed again only if they come after the version that is recorded.
-        self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
-        return found
 
     def _recorded_ranges(self) -> dict[str, Facts]:
         """The ledger's entries by URL, where a source is a Kafka topic, skipped ones too."""
@@ -237,7 +237,7 @@ class UpdateRun:
             epochs = model.cursor.epoch  # those that were made, where it stopped early
             train = model.spec.train.model_copy(update={"epochs": epochs})
             model.spec = model.spec.model_copy(update={"train": train})
-            model.update = replace(record, first=first)
+            model.update = record._replace(first=first)
             model.cursor, model.finished = Cursor(epochs - 1), False
             self.learning = arrivals.shards
             self.new_shards += len(arrivals.shards)
@@ -315,65 +315,6 @@ def undoable(model: Model, ledger: Callable[[], Ledger]) -> Iterator[None]:
         raise
 
 
-def refuse_update(spec: Spec) -> None:
-    """Raises UnsupportedError for a run that cannot learn shards that came later."""
-    if spec.data.shards[0].startswith(COLLECTION):
-        raise UnsupportedError(
-            "this run learned a Dask collection, which lists no files: train on the new rows from "
-            "its state (streamomd.train(ddf, start=URL))"
-        )
-    if any(map(is_text, spec.data.shards)):
-        raise UnsupportedError(
-            f"this run learned text, {shown(spec.data.shards[0])}, which is converted as a whole, "
-            "so its rows would be learned again. For updates convert each file to a directory of "
-            "its own (`streamomd convert 2026-01.csv -o rows/2026-01`), train on "
-            "'rows/*/*.parquet' and update that run; or learn a new file once: "
-            "`streamomd train NEW.csv --start URL`"
-        )
-    if spec.data.order == "shuffled":
-        raise UnsupportedError(SHUFFLED)
-    if spec.data.held_after is not None:
-        raise UnsupportedError(
-            f"data.holdout = {spec.data.holdout}: every new row would be held out, and none "
-            "learned. Train a run of its own on all rows, with data.holdout as a number, and "
-            "update that one"
-        )
-    if spec.rule.looks(spec.model.params):
-        raise UnsupportedError(
-            f"rule {spec.model.rule!r} observes all rows before it learns the first, so no row can "
-            "be added: train on all shards again, or on the new ones from this state (--start URL)"
-        )
-    if spec.cluster.learner == "worker":
-        raise UnsupportedError(
-            'cluster.learner = "worker": update learns in this process, workers may decode; '
-            "leave cluster.learner out"
-        )
-
-
-def update_table(spec: Spec, given: Mapping[str, Any]) -> Update:
-    """A job's table [update], except what this command says. Raises UsageError."""
-    try:
-        return Update.model_validate({**spec.update.model_dump(), **given})
-    except ValidationError as error:
-        raise UsageError(explain(error, Update)) from None
-
-
-def choice_of(spec: Spec, given: Mapping[str, Any] | None = None) -> Choice:
-    """What a job says of new shards, except what this command says. Raises UsageError."""
-    table = update_table(spec, given or {})
-    return Choice(
-        settle=table.settle,
-        until_ns=nanoseconds(table.until) if table.until else None,
-        max_shards=table.max_shards,
-        arrival=spec.data.arrival,
-        on_bad_shard=spec.data.on_bad_shard,
-        ignore_rewritten=table.ignore_rewritten,
-        moved=table.moved,
-        accept_duplicates=table.accept_duplicates,
-        retry_skipped=table.retry_skipped,
-    )
-
-
 @named_keywords
 def update(
     url: str,
@@ -409,20 +350,9 @@ def update(
     is shuffled, or the rule observes all rows first), SchemaError, AlertError, and what ``resume``
     raises.
     """
-    choice = {
-        "settle": settle,
-        "max_shards": max_shards,
-        "until": until,
-        "ignore_rewritten": ignore_rewritten,
-        "moved": moved,
-        "accept_duplicates": accept_duplicates,
-        "retry_skipped": retry_skipped,
-        "appends_only": appends_only,
-        "fail_on_alert": fail_on_alert,
-    }
     model, _ = run_update(
         url,
-        {key: value for key, value in choice.items() if value is not None},
+        given_keys(locals()),
         dry_run=dry_run,
         options=(storage_options, checkpoint_storage_options),
         sets=sets or {},
@@ -447,7 +377,8 @@ def run_update(
     """As ``update``; and the figures of the update."""
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as opened:
         name_run(shown(url))
-        run = UpdateRun.open(url, sets, *options, stop=stop, reporting=opened, client=client)
+        more = {"stop": stop, "reporting": opened, "client": client}
+        run = UpdateRun.open(url, sets, *options, given=choice, **more)
         model, chosen = run.model, choice_of(run.model.spec, choice)
         model.fail_on_alert = update_table(model.spec, choice).fail_on_alert
         appends_only = bool(choice.get("appends_only"))
@@ -464,7 +395,10 @@ def report_unlearned(model: Model, loaded: Loaded) -> None:
     """Print how many new shards the sources of a finished run have, where they can be listed."""
     try:
         run = UpdateRun.of(model, loaded, stop=StopRequest(), reporting=Reporting(quiet=True))
-        arrivals = run.find(replace(choice_of(model.spec), on_bad_shard="skip"))
+        if any(map(is_kafka, model.spec.data.shards)):
+            _note_new(model, *run.count_messages(), "message")
+            return
+        arrivals = run.find(choice_of(model.spec)._replace(on_bad_shard="skip"))
     except StreamomdError:
         return  # a finished run is complete without its shards
     if len(arrivals.shards):
@@ -473,11 +407,15 @@ def report_unlearned(model: Model, loaded: Loaded) -> None:
 
 def report_new(model: Model, arrivals: Arrivals) -> None:
     """Print how many shards an update would learn, or that there are none."""
-    count, rows = len(arrivals.shards), arrivals.shards.rows
-    if count:
+    count = len(arrivals.shards)
+    _note_new(model, count, arrivals.shards.rows, "row")
+    if not count:
+        note(f"nothing new since commit {model.sequence} of {shown(model.url)}")
+
+
+def _note_new(model: Model, shards: int, count: int, what: str) -> None:
+    if shards:
         note(
-            f"{counted(count, 'new shard')} ({counted(rows, 'row')}) not learned: "
+            f"{counted(shards, 'new shard')} ({counted(count, what)}) not learned: "
             f"streamomd update {typed(model.url)}"
         )
-    else:
-        note(f"nothing new since commit {model.sequence} of {shown(model.url)}")

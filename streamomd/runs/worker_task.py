@@ -65,11 +65,6 @@ class SentSettings:
         return Session.of(model.spec, running=model, opened=opened, stop=stop)
 
 
-def learns_on_worker(model: Model, connection: Any) -> bool:
-    """Whether a task on a worker learns, and this process watches it."""
-    return connection is not None and model.spec.cluster.learner == "worker"
-
-
 def learn_on_worker(session: Session, model: Model, connection: Any, reporting: Reporting) -> Model:
     """Have a worker resume a run from its commit, and watch it; the finished model."""
     from streamomd.distributed.remote_learner import SubmittedLearner

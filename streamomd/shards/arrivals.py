@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
 from streamomd.checkpoint.segments import Facts, shorten_facts
@@ -26,9 +26,10 @@ from streamomd.core.errors import (
 )
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
-from streamomd.shards.find import Opened, open_each, refuse_duplicates, shard_set
+from streamomd.shards.find import refuse_duplicates
 from streamomd.shards.listed import Listed
 from streamomd.shards.order import natural_key, path_key
+from streamomd.shards.read_footers import Opened, open_each, shard_set
 from streamomd.shards.shard import Shard, ShardSet
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ OPENED_AT_ONCE = 256
 IDENTITY = ("footer_sha256", "size", "rows", "schema")
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """What an update takes; see the job's keys of the same names.
 
     settle: seconds since a file's modification, 0: any. until_ns: latest modification time.
@@ -62,8 +62,7 @@ class Choice:
     complete: Collection[str] = ()
 
 
-@dataclass(frozen=True)
-class SkippedShard:
+class SkippedShard(NamedTuple):
     """A listed file that is not learned now. recorded: it stays so, as the ledger has it."""
 
     url: str
@@ -71,8 +70,7 @@ class SkippedShard:
     recorded: bool = False
 
 
-@dataclass(frozen=True)
-class Arrivals:
+class Arrivals(NamedTuple):
     """What is new.
 
     shards: to learn, in order. skipped_facts: ledger entries of files that cannot be read.
@@ -89,8 +87,7 @@ class Arrivals:
     unlearned: tuple[Listed, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Listing:
+class _Listing(NamedTuple):
     """The files of a listing by what the ledger has of them."""
 
     new: list[Listed]

@@ -154,13 +154,6 @@ def _other_kind(shard: Shard, column: str, kind: str, text: str) -> str:
     )
 
 
-def with_constants(shard: Shard, constants: Sequence[Constant]) -> Shard:
-    """A shard whose rows have these columns, in the place of its own of the same name."""
-    schema = _with_columns(shard, constants)
-    stored = shard.stored_schema
-    return replace(shard, schema=schema, constants=tuple(constants), stored=stored)
-
-
 def _with_columns(shard: Shard, constants: Sequence[Constant]) -> pa.Schema:
     schema = shard.own_schema
     for one in constants:

@@ -48,7 +48,7 @@ def encode_rows(
     try:
         passthrough = passthrough_columns(batch, shard, keep) if keep else None
         given: Any = {"shard": shard.url, "row": row, "conflicts": rows.conflicts}
-        given["dropped"] = rows.dropped
+        given["dropped"], given["hashed"] = rows.dropped, rows.hashed
         encoded = encode(plan, batch, labelled=labelled, names=names, **given)
     except BadRowError as error:
         raise _of_text(error, shard.url, shard.path) from None

@@ -16,6 +16,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
+from typing import NamedTuple
 
 from streamomd.shards.group_jobs import Job
 from streamomd.shards.stored_object import Span, StoredObject
@@ -60,8 +61,7 @@ class Need:
     load: Load = field(default_factory=Load)
 
 
-@dataclass(frozen=True)
-class Fetched:
+class Fetched(NamedTuple):
     """Bytes of a job in memory, and the object that has more of them."""
 
     spans: Sequence[Span] = ()

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from streamomd.core.errors import (
     ChangedDataError,
@@ -41,8 +41,7 @@ _TAGS = ("ETag", "etag", "e_tag", "generation", "version_id", "blob_id")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A file system entry; ``kind`` is file, directory or other."""
 
     path: str

@@ -1,23 +1,18 @@
-"""Find the shards of a job, and read every footer once."""
+"""Find the shards of a job: the files that its sources list, in order."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from posixpath import dirname
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamomd.checkpoint.segments import Facts
-from streamomd.core.counted import counted
 from streamomd.core.errors import (
-    DataError,
     InputNotFoundError,
     StreamomdError,
     UsageError,
@@ -36,40 +31,26 @@ from streamomd.core.urls import (
     shown,
     userinfo,
 )
-from streamomd.shards.filesystem import CONNECTIONS, Entry, connect, is_local, stat_entry
-from streamomd.shards.formats.footer import read_shard
+from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.listed import Listed, TableFiles
 from streamomd.shards.order import path_key
 from streamomd.shards.paths import PathPattern, look_up
-from streamomd.shards.projection import project
-from streamomd.shards.recorded_shard import recorded_shard
-from streamomd.shards.shard import Shard, ShardSet
-from streamomd.shards.stored_object import RECENT_BYTES
+from streamomd.shards.read_footers import NONE_KNOWN, open_listed
+from streamomd.shards.shard import ShardSet
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableFinder, TableOptions
 from streamomd.shards.text_cache import as_shards, is_converted
 
 if TYPE_CHECKING:
     import fsspec
 
-__all__ = ["Shard", "ShardSet", "find"]
 
 ORDERS = ("sorted", "given", "shuffled")
 MOST_LABEL_BOUNDS = 256
-LOCAL_THREADS, LOCAL_BATCH = 4, 32
-"""Threads that read footers of local files, and files that each of them takes at a time."""
-AHEAD = 8
-"""Batches for each thread that may wait."""
-NONE_KNOWN: Mapping[str, Facts] = MappingProxyType({})
-Opened = Shard | DataError | InputNotFoundError
-_Result = TypeVar("_Result")
-MOST_BOTH_ENDS = 16
-"""Files of which both ends are requested at the same time; of more, several wait anyway."""
 MOST_TEXTS = 3
 """Sources listed in a message."""
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """Files in order. versions: of each table among the sources, by URL. notes: lines on
     skipped commits and changed schemas after the versions of ``since``."""
 
@@ -106,8 +87,6 @@ def find(
     not shards or are damaged, `UsageError` for duplicates, mixed file systems and files of a
     table, and `StorageError` for a store that does not answer.
     """
-    if order not in ORDERS:
-        raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
     with phase("listing files"):
         found = list_shards(
             shards,
@@ -129,6 +108,7 @@ def find(
     return replace(opened, table_versions=found.versions)
 
 
+@no_garbage_collection()  # of a million objects that all stay: it would double the time
 def list_shards(
     shards: str | Sequence[str],
     *,
@@ -156,39 +136,10 @@ def list_shards(
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
-    # A million objects that all stay: looking for garbage among them would double the time.
-    with no_garbage_collection():
-        return _list_shards(
-            as_shards(_texts(shards), check, tables.csv),
-            order,
-            storage_options or {},
-            tables,
-            versions or {},
-            since or {},
-            ledger,
-            with_new=with_new,
-            appends_only=appends_only,
-            may_be_empty=may_be_empty,
-            may_be_gone=may_be_gone,
-        )
-
-
-def _list_shards(
-    texts: list[str],
-    order: str,
-    storage_options: Mapping[str, Any],
-    tables: TableOptions,
-    versions: Mapping[str, int],
-    since: Mapping[str, int],
-    ledger: Mapping[str, Facts],
-    *,
-    with_new: bool,
-    appends_only: bool,
-    may_be_empty: bool,
-    may_be_gone: Callable[[str], bool],
-) -> Listing:
+    texts = as_shards(source_texts(shards), check, tables.csv)
+    storage_options, versions, since = storage_options or {}, versions or {}, since or {}
     # A catalog knows where the metadata of an Iceberg table is now.
-    places = [_location(text, tables) for text in texts]
+    places = [_location(text) for text in texts]
     fs = _common_file_system(places, _with_types(storage_options, texts, tables))
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
@@ -212,9 +163,8 @@ def _list_shards(
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
         if is_kafka(text):
             # Late: few runs read topics.
-            from streamomd.shards.kafka.topic_files import list_topic, refuse_versions
+            from streamomd.shards.kafka.topic_files import list_topic
 
-            refuse_versions(text, chosen=tables.version is not None or bool(tables.as_of))
             ranges, starts = list_topic(
                 fs, given.text, ledger, {**versions, **since}, with_new=with_new
             )
@@ -228,7 +178,6 @@ def _list_shards(
             # Each version has a metadata file of its own: its place is the directory above.
             listed += [(path_key(f"{dirname(dirname(path))}/"), file) for file in table.files]
             continue
-        pinned, begin = versions.get(root), since.get(root)
         try:
             is_table = _is_table(text, given, finder, tables, known=root in known)
             files = [] if is_table else given.files()
@@ -245,7 +194,13 @@ def _list_shards(
         from streamomd.shards.delta.table import list_table  # late: few runs read tables
 
         table = list_table(
-            fs, path, root, tables, pinned=pinned, since=begin, appends_only=appends_only
+            fs,
+            path,
+            root,
+            tables,
+            pinned=versions.get(root),
+            since=since.get(root),
+            appends_only=appends_only,
         )
         found[root], notes = table.version, [*notes, *table.notes]
         listed += [(path_key(f"{path}/"), file) for file in table.files]
@@ -264,15 +219,10 @@ def _with_types(
     return {**options, "types": dict(tables.types)}
 
 
-def _location(text: str, tables: TableOptions) -> str:
+def _location(text: str) -> str:
     """A source, or the metadata file of one that names a table of a catalog."""
     if not is_iceberg(text):
         return text
-    if tables.as_files:
-        raise UsageError(
-            f"{shown(text)} is an Iceberg table, and as_files reads files as they are: name its "
-            "data files, or leave out --as-files (data.as_files)"
-        )
     from streamomd.shards.iceberg.catalog import metadata_location  # late: few runs read tables
 
     return metadata_location(text)
@@ -355,52 +305,8 @@ def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Mapping[st
         )
 
 
-def open_listed(
-    fs: fsspec.AbstractFileSystem,
-    listed: Sequence[Listed],
-    statistics: Collection[str] = (),
-    known: Mapping[str, Facts] = NONE_KNOWN,
-) -> ShardSet:
-    """The shards of listed files; footers are read of those that are not known. The others: as in
-    ``find``."""
-    with phase(f"listing {counted(len(listed), 'file')}"), no_garbage_collection():
-        found = [_as_listed(file, known.get(file.url)) for file in listed]
-        others = [file for file, shard in zip(listed, found, strict=True) if shard is None]
-        # What then stays in memory for the reader takes one request an object, instead of three.
-        whole = sum(file.size if file.size >= 0 else RECENT_BYTES + 1 for file in others)
-        ends = len(others) <= MOST_BOTH_ENDS
-        read = partial(
-            _read, statistics=statistics, known=known, whole=whole <= RECENT_BYTES, both_ends=ends
-        )
-        opened = iter(_read_all(fs, others, read))
-        return shard_set(fs, [next(opened) if shard is None else shard for shard in found])
-
-
-def _as_listed(file: Listed, facts: Facts | None) -> Shard | None:
-    """A shard that a ledger records, if the listing shows that its file did not change."""
-    return None if facts is None else recorded_shard(file, _entry(file), facts)
-
-
-def _entry(file: Listed) -> Entry:
-    return Entry(file.path, "file", file.size, file.etag, file.mtime_ns)
-
-
-def open_each(
-    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
-) -> list[Opened]:
-    """The shard of each listed file, or the error for one that is damaged or gone."""
-    return _read_all(fs, listed, partial(_try_read, statistics=statistics))
-
-
-def shard_set(fs: fsspec.AbstractFileSystem, shards: Sequence[Shard]) -> ShardSet:
-    """Shards as they were just opened."""
-    versions: dict[str, object] = {}
-    if is_local(fs):
-        versions = {one.path: (one.size, one.mtime_ns) for one in shards}
-    return ShardSet(tuple(shards), fs, versions)
-
-
-def _texts(shards: str | Sequence[str]) -> list[str]:
+def source_texts(shards: str | Sequence[str]) -> list[str]:
+    """The names of sources. Raises UsageError for rows in memory, and for what is no name."""
     refuse_rows_in_memory(shards)
     given = [shards] if isinstance(shards, str | os.PathLike) else list(shards)
     texts = [os.fspath(text) for text in given]
@@ -473,80 +379,3 @@ def _real_names() -> Callable[[str], str]:
         return path if real == folder else f"{real}/{path.rpartition('/')[2]}"
 
     return real_name
-
-
-def _read_all(
-    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
-) -> list[_Result]:
-    """``read`` of each file, in order, in threads."""
-    threads, size = (LOCAL_THREADS, LOCAL_BATCH) if is_local(fs) else (CONNECTIONS, 1)
-    if len(listed) <= size:
-        return _read_part(fs, listed, read)
-    parts = [listed[at : at + size] for at in range(0, len(listed), size)]
-    with ThreadPoolExecutor(threads, "streamomd-footers", **same_receivers()) as pool:
-        # As many futures as files would take more memory than the shards.
-        waiting: deque[Future[list[_Result]]] = deque()
-        found: list[_Result] = []
-        try:
-            for part in parts:
-                waiting.append(pool.submit(_read_part, fs, part, read))
-                if len(waiting) > AHEAD * threads:
-                    found += waiting.popleft().result()
-            while waiting:
-                found += waiting.popleft().result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-        return found
-
-
-def _read_part(
-    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
-) -> list[_Result]:
-    return [read(fs, file) for file in listed]
-
-
-def _read(
-    fs: fsspec.AbstractFileSystem,
-    file: Listed,
-    statistics: Collection[str] = (),
-    known: Mapping[str, Facts] = NONE_KNOWN,
-    *,
-    whole: bool = False,
-    both_ends: bool = False,
-) -> Shard:
-    try:
-        listed = _entry(file)
-        if file.url in known and file.etag is None:
-            # A listing may lack what the ledger records: that of a table, or of a web server.
-            listed = stat_entry(fs, file.path, file.url)
-            recorded = recorded_shard(file, listed, known[file.url])
-            if recorded is not None:
-                return recorded
-        shard = read_shard(
-            fs, file.path, file.url, statistics, listed, whole=whole, both_ends=both_ends
-        )
-        shard = replace(shard, name=file.name, partitions=file.partitions)
-        return shard if file.columns is None else project(shard, file.columns)
-    except InputNotFoundError:
-        if not file.table:
-            raise
-        kind, removed = (
-            ("Delta", f"added in version {file.version[0]}, but it does not exist: VACUUM deletes")
-            if file.columns is None
-            else ("Iceberg", "but it does not exist: expiring snapshots deletes")
-        )
-        raise DataError(
-            f"{kind} table {shown(file.table)} lists the file {shown(file.url)}, {removed} files "
-            "of old versions. Read a newer version, or train on the table's current version "
-            "(--start URL begins from a model's state)"
-        ) from None
-
-
-def _try_read(
-    fs: fsspec.AbstractFileSystem, file: Listed, statistics: Collection[str] = ()
-) -> Opened:
-    try:
-        return _read(fs, file, statistics)
-    except (DataError, InputNotFoundError) as error:
-        return error

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamomd.core.errors import StreamomdError
-from streamomd.shards.find import ShardSet, find
+from streamomd.shards.find import find
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.open_shard import OpenShard
+from streamomd.shards.shard import ShardSet
 
 Write = Callable[[str, pa.Table, int], None]
 ROWS, GROUP = 100, 30

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamomd.shards.fetch_ahead import JOBS_AT_ONCE, Load, Need
+from streamomd.shards.fetch_ahead import JOBS_AHEAD, JOBS_AT_ONCE, Load, Need
 from streamomd.shards.formats.contract import ReadRequest
-from streamomd.shards.group_jobs import Job, groups_from
+from streamomd.shards.group_jobs import Group, Job, groups_from
 from streamomd.shards.open_shard import MOST_LOADED, OpenShard, shard_object
 from streamomd.shards.shard import Shard
 from streamomd.shards.stored_object import (
@@ -45,6 +46,18 @@ class JobBytes:
         self._most_batch = min(BATCH_BYTES, most)
         self._lock = threading.Lock()
         self._opened: OrderedDict[int, _Shared] = OrderedDict()
+        self._first: dict[int, int] = {}
+
+    def announced(self, jobs: Iterator[Job]) -> Iterator[Job]:
+        """The jobs; with each shard's first one it is noted where to begin to plan its requests,
+        as threads may ask for later ones before."""
+        position = -1
+        for job in jobs:
+            if job.position != position:
+                position = job.position
+                self._first[position] = job.group.number
+                self._first.pop(position - 2 * JOBS_AHEAD, None)  # nobody asks for it any longer
+            yield job
 
     def need(self, job: Job) -> Need:
         """What a job reads, which for a large object takes a request of its footer. Raises what
@@ -55,7 +68,8 @@ class JobBytes:
             shared = self._opened.get(job.position)
             if shared is None:
                 shard, limit = job.group.shard, self._most_batch
-                given = (self._fs, shard, self._wanted, limit, self._is_cached)
+                first = self._first.get(job.position, job.group.number)
+                given = (self._fs, shard, self._wanted, limit, self._is_cached, first)
                 shared = self._opened[job.position] = _Shared(*given)
                 if len(self._opened) > 2 * JOBS_AT_ONCE:
                     self._opened.popitem(last=False)
@@ -84,7 +98,7 @@ class _Batch:
 
 
 class _Shared:
-    """A shard that is open for all jobs that read it."""
+    """A shard that is open for all jobs that read it. first: the row group of the first of them."""
 
     def __init__(
         self,
@@ -93,48 +107,73 @@ class _Shared:
         wanted: ReadRequest,
         most_batch: int,
         is_cached: Callable[[Job], bool],
+        first: int,
     ) -> None:
         self._fs, self._shard, self._wanted, self._is_cached = fs, shard, wanted, is_cached
-        self._most_batch = most_batch
+        self._most_batch, self._next = most_batch, first
         self._lock = threading.Lock()
         self._opened: OpenShard | None = None
         self._whole: tuple[StoredObject, Load] | None = None
+        self._late: Callable[[], StoredObject | None] = lambda: None
+        self._is_over = False
         self._batches: dict[int, _Batch] = {}
 
     def need(self, job: Job) -> Need:
         shard, group = self._shard, job.group
         with self._lock:
             if shard.size <= WHOLE_BYTES:
-                stored, load = self._whole or _whole(shard_object(self._fs, shard))
-                is_last = next(groups_from(shard, group.number + 1), None) is None
-                self._whole = None if is_last else (stored, load)  # jobs hold what they need
+                stored, load = self._whole or _whole(self._late() or shard_object(self._fs, shard))
+                self._late = weakref.ref(stored)
+                # Jobs hold what they need. A thread may ask after that of the last job.
+                self._is_over |= next(groups_from(shard, group.number + 1), None) is None
+                self._whole = None if self._is_over else (stored, load)
                 share = -(-shard.size * group.rows // max(1, shard.rows))
                 return Need(stored, share, load)
-            batch = self._batches.pop(group.number, None) or self._plan(job)
+            while self._next <= group.number:
+                self._plan(job)
+            batch = self._batches.pop(group.number, None) or self._begin(group.number)
         if batch.nbytes > MOST_LOADED:
             return Need(batch.stored)
         # Later row groups of a batch wait for the first, which has room for all.
         nbytes = batch.nbytes if group.number == batch.first else 0
         return Need(batch.stored, nbytes, batch.load)
 
-    def _plan(self, job: Job) -> _Batch:
-        """The job's row group, and next ones as long as all are one request's worth."""
-        if self._opened is None:
-            self._opened = OpenShard(self._fs, self._shard, self._wanted)
-        assert self._opened.stored is not None
-        ranges = self._opened.missing(job.group.number)
-        # Metadata of Arrow's record batches, which was read to find their buffers.
-        batch = _Batch(self._opened.stored, job.group.number, self._opened.spans)
-        batch.ranges = batch.with_ranges(ranges)
-        for later in groups_from(self._shard, job.group.number + 1):
-            if self._is_cached(replace(job, group=later, begin=later.row, end=None)):
+    def _plan(self, job: Job) -> None:
+        """Plan the request of the next row group that is not cached, and of those after it as long
+        as all are one request's worth: in their order, so that no thread's order cuts it."""
+        groups = groups_from(self._shard, self._next)
+        own = job.group.number
+        first = next(one for one in groups if one.number == own or not self._has(job, one))
+        batch = self._batches[first.number] = self._begin(first.number)
+        self._next = first.number + 1
+        for later in groups:
+            if self._has(job, later):
                 break
-            ranges = batch.with_ranges(self._opened.missing(later.number))
+            ranges = batch.with_ranges(self._missing(later.number))
             if sum(length for _, length in ranges) > self._most_batch:
                 break
             batch.ranges = ranges
             self._batches[later.number] = batch
+            self._next = later.number + 1
+
+    def _has(self, job: Job, group: Group) -> bool:
+        """Whether all rows of another row group are cached."""
+        return self._is_cached(replace(job, group=group, begin=group.row, end=None))
+
+    def _begin(self, number: int) -> _Batch:
+        """The request of a row group alone."""
+        ranges, opened = self._missing(number), self._opened
+        assert opened is not None
+        assert opened.stored is not None
+        # Metadata of Arrow's record batches, which was read to find their buffers.
+        batch = _Batch(opened.stored, number, opened.spans)
+        batch.ranges = batch.with_ranges(ranges)
         return batch
+
+    def _missing(self, number: int) -> Sequence[tuple[int, int]]:
+        if self._opened is None:
+            self._opened = OpenShard(self._fs, self._shard, self._wanted)
+        return self._opened.missing(number)
 
 
 def _whole(stored: StoredObject) -> tuple[StoredObject, Load]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from streamomd.shards.projection import TableColumns
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """A file of a directory, glob or table, as it is listed.
 
     path: exact name inside the file system. url: absolute, without userinfo. name: the path
@@ -33,8 +31,7 @@ class Listed:
     columns: TableColumns | None = None
 
 
-@dataclass(frozen=True)
-class TableFiles:
+class TableFiles(NamedTuple):
     """Files of a table, in the order of its commits; the version they are of; lines to print."""
 
     version: int

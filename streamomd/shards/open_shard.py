@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +56,7 @@ def _stored(shard: Shard, wanted: ReadRequest) -> ReadRequest:
     # A text that is compared for each of its values costs less.
     texts = [*wanted.dictionary, *(name for name in columns if name not in wanted.columns)]
     dictionary = [shard.stored_name(name) for name in texts]
-    return replace(wanted, columns=stored_columns(shard, columns), dictionary=tuple(dictionary))
+    return wanted._replace(columns=stored_columns(shard, columns), dictionary=tuple(dictionary))
 
 
 class OpenShard:

@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -211,7 +211,7 @@ class PathPattern:
                     elif is_shard_name(entry.path) or "=" in posixpath.basename(entry.path):
                         below[entry.path] = (*above[folder], real)
                     else:
-                        files.append(replace(entry, path=entry.path + "/"))
+                        files.append(entry._replace(path=entry.path + "/"))
             above = below
         return files
 

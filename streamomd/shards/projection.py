@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -29,8 +29,7 @@ Inside = tuple[tuple[str, int, "Inside"], ...]
 """Name and id of each field of a struct, and what is inside it; of a list what its elements are."""
 
 
-@dataclass(frozen=True)
-class TableColumn:
+class TableColumn(NamedTuple):
     """A column of a table. filled: rows of files without it have another value than null."""
 
     id: int
@@ -40,8 +39,7 @@ class TableColumn:
     filled: bool = False
 
 
-@dataclass(frozen=True)
-class TableColumns:
+class TableColumns(NamedTuple):
     """The columns of a table. names: ids of the columns of files that have no ids, by name."""
 
     columns: tuple[TableColumn, ...]

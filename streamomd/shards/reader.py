@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from streamomd.core.profiling import Stage, current
 from streamomd.features.bad_rows import Conflict
 from streamomd.features.binary_lists import decoded
+from streamomd.features.hashed import HashedValues
 from streamomd.shards.allocator import Release, return_freed_memory
 from streamomd.shards.constants import read_columns, with_constant_columns
 from streamomd.shards.digests import Digests
@@ -41,8 +42,7 @@ DECODED_SHARE = 0.25
 """Of what may wait, decoded rows of a store's shards; the rest is for bytes that are requested."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardBatch:
+class ShardBatch(NamedTuple):
     """A record batch, and which rows of which shard it holds."""
 
     position: int
@@ -56,6 +56,8 @@ class ShardBatch:
     """Rows that contradict the shard's directories, or its schema's metadata."""
     dropped: NDArray[np.int64] | None = None
     """Places, from the first row on, of the rows that were dropped; None without a filter."""
+    hashed: HashedValues | None = None
+    """Values that earlier batches of the row group had."""
 
     @property
     def rows(self) -> int:
@@ -145,7 +147,7 @@ class RecordBatches:
         decoded = max(1, int(self.budget_bytes * DECODED_SHARE))
         most = max(1, self.budget_bytes - decoded)
         needs = JobBytes(self.shards.fs, self.wanted, most, is_cached)
-        ahead = FetchAhead(self.jobs, needs.need, most)
+        ahead = FetchAhead(needs.announced(self.jobs), needs.need, most)
         results = self._decoded(read, ahead, ahead, decoded, [*ends, ahead.cancel], check)
         try:
             yield from results.results()
@@ -293,7 +295,7 @@ class Reader:
         fetched = self._fetched(job)
         opened, first = self._open(job, fetched, whole=True), group.row
         opened.give(fetched.spans)
-        batches = opened.read(group.number)
+        batches, hashed = opened.read(group.number), HashedValues()
         del fetched
         try:
             while first < end:
@@ -309,7 +311,7 @@ class Reader:
                 first = after
                 if low < high:
                     self._release.passed(batch.nbytes)
-                    rows = ShardBatch(job.position, group.shard, low, batch)
+                    rows = ShardBatch(job.position, group.shard, low, batch, hashed=hashed)
                     yield self._view(rows) if group.shard.is_view else rows
                     del rows
                 del batch
@@ -333,7 +335,7 @@ class Reader:
             with Stage("lists"):
                 batch, malformed = decoded(batch, kinds)
             conflicts += malformed
-        return ShardBatch(rows.position, shard, rows.row, batch, conflicts, dropped)
+        return rows._replace(batch=batch, conflicts=conflicts, dropped=dropped)
 
     def release(self) -> None:
         """A job's rows were read: its bytes make room for those of other jobs."""

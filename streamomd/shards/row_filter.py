@@ -11,9 +11,8 @@ import datetime
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,6 @@ from streamomd.shards.formats.parquet_statistics import Bounds
 Outcome = bool | None
 """Of a filter in a row; None: null."""
 Outcomes = frozenset[Outcome]
-ANY: Outcomes = frozenset((True, False, None))
 _NULL: Outcomes = frozenset((None,))
 _EPOCH = datetime.datetime(1970, 1, 1)
 _UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -46,8 +44,7 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A comparison bound to a column. kind: number, float, text or boolean; unit: of times in ns, 1
     of integers. values: in the column's domain."""
 
@@ -58,15 +55,13 @@ class Match:
     unit: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Opposite:
+class Opposite(NamedTuple):
     """The opposite of a filter."""
 
     part: RowFilter
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(NamedTuple):
     """Filters joined by a word, and or or."""
 
     word: str

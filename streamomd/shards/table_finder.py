@@ -39,6 +39,7 @@ class TableOptions:
     version: of a Delta table, None: the newest. as_of: or the one that was the newest at that time
     (ISO 8601). as_files: whether files of tables are read like any others. csv: of text files, as
     ``convert`` takes them. types: of columns of messages, which have nulls for those they lack.
+    given: keys of csv that a command has, in addition to those of a model's job.
     """
 
     version: int | None = None
@@ -46,6 +47,7 @@ class TableOptions:
     as_files: bool = False
     csv: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
+    given: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Data) -> Self:
@@ -63,12 +65,24 @@ class TableOptions:
         absent = (data.label, data.weight)
         types = {name: kind for name, kind in data.csv.types.items() if name not in absent}
         options = data.csv.changed({"types": types, **csv}).options()
-        return cls(version, as_of, as_files, options, {**data.csv.types, **csv.get("types", {})})
+        types = {**data.csv.types, **csv.get("types", {})}
+        return cls(version, as_of, as_files, options, types, tuple(csv))
 
     @property
     def chooses_version(self) -> bool:
         """Whether they say how a Delta table is read."""
         return self.version is not None or bool(self.as_of) or self.as_files
+
+    @property
+    def keys(self) -> set[str]:
+        """The dotted keys of a job that they have values of."""
+        chosen = {
+            "version": self.version is not None,
+            "as_of": self.as_of,
+            "as_files": self.as_files,
+        }
+        names = [name for name, is_given in chosen.items() if is_given]
+        return {f"data.{name}" for name in (*names, *(f"csv.{name}" for name in self.given))}
 
     def __post_init__(self) -> None:
         try:

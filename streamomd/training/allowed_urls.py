@@ -1,14 +1,16 @@
-"""URLs that a manifest names: printed before they are opened, checked against an allow-list."""
+"""URLs that a manifest names: printed before they are opened, checked against an allow-list, and
+Kafka brokers against those that the user names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.config.data_table import Data
+from streamomd.config.kafka_brokers import refuse_unnamed_brokers
 from streamomd.core.urls import absolute, protocol, shown
 from streamomd.features import Plan
 from streamomd.shards.filtered_shards import filter_columns
@@ -32,13 +34,9 @@ def find_recorded(
     a shard that did not change is not read.
 
     What directories and globs lead to is checked too, links followed, before a file is opened.
-    Raises UsageError for a URL outside an allow-list, and what ``find`` raises.
+    Raises as ``check_sources``, and what ``find`` raises.
     """
-    lists = allow_lists()
-    for line in described(data.shards):
-        note(f"the checkpoint names the shards: {line}")
-    refuse_outside(data.shards, lists)
-    check = partial(refuse_outside, lists=lists) if lists else None
+    check = check_sources(data.shards, data)
     return find(
         data.shards,
         order=data.order,
@@ -53,11 +51,8 @@ def find_recorded(
 
 def find_list(data: Data, plan: Plan, facts: Sequence[Facts]) -> ShardSet:
     """The shards of a list in the ledger, in its order; as ``find_recorded``."""
-    lists, urls = allow_lists(), [str(one["url"]) for one in facts]
-    for line in described(urls):
-        note(f"the checkpoint names the shards: {line}")
-    refuse_outside(urls, lists)
-    check = partial(refuse_outside, lists=lists) if lists else None
+    urls = [str(one["url"]) for one in facts]
+    check = check_sources(urls, data)
     found = find(
         urls,
         order="given",
@@ -70,6 +65,22 @@ def find_list(data: Data, plan: Plan, facts: Sequence[Facts]) -> ShardSet:
     )
     both = zip(found, facts, strict=True)
     return replace(found, shards=tuple(_recorded(shard, one) for shard, one in both))
+
+
+def check_sources(
+    urls: Sequence[str], data: Data, report: Callable[[str], None] = note
+) -> Callable[[Sequence[str]], None] | None:
+    """Print the URLs that a checkpoint names; what checks those that they lead to, if anything.
+
+    data: of the job, as this command changed it. Raises UsageError for URLs outside an allow-list,
+    and for Kafka brokers that this command does not name.
+    """
+    for line in described(urls):
+        report(f"the checkpoint names the shards: {line}")
+    lists = allow_lists()
+    refuse_outside(urls, lists)
+    refuse_unnamed_brokers(urls, data.storage_options)
+    return partial(refuse_outside, lists=lists) if lists else None
 
 
 def by_url(facts: Sequence[Facts]) -> dict[str, Facts]:

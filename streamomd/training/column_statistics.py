@@ -1,23 +1,30 @@
-"""Statistics of columns over windows of rows, and over all rows before the window."""
+"""Statistics of columns over windows of rows, and over all rows before the window.
+
+They merge: those of rows in two places are those of all of these rows.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch
-from streamomd.features import Plan
+from streamomd.core.column_values import ColumnValues, Keys
+from streamomd.training.seen_categories import SeenCategories
 
 Floats = NDArray[np.float64]
-COUNT = 0
+NO_KEYS: Keys = np.empty(0, np.int64)
+C, COUNT, SUM, SQUARES = range(4)
+"""Rows of ``ColumnStatistics.sums``."""
 
 
 class Change(NamedTuple):
     """What changed from the rows before to a window. kind: "mean", "null_rate" or
-    "new_categories"; column: its place among the numeric ones, -1 for none."""
+    "new_categories"; column: its place among the numeric columns, or among those with categories.
+    """
 
     kind: str
     column: int
@@ -26,100 +33,127 @@ class Change(NamedTuple):
 
 @dataclass(eq=False)
 class ColumnStatistics:
-    """c: (columns,), the first value of each numeric column, which keeps the digits of what lies
-    far from 0. before, window: (3, columns), values that are not missing: their number, and the
-    sums of x - c and its square. seen: uint8 (coordinates,), 1 where a row had a hashed coordinate.
-    rows: (4,), rows before the window and in it, and those of either that were the first to have
-    some coordinate.
+    """rows: how many. sums: (4, columns), of each numeric column a number c near its values, how
+    many are not missing, and the sums of x - c and of its square. categories: those that no row
+    before had, ascending.
 
-    Sums are added row after row, so how rows are cut into batches changes no bit.
+    ``add`` takes rows one after the other, c being the first value, so how they are cut into
+    batches changes no bit. ``merged`` is Chan's formula: c is then the mean. It equals one pass
+    over all rows up to rounding, of 1e-12 of the larger of standard deviation and distance of means
+    for a million rows.
     """
 
-    c: Floats
-    before: Floats
-    window: Floats
-    seen: NDArray[np.uint8]
-    rows: Floats = field(default_factory=lambda: np.zeros(4))
+    rows: int
+    sums: Floats
+    categories: Keys = field(default_factory=lambda: NO_KEYS)
 
     @classmethod
-    def none(cls, columns: int, coordinates: int) -> Self:
+    def none(cls, columns: int) -> Self:
         """Of no rows yet."""
-        empty = np.zeros((3, columns))
-        return cls(np.zeros(columns), empty, empty.copy(), np.zeros(coordinates, np.uint8))
+        return cls(0, np.zeros((4, columns)))
 
-    def add(self, values: Floats, coordinates: NDArray[np.int64], row: NDArray[np.int64]) -> None:
-        """Add rows to the window. values: (rows, columns), NaN where one is missing. coordinates:
-        hashed ones of all rows; row: the row of each, ascending."""
-        there = ~np.isnan(values)
-        unknown = (self.before[COUNT] + self.window[COUNT] == 0.0) & there.any(axis=0)
+    def add(self, values: ColumnValues, seen: SeenCategories) -> None:
+        """Add rows. seen: categories of all rows before."""
+        there = ~np.isnan(values.numbers)
+        unknown = (self.sums[COUNT] == 0.0) & there.any(axis=0)
+        c = self.sums[C].copy()
         for column in np.flatnonzero(unknown).tolist():
-            self.c[column] = values[there[:, column].argmax(), column]
-        with np.errstate(over="ignore"):
-            x = np.where(there, values - self.c, 0.0)
+            c[column] = values.numbers[there[:, column].argmax(), column]
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = np.where(there, values.numbers - c, 0.0)
             terms = np.stack([there.astype(np.float64), x, x * x], axis=1)
-        sums = np.concatenate([self.window[np.newaxis], terms])
-        self.window = np.add.accumulate(sums, axis=0)[-1]
-        fresh = self.seen[coordinates] == 0
-        _, first = np.unique(coordinates[fresh], return_index=True)
-        self.rows[3] += len(np.unique(row[fresh][first]))
-        self.seen[coordinates] = 1
-        self.rows[1] += len(values)
+            sums = np.concatenate([self.sums[np.newaxis, COUNT:], terms])
+            self.sums = np.vstack([c, np.add.accumulate(sums, axis=0)[-1]])
+        if len(new := seen.unseen(values.categories)):
+            self.categories = np.union1d(self.categories, new)
+        self.rows += len(values)
+
+    def merged(self, other: Self) -> Self:
+        """Of the rows of both."""
+        with np.errstate(all="ignore"):
+            (n, mean, squares), (m, more, others) = self._moments(), other._moments()
+            count, far = n + m, more - mean
+            shift = np.where(far == 0.0, 0.0, far * (m / count))
+            spread = np.where(far == 0.0, 0.0, far * far * (n * m / count))
+            sums = np.stack([mean + shift, count, np.zeros_like(n), squares + others + spread])
+        sums = np.where(m == 0.0, self.sums, np.where(n == 0.0, other.sums, sums))
+        return replace(
+            self,
+            rows=self.rows + other.rows,
+            sums=sums,
+            categories=np.union1d(self.categories, other.categories),
+        )
+
+    def means(self) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of each column, NaN of one without values."""
+        with np.errstate(all="ignore"):
+            count, mean, squares = self._moments()
+            return mean, np.sqrt(squares / count)
+
+    def null_rates(self) -> Floats:
+        """The share of missing values of each column."""
+        found: Floats = 1.0 - self.sums[COUNT] / self.rows
+        return found
+
+    def _moments(self) -> tuple[Floats, Floats, Floats]:
+        """Number, mean, and sum of squared differences from the mean."""
+        c, count, total, squares = self.sums
+        return count, c + total / count, np.maximum(squares - total * (total / count), 0.0)
+
+
+@dataclass(eq=False)
+class ColumnWindows:
+    """before: of all rows before the window; its categories are those of ``seen``. window: of its
+    rows so far."""
+
+    before: ColumnStatistics
+    window: ColumnStatistics
+    seen: SeenCategories
+
+    @classmethod
+    def none(cls, columns: int, categorical: int, bits: int) -> Self:
+        """Of no rows yet. columns, categorical: how many are numeric, and have categories."""
+        seen = SeenCategories.none(categorical, bits)
+        return cls(ColumnStatistics.none(columns), ColumnStatistics.none(columns), seen)
+
+    def add(self, values: ColumnValues, size: int) -> Iterator[int]:
+        """Add rows; where a window has ``size`` rows, how many of the rows that is after. The
+        caller reads it, and ends it."""
+        low = 0
+        while low < len(values):
+            high = min(len(values), low + max(size - self.window.rows, 1))
+            self.window.add(values.rows(low, high), self.seen)
+            low = high
+            if self.window.rows >= size:
+                yield low
+
+    def merge(self, rows: ColumnStatistics) -> None:
+        """Add rows to the window, of which another process made the statistics."""
+        new = self.seen.unseen(rows.categories)
+        self.window = self.window.merged(replace(rows, categories=new))
+
+    def end(self) -> None:
+        """The window's rows join the rows before it."""
+        self.seen.mark(self.window.categories)
+        whole = self.before.merged(self.window)
+        self.before = replace(whole, categories=NO_KEYS)
+        self.window = ColumnStatistics.none(self.window.sums.shape[1])
 
     def changes(self) -> list[Change]:
         """From the rows before to the window; none of the first window."""
-        rows_before, rows, _, new = self.rows.tolist()
-        if not rows_before or not rows:
+        before, window = self.before, self.window
+        if not before.rows or not window.rows:
             return []
-        found = [Change("new_categories", -1, new / rows)] if len(self.seen) else []
-        nulls = self.before[COUNT] / rows_before - self.window[COUNT] / rows
-        found += [Change("null_rate", at, one) for at, one in enumerate(nulls.tolist())]
-        both = np.flatnonzero((self.window[COUNT] > 0.0) & (self.before[COUNT] > 0.0))
+        new = self.seen.by_column(window.categories) / window.rows
+        nulls = window.null_rates() - before.null_rates()
+        (old, spread), (mean, scatter) = before.means(), window.means()
         with np.errstate(all="ignore"):
-            (old, spread), (mean, scatter) = (
-                _moments(sums[:, both]) for sums in (self.before, self.window)
-            )
             # The larger: of a column that is rarely not 0, the rows before may all be 0.
             far = np.abs(mean - old)
             far = np.where(far > 0.0, far / np.maximum(spread, scatter), 0.0)
-        moved = zip(both.tolist(), far.tolist(), strict=True)
-        return [*found, *(Change("mean", at, one) for at, one in moved)]
-
-    def next_window(self) -> None:
-        """The window joins the rows before it."""
-        self.before, self.window = self.before + self.window, np.zeros_like(self.window)
-        self.rows[[0, 2]] += self.rows[[1, 3]]
-        self.rows[[1, 3]] = 0.0
-
-
-def _moments(sums: Floats) -> tuple[Floats, Floats]:
-    """Mean, less c, and standard deviation of each column."""
-    mean, squares = sums[1:] / sums[COUNT]
-    return mean, np.sqrt(np.maximum(squares - mean * mean, 0.0))
-
-
-def columns_of(plan: Plan, batch: Batch) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Of a batch before missing values are replaced: what ``ColumnStatistics.add`` takes."""
-    bias, count = int(plan.bias), len(plan.numeric)
-    values = np.array(batch.first_columns(count, len(batch)), np.float64)
-    for place, name in enumerate(plan.indicators):
-        if name in plan.numeric:
-            missing = _has(batch, plan.indicator_offset + place - bias)
-            values[missing, plan.numeric.index(name)] = np.nan
-    if isinstance(batch, DenseBatch) or not plan.hashes:
-        none = np.empty(0, np.int64)
-        return values, none, none
-    low = plan.hashed_offset - bias
-    at = np.flatnonzero((batch.indices >= low) & (batch.indices < low + (1 << plan.bits)))
-    row = np.searchsorted(batch.indptr, at, side="right") - 1
-    return values, batch.indices[at].astype(np.int64) - low, row
-
-
-def _has(batch: Batch, index: int) -> NDArray[np.bool_]:
-    """Which rows have an entry at this index."""
-    if isinstance(batch, DenseBatch):
-        found: NDArray[np.bool_] = batch.values[:, index] != 0.0
-        return found
-    there = np.zeros(len(batch), np.bool_)
-    at = np.flatnonzero(batch.indices == index)
-    there[np.searchsorted(batch.indptr, at, side="right") - 1] = True
-    return there
+        found = (("new_categories", new), ("null_rate", nulls), ("mean", far))
+        return [
+            Change(kind, at, value)
+            for kind, values in found
+            for at, value in enumerate(values.tolist())
+        ]

@@ -5,63 +5,140 @@ They see rows as they are learned for the first time, in their order, each once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.config.alert_table import Alert
+from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, taken
-from streamomd.core.errors import AlertError
+from streamomd.core.counted import counted
+from streamomd.core.errors import AlertError, UnsupportedError
 from streamomd.core.urls import printable
-from streamomd.training.column_statistics import Change, ColumnStatistics, columns_of
+from streamomd.engine import Engine
+from streamomd.features import Plan
+from streamomd.features.stored_columns import category_columns
+from streamomd.training.column_statistics import Change, ColumnStatistics, ColumnWindows
+from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import Drift, Fired
+from streamomd.training.older_alerts import is_of_older_version, of_older_version
 from streamomd.training.page_hinkley import PageHinkley
+from streamomd.training.part_alerts import PartRows, PartWatcher, block_of
 from streamomd.training.progress import note
+from streamomd.training.seen_categories import MOST_BYTES, SeenCategories
 
 if TYPE_CHECKING:
     from streamomd.training.checkpoint_manager import CheckpointManager
     from streamomd.training.model import Model
 
 Floats = NDArray[np.float64]
-COLUMNS = ("c", "before", "window", "seen", "rows")
-"""The arrays of ``ColumnStatistics``, in its order."""
 
 
-def watch_rows(model: Model, batch: Batch, margins: Floats, held: Any) -> None:
+def plan_to_read(alert: Alert | None, plan: Plan) -> Plan:
+    """The plan by which rows are encoded: with the values of columns if statistics need them.
+
+    alert: None if rows are not watched.
+    """
+    return replace(plan, column_values=True) if alert and alert.of_columns else plan
+
+
+def learned_rows(batch: Batch, held: NDArray[np.bool_] | None) -> Batch:
+    """The rows that are no hold-out rows."""
+    return batch if held is None else taken(batch, np.flatnonzero(~held))
+
+
+def part_watcher(engine: Engine, alert: Alert | None, plan: Plan, rows: int) -> PartWatcher | None:
+    """Of a part of at most this many rows; None if rows are not watched."""
+    if alert is None:
+        return None
+    return PartWatcher(engine, alert, new_windows(alert, plan), block_of(rows))
+
+
+def watch_rows(model: Model, batch: Batch, margins: Floats) -> None:
     """Compare rows that were just learned with those before, and report alerts.
 
-    margins: of before learning. held: hold-out rows, which do not count.
+    margins: of before learning.
     """
-    if held is not None:
-        at = np.flatnonzero(~held)
-        batch, margins = taken(batch, at), margins[at]
-    metrics, job, columns = model.metrics, model.spec.alert, model.plan.numeric
+    before = model.engine.rows_learned(model.state) - float((batch.weight > 0.0).sum())
+    given = model.engine, model.spec.alert, model.plan, model.metrics
+    report_alerts(model, alerts_of_rows(*given, batch, margins, max(before, 0.0)))
+
+
+def alerts_of_rows(
+    engine: Engine, job: Alert, plan: Plan, metrics: Metrics, batch: Batch, margins: Floats,
+    learned: float = 0.0,
+) -> list[Fired]:  # fmt: skip
+    """The alerts of rows that were just learned and counted. margins: of before learning.
+
+    learned: ``Engine.rows_learned`` before them.
+    """
     metrics.drift = drift = metrics.drift or Drift()
-    first = metrics.total_rows - len(batch)
-    found = _rises(model, drift, batch, margins, first) if job.loss else []
-    found += _changes(model, drift, batch, first) if job.of_columns else []
-    for one in sorted(found, key=lambda one: one.row):
-        drift.fire(one)
-        model.alert = worded_alert(one, columns)
-        note(f"alert: {model.alert}", "alert", "warning", **alert_json(one, columns))
+    first, found = metrics.total_rows - len(batch), []
+    if job.loss:
+        losses = engine.row_losses(learned, margins, batch.y, batch.weight)[:, 0]
+        found += [_rise(first + at + 1, value, job) for at, value in _rises(drift, job, losses)]
+    if job.of_columns and batch.columns is not None:
+        windows = _windows(drift, job, plan)
+        for after in windows.add(batch.columns, job.rows):
+            found += _changed(first + after, windows.changes(), job)
+            windows.end()
+        _save(drift, windows)
+    return _fired(drift, found)
 
 
-def alert_json(one: Fired, columns: tuple[str, ...]) -> dict[str, Any]:
-    """An alert's fields. columns: the numeric ones."""
-    column = columns[one.column] if one.column >= 0 else None
+def watch_parts(model: Model, parts: Iterable[PartRows]) -> None:
+    """Compare the rows of a round's parts, in their order, with those before them, and report
+    alerts. The metrics have counted the rows."""
+    parts, job, found = [*parts], model.spec.alert, []
+    if not parts:
+        return
+    model.metrics.drift = drift = model.metrics.drift or Drift()
+    first = model.metrics.total_rows - sum(part.rows for part in parts)
+    for part in parts:
+        if job.loss:
+            ends = np.minimum((np.arange(len(part.losses)) + 1) * part.block, part.rows).tolist()
+            rises = _rises(drift, job, part.losses, part.counts)
+            found += [_rise(first + ends[at], value, job) for at, value in rises]
+        if part.windows:
+            windows, after = _windows(drift, job, model.plan), first
+            for some in part.windows:
+                windows.merge(some)
+                after += some.rows
+                if windows.window.rows >= job.rows:
+                    found += _changed(after, windows.changes(), job)
+                    windows.end()
+            _save(drift, windows)
+        first += part.rows
+    report_alerts(model, _fired(drift, found))
+
+
+def report_alerts(model: Model, found: Iterable[Fired]) -> None:
+    """Report alerts in the order of rows; ``Model.alert`` is the last one."""
+    for one in found:
+        model.alert = worded_alert(one, model.plan)
+        note(f"alert: {model.alert}", "alert", "warning", **alert_json(one, model.plan))
+
+
+def alert_json(one: Fired, plan: Plan) -> dict[str, Any]:
+    """An alert's fields."""
     limited = {"value": min(one.value, 1e308), "limit": one.limit}
-    return {"row": one.row, "kind": one.kind, "column": column, **limited}
+    return {"row": one.row, "kind": one.kind, "column": _column(one, plan), **limited}
 
 
-def worded_alert(one: Fired, columns: tuple[str, ...]) -> str:
+def worded_alert(one: Fired, plan: Plan) -> str:
     """An alert as a person reads it."""
-    name = printable(repr(columns[one.column])) if one.column >= 0 else ""
+    column = _column(one, plan)
+    # Older versions counted new categories of all columns together.
+    name = "columns" if column is None else f"column {printable(repr(column))}"
     what, key = {
         "loss": (f"the loss rises: its sum of rises is {one.value:.4g}", "threshold"),
-        "mean": (f"the mean of column {name} moved by {one.value:.3g} standard deviations", "mean"),
-        "null_rate": (f"missing values of column {name} rose by {one.value:.2%}", "null_rate"),
+        "mean": (f"the mean of {name} moved by {one.value:.3g} standard deviations", "mean"),
+        "null_rate": (f"missing values of {name} rose by {one.value:.2%}", "null_rate"),
         "new_categories": (
-            f"{one.value:.2%} of rows have a category not seen before", "new_categories"
+            f"new categories of {name}: {100.0 * one.value:.4g} in 100 rows", "new_categories"
         ),
     }[one.kind]  # fmt: skip
     return f"{what}, above alert.{key} = {one.limit:g}, after row {one.row:,}"
@@ -72,7 +149,7 @@ def alerts_of(model: Model) -> list[dict[str, Any]] | None:
     drift = model.metrics.drift
     if not model.spec.alert.watches and drift is None:
         return None
-    return [alert_json(one, model.plan.numeric) for one in (drift.alerts if drift else ())]
+    return [alert_json(one, model.plan) for one in (drift.alerts if drift else ())]
 
 
 def fails_on_alert(model: Model) -> bool:
@@ -88,6 +165,19 @@ def raise_alert(model: Model, manager: CheckpointManager | None) -> NoReturn:
     raise AlertError(f"{text}; {saved}")
 
 
+def refuse_many_categories(spec: Spec, plan: Plan) -> None:
+    """Raise UnsupportedError if the categories that columns have had do not fit into a commit."""
+    columns, limit = category_columns(plan), spec.alert.new_categories
+    nbytes = len(columns) * max(1 << plan.bits >> 3, 8)
+    if limit is not None and nbytes > MOST_BYTES:
+        raise UnsupportedError(
+            f"alert.new_categories = {limit:g} with {counted(len(columns), 'column')} of "
+            f"categories and data.bits = {plan.bits}: a commit has a bit for each coordinate of "
+            f"each column, {nbytes >> 20:,} MiB, and at most {MOST_BYTES >> 20} MiB are saved; "
+            "lower data.bits, or leave alert.new_categories out"
+        )
+
+
 def check_counters(model: Model) -> None:
     """Raise ValueError unless what a commit saved for class weights, calibration and alerts has the
     shapes of this model's."""
@@ -98,57 +188,86 @@ def check_counters(model: Model) -> None:
             raise ValueError(f"metrics.{name} holds a number that is not a weight of rows")
     if metrics.classes is not None and metrics.classes.shape != (classes + 1,):
         raise ValueError(f"metrics.classes of {metrics.classes.shape} for {classes} classes")
-    if metrics.drift is None:
+    if (drift := metrics.drift) is None:
         return
-    shapes: dict[str, tuple[int, ...]] = {
-        "loss": (5,), "c": (columns,), "before": (3, columns), "window": (3, columns), "rows": (4,),
+    categorical = len(category_columns(plan))
+    if is_of_older_version(drift.arrays):
+        drift.arrays = of_older_version(drift.arrays, categorical, plan.bits)
+    words = SeenCategories.none(1, plan.bits).bits.shape[1]
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "loss": [(5,)], "before": [(4, columns)], "window": [(4, columns)], "rows": [(2,)],
+        "seen": [(0, words), (categorical, words)],
     }  # fmt: skip
-    for name, array in metrics.drift.arrays.items():
-        sizes = [shapes[name]] if name != "seen" else [(0,), (1 << plan.bits,)]
-        if array.shape not in sizes:
+    for name, array in drift.arrays.items():
+        if name != "categories" and array.shape not in shapes[name]:
             raise ValueError(f"metrics.drift{name} of {array.shape}")
-    if not all(-1 <= one.column < columns for one in metrics.drift.alerts):
+    if "categories" in drift.arrays:
+        keys, seen = drift.arrays["categories"], SeenCategories(drift.arrays["seen"])
+        if not np.array_equal(keys, seen.valid(keys, plan.bits)):
+            raise ValueError("metrics.driftcategories holds a number that is no category")
+    most = {"new_categories": categorical, "loss": 0}
+    if not all(-1 <= one.column < most.get(one.kind, columns) for one in drift.alerts):
         raise ValueError(f"an alert of another column than the {columns} numeric ones")
 
 
-def _rises(model: Model, drift: Drift, batch: Batch, margins: Floats, first: int) -> list[Fired]:
-    job, engine = model.spec.alert, model.engine
-    before = engine.rows_learned(model.state) - float((batch.weight > 0.0).sum())
-    losses = engine.row_losses(max(before, 0.0), margins, batch.y, batch.weight)[:, 0]
+def _column(one: Fired, plan: Plan) -> str | None:
+    names = category_columns(plan) if one.kind == "new_categories" else plan.numeric
+    return names[one.column] if one.column >= 0 else None
+
+
+def _rises(
+    drift: Drift, job: Alert, losses: Floats, counts: Floats | None = None
+) -> list[tuple[int, float]]:
     saved = drift.arrays.get("loss")
     test = PageHinkley() if saved is None else PageHinkley.from_array(saved)
-    found = test.add(losses, job)
+    found = test.add(losses, job, counts)
     drift.arrays["loss"] = test.array()
-    return [Fired(first + at + 1, "loss", -1, value, job.threshold) for at, value in found]
-
-
-def _changes(model: Model, drift: Drift, batch: Batch, first: int) -> list[Fired]:
-    job, plan, statistics = model.spec.alert, model.plan, _statistics(model, drift)
-    found, low = [], 0
-    while low < len(batch):
-        high = min(len(batch), low + max(job.rows - int(statistics.rows[1]), 1))
-        values, coordinates, row = columns_of(plan, batch.rows(low, high))
-        used = slice(None) if len(statistics.seen) else slice(0)
-        statistics.add(values, coordinates[used], row[used])
-        low = high
-        if statistics.rows[1] >= job.rows:
-            for change in statistics.changes():
-                limit = _limit(model, change)
-                if limit is not None and change.value > limit:
-                    found.append(Fired(first + high, *change, limit))
-            statistics.next_window()
-    drift.arrays |= {name: getattr(statistics, name) for name in COLUMNS}
     return found
 
 
-def _statistics(model: Model, drift: Drift) -> ColumnStatistics:
-    """Those of the rows so far."""
-    if all(name in drift.arrays for name in COLUMNS):
-        return ColumnStatistics(*(drift.arrays[name] for name in COLUMNS))
-    hashed = model.plan.hashes and model.spec.alert.new_categories is not None
-    return ColumnStatistics.none(len(model.plan.numeric), 1 << model.plan.bits if hashed else 0)
+def _rise(row: int, value: float, job: Alert) -> Fired:
+    return Fired(row, "loss", -1, value, job.threshold)
 
 
-def _limit(model: Model, change: Change) -> float | None:
-    found: float | None = getattr(model.spec.alert, change.kind)
-    return found
+def _changed(row: int, changes: Iterable[Change], job: Alert) -> list[Fired]:
+    limits = {kind: getattr(job, kind) for kind in ("mean", "null_rate", "new_categories")}
+    return [
+        Fired(row, *change, limit)
+        for change in changes
+        if (limit := limits[change.kind]) is not None and change.value > limit
+    ]
+
+
+def _fired(drift: Drift, found: Iterable[Fired]) -> list[Fired]:
+    """Alerts in the order of rows, recorded."""
+    ordered = sorted(found, key=lambda one: one.row)
+    for one in ordered:
+        drift.fire(one)
+    return ordered
+
+
+def new_windows(job: Alert, plan: Plan) -> ColumnWindows:
+    """Of no rows yet."""
+    watched = len(category_columns(plan)) if job.new_categories is not None else 0
+    return ColumnWindows.none(len(plan.numeric), watched, plan.bits)
+
+
+def _windows(drift: Drift, job: Alert, plan: Plan) -> ColumnWindows:
+    """Those of the rows so far. They begin again where categories were not watched before."""
+    arrays, none = drift.arrays, new_windows(job, plan)
+    if "window" not in arrays or len(arrays["seen"]) < len(none.seen.bits):
+        return none
+    before, window = arrays["rows"].tolist()
+    return ColumnWindows(
+        ColumnStatistics(before, arrays["before"]),
+        ColumnStatistics(window, arrays["window"], arrays["categories"]),
+        SeenCategories(arrays["seen"]),
+    )
+
+
+def _save(drift: Drift, windows: ColumnWindows) -> None:
+    before, window = windows.before, windows.window
+    drift.arrays |= {
+        "before": before.sums, "window": window.sums, "seen": windows.seen.bits,
+        "categories": window.categories, "rows": np.array([before.rows, window.rows]),
+    }  # fmt: skip

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.config.alert_table import Alert
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, Times
 from streamomd.core.finite import FiniteCheck, Place
-from streamomd.engine import Sensed
+from streamomd.engine.micro_batches import Sensed
 from streamomd.features import Names, Plan
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
@@ -23,7 +24,9 @@ from streamomd.shards.digests import Digests
 from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
 from streamomd.training.class_weights import ClassWeights, class_weights_of, recount
+from streamomd.training.drift_alerts import alerts_of_rows, plan_to_read
 from streamomd.training.metrics import BLOCK, Metrics
+from streamomd.training.metrics.drift import Fired
 from streamomd.training.partitions import Share, micro_batches
 from streamomd.training.row_stream import SharedDecoding, cache_of, no_rows, rows_of
 from streamomd.training.sampling import sampled_rows
@@ -45,7 +48,7 @@ class Rounds:
     digests: of the row groups that are read. shared: how several owners decode the groups of an
     epoch, given the shards, their order and the epoch. examines: whether detailed metrics are
     recorded, which one owner's are enough for. done: rounds of this object. of_new: whether the
-    shards are those of an update.
+    shards are those of an update. alerted: called with alerts, where detailed metrics are recorded.
     """
 
     spec: Spec
@@ -62,6 +65,7 @@ class Rounds:
     shared: Callable[[ShardSet, Sequence[int], int], SharedDecoding] | None = None
     examines: bool = True
     of_new: bool = False
+    alerted: Callable[[list[Fired]], None] = lambda found: None
     _epoch: int = field(default=0, init=False)
     _unexamined: list[tuple[Floats, Floats, Floats, Times]] = field(
         default_factory=list, init=False
@@ -132,6 +136,10 @@ class Rounds:
             self.metrics.current[...] = sums
             recount(self.metrics.current, losses, batch)
         self.metrics.count(len(batch))
+        if self.examines and (alert := self._alert):
+            given = self.share.engine, alert, self.plan, self.metrics
+            if found := alerts_of_rows(*given, batch, margins):
+                self.alerted(found)
         more = self.spec.train.detail or self._calibrates() or batch.time is not None
         if more and self.examines:
             time = NO_TIMES if batch.time is None else batch.time
@@ -159,7 +167,16 @@ class Rounds:
         self._unexamined.clear()
 
     def _calibrates(self) -> bool:
-        return self.spec.model.calibrate != "none" and (self.of_new or self._epoch == 0)
+        return self.spec.model.calibrate != "none" and self._is_first_time
+
+    @property
+    def _is_first_time(self) -> bool:
+        return self.of_new or self._epoch == 0
+
+    @property
+    def _alert(self) -> Alert | None:
+        alert = self.spec.alert
+        return alert if alert.watches and self._is_first_time else None
 
     @cached_property
     def _weights(self) -> ClassWeights | None:
@@ -173,7 +190,7 @@ class Rounds:
         at, data = self.cursor, self.spec.data
         order = places(data.order, data.seed, len(self.shards), at.epoch)
         pieces = rows_of(
-            self.plan,
+            plan_to_read(self._alert, self.plan),
             self.shards,
             order,
             start=(at.place, at.row),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamomd.engine.block_weights import mixture
 from streamomd.rules.contract import fields
 from streamomd.shards.filtered_shards import filtered
 from streamomd.training.drift_alerts import alerts_of
@@ -66,7 +67,7 @@ def summary_of(model: Model) -> dict[str, Any]:
 
 def mixture_of(model: Model) -> str:
     """Which predictor of a mixture carries the weight, and since when; "" of other rules."""
-    found = model.engine.mixture(model.state)
+    found = mixture(model.engine, model.state)
     if found is None:
         return ""
     share, since = found
@@ -80,7 +81,7 @@ def recency_note(model: Model) -> str:
     Its progressive loss is that of rows right after those it learned: for rows of much later, or
     in another order, a model of all rows alike is often better.
     """
-    found = model.engine.mixture(model.state)
+    found = mixture(model.engine, model.state)
     if found is None or found[0] >= 0.5:
         return ""
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,6 +19,7 @@ class PageHinkley:
     """After n values x with mean m: U <- alpha U + x - m - delta, and the least U so far.
 
     An alert where U - least > threshold, after ``min_instances`` values; then it starts over.
+    A mean of b values counts for all of them: U <- alpha^b U + b (x - m - delta).
     """
 
     n: float = 0.0
@@ -26,19 +28,27 @@ class PageHinkley:
     least: float = 0.0
     alerted: float = 0.0
 
-    def add(self, values: Floats, job: Alert) -> list[tuple[int, float]]:
-        """Take values in their order; the places of those that alert, with U - least."""
+    def add(
+        self, values: Floats, job: Alert, counts: Floats | None = None
+    ) -> list[tuple[int, float]]:
+        """Take values in their order; the places of those that alert, with U - least.
+
+        counts: of how many rows each is the mean; None: of one.
+        """
         n, mean, up, least = self.n, self.mean, self.up, self.least
         alerted, found = self.alerted > 0.0, []
         alpha, delta, enough = job.alpha, job.delta, job.min_instances
-        for at, x in enumerate(values.tolist()):
+        many = itertools.repeat(1.0) if counts is None else counts.tolist()
+        for at, (x, b) in enumerate(zip(values.tolist(), many, strict=False)):
             if alerted:
                 n = mean = up = 0.0
                 alerted = False
-            n += 1.0
-            mean += (x - mean) / n
-            up = alpha * up + (x - mean) - delta
-            if n == 1.0 or up < least:
+            begins = n == 0.0
+            n += b
+            mean += (x - mean) * b / n
+            fade = alpha if b == 1.0 else alpha**b
+            up = fade * up + b * (x - mean) - b * delta
+            if begins or up < least:
                 least = up
             if up - least > job.threshold and n >= enough:
                 found.append((at, up - least))

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
-from streamomd.engine import Engine, Sensed
+from streamomd.core.column_values import joined_values
+from streamomd.engine import Engine
+from streamomd.engine.micro_batches import Sensed, apply, decide, sense
 from streamomd.engine.state import State
 
 Floats = NDArray[np.float64]
@@ -82,16 +84,16 @@ class Share:
 
     def sense(self, batch: Batch) -> Sensed:
         """Observe a micro-batch; what each partition adds to its rows."""
-        return self.engine.sense(self.state, self.edges, batch)
+        return sense(self.engine, self.state, self.edges, batch)
 
     def decide(self, batch: Batch, sums: Floats, numbers: Floats) -> tuple[Floats, Floats]:
         """The steps of the micro-batch just sensed, and its margins. numbers: of all partitions,
         or their sum."""
-        return self.engine.decide(self.state, sums, batch, numbers)
+        return decide(self.engine, self.state, sums, batch, numbers)
 
     def apply(self, batch: Batch, moves: Floats) -> None:
         """Take the steps of the micro-batch just sensed."""
-        self.engine.apply(self.state, batch, moves)
+        apply(self.engine, self.state, batch, moves)
 
     def fill(self, low: int, high: int, arrays: dict[str, NDArray[Any]]) -> None:
         """Take what is this share's of a part in a checkpoint; every share takes the first."""
@@ -177,11 +179,14 @@ def joined(batches: list[Batch]) -> Batch:
     times = [batch.time for batch in batches if batch.time is not None]
     time = np.concatenate(times) if times else None
     sparse = [batch for batch in batches if isinstance(batch, SparseBatch)]
+    columns = joined_values([batch.columns for batch in batches])
     if not sparse:
-        return DenseBatch(values, y, weight, time=time)
+        return DenseBatch(values, y, weight, time=time, columns=columns)
     indptr, before = [np.zeros(1, dtype=np.int64)], 0
     for batch in sparse:
         indptr.append(batch.indptr[1:] + before)
         before += len(batch.indices)
     indices = np.concatenate([batch.indices for batch in sparse])
-    return SparseBatch(np.concatenate(indptr), indices, values, y, weight, time=time)
+    return SparseBatch(
+        np.concatenate(indptr), indices, values, y, weight, time=time, columns=columns
+    )

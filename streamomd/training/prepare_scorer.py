@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streamomd.core.errors import UnsupportedError
 from streamomd.core.sigmoid import sigmoid
 from streamomd.engine import Engine
+from streamomd.engine.block_weights import weights_of_block
 from streamomd.engine.loops.rebase import AT
 from streamomd.engine.loops.reference import C, S
 from streamomd.engine.loops.target_rows import C as TARGET_C
@@ -154,7 +155,7 @@ def _plain_weights(engine: Engine, state: State) -> Floats:
 def _block_margins(plan: Plan, engine: Engine, state: State, fill: tuple[float, ...]) -> Margins:
     """The linear model in raw units that ``loops.block_predict`` computes for each batch."""
     layout, rule = engine.layout, engine.layout.rule
-    block = engine.block_weights(state).T  # (block, learners)
+    block = weights_of_block(engine, state).T  # (block, learners)
     own = [np.array(state.slot(slot.name), np.float64) for slot in rule.own_slots]
     lead, make = float(state.totals[0, AT["lead"]]), rule.state.own
     builder: Any = make

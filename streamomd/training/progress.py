@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 import numpy as np
 
@@ -53,8 +53,7 @@ class Watcher(Protocol):
         """At the end, whether it was reached or not."""
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """A number that the rule reports in addition to the loss: its name and its current value."""
 
     name: str

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from streamomd.checkpoint import Loaded
 from streamomd.config.build_job import change_job
+from streamomd.config.kafka_brokers import with_brokers_named_elsewhere
 from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, ResumeRefusedError
 from streamomd.core.finite import NOT_FINITE
@@ -46,13 +47,16 @@ def change_model_job(
     checkpoint_storage_options: Mapping[str, Any] | None,
     *,
     may_skip: bool = False,
+    given: Collection[str] = (),
 ) -> bool:
     """Apply the settings of this command to a loaded model; whether it has more epochs than before.
 
-    may_skip: whether data.on_bad_row may change to "skip".
+    may_skip: whether data.on_bad_row may change to "skip". given: keys of which this command has
+    values of its own, in addition to ``sets``.
     """
+    data = model.spec.data
     secrets = {
-        "data.storage_options": dict(storage_options or {}),
+        "data.storage_options": with_brokers_named_elsewhere(data.shards, storage_options or {}),
         "checkpoint.storage_options": dict(checkpoint_storage_options or {}),
         "checkpoint.url": model.url,
     }
@@ -63,7 +67,7 @@ def change_model_job(
         )
     epochs, on_bad_row = model.spec.train.epochs, model.spec.data.on_bad_row
     more_keys = ("data.on_bad_row",) if may_skip else ()
-    model.spec = change_job(model.spec.to_json(), {**sets, **secrets}, more_keys)
+    model.spec = change_job(model.spec.to_json(), {**sets, **secrets}, more_keys, given)
     if on_bad_row == "skip" != model.spec.data.on_bad_row:
         raise ResumeRefusedError(
             "data.on_bad_row cannot change from skip: bad rows may have been skipped already"
@@ -80,6 +84,6 @@ def change_model_job(
                 f"update {model.update.number} is not finished: resume it without --epochs first; "
                 "then more epochs read all shards again"
             )
-        model.update = replace(model.update, first=0)
+        model.update = model.update._replace(first=0)
     model.finished = model.finished and not more
     return more

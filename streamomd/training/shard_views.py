@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamomd.config.data_table import Data
+from streamomd.config.kafka_brokers import with_typed_brokers
+from streamomd.config.source_keys import refuse_without_effect
 from streamomd.features import Plan
 from streamomd.shards.directory_columns import infer_partitions, with_partitions
 from streamomd.shards.filtered_shards import filter_columns, with_filter
-from streamomd.shards.find import find
+from streamomd.shards.find import find, source_texts
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 
@@ -43,10 +45,12 @@ def find_for_model(
     where: which rows to read. tables, versions: as in ``find``. Raises what ``find`` raises,
     UsageError for ``where``, SchemaError.
     """
+    named = source_texts(shards)
+    refuse_without_effect(named, tables.keys)
     found = find(
-        shards,
+        named,
         order=order,
-        storage_options=storage_options,
+        storage_options=with_typed_brokers(named, storage_options or {}),
         tables=tables,
         versions=versions,
         statistics=filter_columns(where),

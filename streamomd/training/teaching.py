@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from streamomd.shards.cursor import Cursor
 from streamomd.training.metrics.by_time import NEVER
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """Which rows are learned before another one is predicted.
 
     lag: nanoseconds between the arrival of a row and its label. length, origin: of periods, at

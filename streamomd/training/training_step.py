@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.config.alert_table import Alert
 from streamomd.core.batch import Batch, check
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
 from streamomd.engine import Engine
 from streamomd.engine.state import State
+from streamomd.features import Plan
 from streamomd.shards.cursor import Cursor
 from streamomd.training.class_weights import ClassWeights, learn_weighted
-from streamomd.training.drift_alerts import watch_rows
+from streamomd.training.drift_alerts import learned_rows, plan_to_read, watch_rows
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
 
@@ -82,14 +84,25 @@ def learn_rows(
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
-    if model.spec.alert.watches and is_first_time(model):
-        watch_rows(model, batch, margins, held)
+    if watched_alerts(model):
+        watch_rows(model, learned_rows(batch, held), learned)
     return margins
 
 
 def calibrates_now(model: Model) -> bool:
     """Whether margins are counted for calibration: of rows that are learned for the first time."""
     return is_first_time(model) and model.spec.model.calibrate != "none"
+
+
+def watched_alerts(model: Model) -> Alert | None:
+    """The job's alerts, if it has any and rows are learned for the first time."""
+    alert = model.spec.alert
+    return alert if alert.watches and is_first_time(model) else None
+
+
+def reader_plan(model: Model) -> Plan:
+    """The plan by which rows of this pass are encoded."""
+    return plan_to_read(watched_alerts(model), model.plan)
 
 
 def is_first_time(model: Model) -> bool:

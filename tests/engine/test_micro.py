@@ -11,7 +11,7 @@ from helpers import Learner, dense, sparse
 
 from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.core.batch import Batch, DenseBatch
-from streamomd.engine import Sensed
+from streamomd.engine.micro_batches import Sensed
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule
 from streamomd.training import partitions

@@ -56,7 +56,7 @@ def test_a_rule_is_one_file_and_one_oracle(tmp_path: Path) -> None:
     with (tmp_path / "tests" / "oracles" / "oracles_first_order.py").open("a") as file:
         file.write("\n\n" + oracle[0].replace("oracle", "my_omd").rstrip() + "\n")
 
-    ran(tmp_path, "streamomd.cli.rule_docs", "docs/rules")
+    ran(tmp_path, "tests.support.rule_docs", "docs/rules")
     options = ("-n", "0", "-q", "-p", "no:cacheprovider")
     out = ran(tmp_path, "pytest", *options, "--doctest-modules", "streamomd/rules/my_omd.py")
     assert "1 passed" in out

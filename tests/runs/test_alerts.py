@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
+import os
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import rivers_page_hinkley
+from alerting import COLUMNS, FLAGS, ROWS, WATCHED, saved, write_changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from running import run, write
+from running import run
 from sweeping import plain
 
 import streamomd
 from streamomd.analysis.watch import View, read_view
 from streamomd.config.alert_table import Alert
+from streamomd.core.batch import DenseBatch
+from streamomd.core.column_values import ColumnValues
 from streamomd.core.errors import AlertError, UnsupportedError
-from streamomd.training.column_statistics import ColumnStatistics
-from streamomd.training.drift_alerts import check_counters
+from streamomd.training.column_statistics import ColumnStatistics, ColumnWindows
+from streamomd.training.drift_alerts import (
+    check_counters,
+    part_watcher,
+    refuse_many_categories,
+    watch_parts,
+)
+from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import MOST, Drift, Fired
 from streamomd.training.page_hinkley import PageHinkley
-
-ROWS = 160
+from streamomd.training.seen_categories import SeenCategories
 
 
 @given(st.integers(0, 10_000), st.integers(0, 120), st.sampled_from([1.0, 0.99, 0.9]))
@@ -51,103 +62,159 @@ def test_the_loss_alerts_where_rivers_test_does(seed: int, cut: int, alpha: floa
     assert whole.array().tobytes() == test.array().tobytes()
 
 
+@given(st.integers(0, 10_000), st.integers(0, 4))
+@settings(max_examples=20, deadline=None)
+def test_a_mean_counts_for_its_rows(seed: int, power: int) -> None:
+    """Means of 2^k rows alert where river's test of the means does, whose sums have a 2^k-th of the
+    size: bit for bit, as 2^k scales exactly."""
+    draw, rows = np.random.default_rng(seed), 2.0**power
+    values = np.concatenate([draw.exponential(1.0, 60), draw.exponential(4.0, 60)])
+    job = Alert(loss=True, delta=0.05, threshold=8.0 * rows, alpha=0.99, min_instances=20)
+    oracle = rivers_page_hinkley.PageHinkley(20 / rows, 0.05, 8.0, 0.99**rows)
+    expected = []
+    for at, x in enumerate(values.tolist()):
+        oracle.update(x)
+        expected += [at] if oracle.drift_detected else []
+    assert [at for at, _ in PageHinkley().add(values, job, np.full(120, rows))] == expected
+
+
 @given(st.integers(0, 10_000), st.integers(0, 50))
 @settings(max_examples=20, deadline=None)
 def test_statistics_are_their_definitions_for_any_split(seed: int, cut: int) -> None:
     """Mean, standard deviation, share of missing values and of rows with a new category."""
     draw = np.random.default_rng(seed)
-    values = 1e6 + draw.normal(size=(100, 2))
-    values[draw.random(values.shape) < 0.2] = np.nan
-    row = np.repeat(np.arange(100), draw.integers(0, 3, 100))
-    coordinates = draw.integers(0, 60, len(row))
+    rows = random_rows(draw, 100)
     made = []
-    for edges in ((0, 50, 100), (0, cut, 50, 50 + cut, 100)):
-        one = ColumnStatistics.none(2, 64)
+    for edges in ((0, 100), (0, cut, 50 + cut, 100)):
+        one, found = ColumnWindows.none(2, 2, 6), []
         for low, high in itertools.pairwise(edges):
-            there = (row >= low) & (row < high)
-            one.add(values[low:high], coordinates[there], row[there] - low)
-            if high == 50:
-                one.next_window()
-        made.append(one)
-    whole, parts = made
-    for name in ("c", "before", "window", "seen", "rows"):
-        assert getattr(whole, name).tobytes() == getattr(parts, name).tobytes()
-    found = {(one.kind, one.column): one.value for one in whole.changes()}
-    old, new = values[:50], values[50:]
+            for after in one.add(rows.rows(low, high), 50):
+                found.append((low + after, one.changes()))
+                one.end()
+        made.append((one, found))
+    (whole, found), (parts, again) = made
+    assert found == again
+    for a, b in ((whole.before, parts.before), (whole.window, parts.window)):
+        assert (a.rows, a.sums.tobytes()) == (b.rows, b.sums.tobytes())
+    assert whole.seen.bits.tobytes() == parts.seen.bits.tobytes()
+    assert found[0] == (50, [])
+    found = {(one.kind, one.column): one.value for one in found[1][1]}
+    old, new = rows.numbers[:50], rows.numbers[50:]
     for k in (0, 1):
         far = abs(np.nanmean(new[:, k]) - np.nanmean(old[:, k]))
         far /= max(np.nanstd(old[:, k]), np.nanstd(new[:, k]))
         assert found["mean", k] == pytest.approx(far, abs=1e-6)
         rise = np.isnan(new[:, k]).mean() - np.isnan(old[:, k]).mean()
         assert found["null_rate", k] == pytest.approx(rise, abs=1e-12)
-    known: set[int] = set()
-    fresh = []
-    for at in range(100):
-        mine = {*coordinates[row == at].tolist()}
-        fresh.append(bool(mine - known))
-        known |= mine
-    assert found["new_categories", -1] == pytest.approx(np.mean(fresh[50:]))
+    for k in (0, 1):
+        had, more = categories(rows.rows(0, 50), k), categories(rows.rows(50, 100), k)
+        assert found["new_categories", k] == len(more - had) / 50
+
+
+@given(st.integers(0, 10_000), st.lists(st.integers(0, 90), max_size=4), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_statistics_of_parts_merge_to_those_of_one_pass(
+    seed: int, cuts: list[int], from_the_right: bool
+) -> None:
+    """However rows are divided, some parts being empty, and whichever neighbours merge first:
+    counts and categories are equal, means and sums of squares up to rounding."""
+    rows, seen = random_rows(np.random.default_rng(seed), 90), SeenCategories.none(2, 6)
+    parts = []
+    for low, high in itertools.pairwise([0, *sorted(cuts), 90]):
+        parts.append(ColumnStatistics.none(2))
+        parts[-1].add(rows.rows(low, high), seen)
+    if from_the_right:
+        merged = functools.reduce(lambda after, one: one.merged(after), parts[::-1])
+    else:
+        merged = functools.reduce(ColumnStatistics.merged, parts)
+    assert merged.rows == 90
+    assert {*merged.categories.tolist()} == {*rows.categories.tolist()}
+    there = ~np.isnan(rows.numbers)
+    np.testing.assert_array_equal(merged.sums[1], there.sum(axis=0))
+    mean, deviation = merged.means()
+    np.testing.assert_allclose(mean, np.nanmean(rows.numbers, axis=0), rtol=1e-13)
+    np.testing.assert_allclose(deviation, np.nanstd(rows.numbers, axis=0), rtol=1e-9)
+    np.testing.assert_allclose(merged.null_rates(), 1.0 - there.mean(axis=0), atol=1e-15)
+
+
+class Losses:
+    """An engine whose margins are the losses."""
+
+    def row_losses(self, _: float, margins: Any, y: Any, weight: Any) -> Any:
+        return margins
+
+
+PLAN: Any = SimpleNamespace(
+    numeric=("a", "b"), hashed=("c", "d"), hashed_lists=(), dates=(), crosses=(), text=(), bits=6
+)
+
+
+def batch_of(rows: ColumnValues) -> DenseBatch:
+    """Rows that have these values."""
+    count = len(rows)
+    return DenseBatch(np.zeros((count, 0)), np.zeros(count), np.ones(count), columns=rows)
+
+
+def random_rows(draw: np.random.Generator, count: int) -> ColumnValues:
+    """Of two numeric columns far from 0, some missing, and two columns of up to two categories."""
+    numbers = 1e6 + draw.normal(size=(count, 2))
+    numbers[draw.random(numbers.shape) < 0.2] = np.nan
+    lengths = draw.integers(0, 3, count)
+    keys = draw.integers(0, 60, lengths.sum()) + (draw.integers(0, 2, lengths.sum()) << 32)
+    return ColumnValues(numbers, np.concatenate([[0], np.cumsum(lengths)]), keys)
+
+
+def categories(rows: ColumnValues, column: int) -> set[int]:
+    """Of a column."""
+    return {key for key in rows.categories.tolist() if key >> 32 == column}
+
+
+def numbers(*rows: list[float]) -> ColumnValues:
+    """Of numeric columns alone."""
+    return ColumnValues(np.array(rows), np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int64))
 
 
 def test_a_constant_column_that_changes() -> None:
-    """It moves by infinitely many standard deviations; one that stays does not."""
-    one = ColumnStatistics.none(2, 0)
-    none = np.empty(0, np.int64)
-    one.add(np.array([[1.0, 5.0], [1.0, 5.0]]), none, none)
-    one.next_window()
-    one.add(np.array([[2.0, 5.0]]), none, none)
-    assert [change[1:] for change in one.changes() if change.kind == "mean"] == [
-        (0, math.inf), (1, 0.0),
-    ]  # fmt: skip
+    """It moves by infinitely many standard deviations; one that stays does not, and nor do those
+    without values before, or in the window."""
+    one, nan = ColumnWindows.none(4, 0, 6), math.nan
+    for _ in one.add(numbers([0.1, 5.1, nan, 1.0], [0.1, 5.1, nan, 1.0]), 2):
+        one.end()
+    for _ in one.add(numbers([0.2, 5.1, 1.0, nan], [0.2, 5.1, 2.0, nan]), 2):
+        changes = {change[:2]: change.value for change in one.changes()}
+    assert [changes["mean", at] for at in range(4)] == [math.inf, 0.0, 0.0, 0.0]
+    assert [changes["null_rate", at] for at in range(4)] == [0.0, 0.0, -1.0, 1.0]
+
+
+def test_columns_share_no_category_and_collisions_are_one() -> None:
+    """A coordinate that another column has had is new; one that the column has had is not."""
+    seen = SeenCategories.none(2, 1)
+    keys = np.array([0, 1, 1, 1 << 32])
+    assert seen.unseen(keys).tolist() == [0, 1, 1 << 32]
+    seen.mark(keys[:2])
+    assert seen.unseen(keys).tolist() == [1 << 32]
+    assert seen.by_column(keys).tolist() == [3, 1]
+    assert SeenCategories.none(0, 1).unseen(keys).tolist() == []
 
 
 def test_alerts_come_back_from_a_commit() -> None:
     """The last hundred, and the number of all."""
-    drift = Drift({"seen": np.array([1, 0, 1], np.uint8), "c": np.array([2.0])})
+    drift = Drift({"seen": np.array([[5]], np.uint64), "rows": np.array([2, 1])})
     for row in range(MOST + 5):
         drift.fire(Fired(row, "null_rate", 3, 0.5, 0.25))
     again = Drift.restored({**drift.saved(), "metrics.rows": np.zeros(1)})
     assert again is not None
     assert (again.alerts, again.count) == (drift.alerts, MOST + 5)
-    assert again.arrays["seen"].tolist() == [1, 0, 1]
-    assert again.arrays["c"].tolist() == [2.0]
+    assert again.arrays["seen"].tolist() == [[5]]
+    assert again.arrays["rows"].tolist() == [2, 1]
     assert Drift.restored({"metrics.rows": np.zeros(1)}) is None
-
-
-def table(shard: int, *, changed: bool = False) -> pa.Table:
-    """y, n (some missing), h. changed: another mean, more missing values, other cities, and labels
-    that mean the opposite."""
-    draw = np.random.default_rng(shard)
-    n = draw.normal(size=ROWS)
-    y = (n + 0.3 * draw.normal(size=ROWS) > 0.0).astype(np.int64)
-    missing = draw.random(ROWS) < (0.5 if changed else 0.1)
-    cities = [f"{'new' if changed else 'city'} {one}" for one in draw.integers(0, 40, ROWS)]
-    return pa.table(
-        {
-            "y": 1 - y if changed else y,
-            "n": pa.array(n + 9.0 * changed, mask=missing),
-            "h": cities,
-        }
-    )
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Five shards alike, then one that differs."""
-    for shard, name in enumerate("abcdef"):
-        path = tmp_path / "data" / f"{name}.parquet"
-        write(path, table(shard, changed=name == "f"), row_group_size=30)
+    """A folder with the rows in ``data``."""
+    write_changed(tmp_path / "data")
     return tmp_path
-
-
-WATCHED: dict[str, Any] = {
-    "alert.loss": True, "alert.threshold": 20.0, "alert.rows": 80, "alert.mean": 1.5,
-    "alert.null_rate": 0.2, "alert.new_categories": 0.1,
-}  # fmt: skip
-FLAGS: dict[str, Any] = {
-    "label": "y", "numeric": ["n"], "hashed": ["h"], "nulls": "indicator", "bits": 10,
-    "rule": "nag", "quiet": True,
-}  # fmt: skip
 
 
 def learn(shards: Path, **more: Any) -> streamomd.Model:
@@ -162,7 +229,7 @@ def test_every_kind_alerts_at_the_change_and_not_before(data: Path, tmp_path: Pa
     found = learn(data / "data", log=str(log), checkpoint=url).result()["alerts"]
     assert {one["kind"] for one in found} == {"loss", "mean", "null_rate", "new_categories"}
     assert all(one["row"] > 5 * ROWS and one["value"] > one["limit"] for one in found)
-    assert {one["column"] for one in found} == {None, "n"}
+    assert {one["column"] for one in found} == {None, "n", "h"}
     events = [json.loads(line) for line in log.read_text().splitlines()]
     alerts = [event for event in events if event["event"] == "alert"]
     assert [{key: event[key] for key in found[0]} for event in alerts] == found
@@ -180,8 +247,7 @@ def test_rows_alike_have_none_and_the_model_does_not_change(data: Path) -> None:
     """Without [alert] there is no list; the state is the same with and without."""
     (data / "data" / "f.parquet").unlink()
     watched = learn(data / "data")
-    off = {key: None if key.split(".")[1] in ("mean", "null_rate", "new_categories") else False
-           for key in WATCHED if key not in ("alert.threshold", "alert.rows")}  # fmt: skip
+    off = {"alert.loss": False, **dict.fromkeys(COLUMNS)}
     plainly = learn(data / "data", sets=off)
     assert watched.result()["alerts"] == []
     assert plainly.result()["alerts"] is None
@@ -200,8 +266,124 @@ def test_a_run_ends_at_an_alert_and_continues(data: Path, tmp_path: Path) -> Non
         again = streamomd.resume(url, sets={"update.fail_on_alert": False}, quiet=True)
     assert again.state_sha256 == whole.state_sha256
     assert again.result()["alerts"] == whole.result()["alerts"]
-    for name, array in whole.metrics.drift.saved().items():
-        assert again.metrics.drift.saved()[name].tobytes() == array.tobytes()
+    assert saved(again) == saved(whole)
+
+
+def test_sharded_mode_has_the_alerts_of_exact_mode(data: Path, tmp_path: Path) -> None:
+    """Rounds of one row learn as exact mode does: all that is saved is bit-identical. Of larger
+    rounds the columns are. A run that ended at an alert continues to the same."""
+    exact = learn(data / "data")
+    sharded = {"train.mode": "sharded", "train.parts": 4, "train.batch_rows": 1}
+    rounds = learn(data / "data", sets=sharded)
+    assert saved(rounds) == saved(exact)
+    assert rounds.result()["alerts"] == exact.result()["alerts"]
+    sets = {**sharded, "train.batch_rows": 64}
+    whole, url = learn(data / "data", sets=sets), str(tmp_path / "run")
+    for name in ("before", "window", "rows", "seen", "categories"):
+        assert saved(whole)[f"metrics.drift{name}"] == saved(exact)[f"metrics.drift{name}"]
+    with pytest.raises(AlertError, match=r"above alert\..*; commit \d+"):
+        learn(data / "data", sets=sets, checkpoint=url, fail_on_alert=True)
+    with plain():
+        again = streamomd.resume(url, sets={"update.fail_on_alert": False}, quiet=True)
+    assert again.state_sha256 == whole.state_sha256
+    assert saved(again) == saved(whole)
+
+
+def test_the_cache_is_written_and_changes_no_alert(data: Path) -> None:
+    """The first pass reads the shards, since entries have no values of columns; the second pass and
+    other runs read the entries."""
+    for path in (data / "data").iterdir():
+        os.utime(path, (1e9, 1e9))  # the cache takes files that have settled
+    plainly, cache = learn(data / "data", epochs=2), data / "cache"
+    for _ in range(2):
+        cached = learn(data / "data", epochs=2, sets={"data.cache": str(cache)})
+        assert cached.state_sha256 == plainly.state_sha256
+        assert saved(cached) == saved(plainly)
+    written = sorted(path.name for path in cache.rglob("*") if path.is_file())
+    sets = {"data.cache": str(cache), "alert.loss": False, **dict.fromkeys(COLUMNS)}
+    learn(data / "data", sets=sets)
+    assert written == sorted(path.name for path in cache.rglob("*") if path.is_file())
+    assert len(written) >= 6 * ROWS // 30
+
+
+def test_a_commit_of_an_older_version_is_read(data: Path) -> None:
+    """It has one c for the window and the rows before, and coordinates of all columns together:
+    the same means and missing values, and no false new category."""
+    model = learn(data / "data")
+    new = dict(model.metrics.drift.arrays)
+    bits = np.zeros(1 << 10, np.uint8)
+    bits[[at for at in range(1 << 10) if int(new["seen"][0, at >> 6]) >> (at & 63) & 1]] = 1
+    one = {"before": np.vstack([new["window"][:1], new["before"][1:]]), "window": new["window"]}
+    old = {
+        "loss": new["loss"], "c": new["window"][0], "size": np.array([1 << 10]),
+        **{name: array[1:] for name, array in one.items()},
+        "rows": np.array([*new["rows"].tolist(), 0.0, 0.0]),
+        "seen": np.packbits(bits).view(np.uint64),
+    }  # fmt: skip
+    model.metrics.drift.arrays = old
+    check_counters(model)
+    assert model.metrics.drift.arrays.keys() == new.keys()
+    for name, array in {**new, **one}.items():
+        np.testing.assert_array_equal(model.metrics.drift.arrays[name], array)
+    for wrong in ({"size": np.array([3])}, {"c": np.zeros(2)}, {"seen": np.zeros(2, np.uint64)}):
+        model.metrics.drift.arrays = {**old, **wrong}
+        with pytest.raises(ValueError, match=r"\w"):
+            check_counters(model)
+
+
+@given(st.integers(0, 10_000), st.lists(st.integers(0, 120), max_size=3), st.sampled_from([1, 4]))
+@settings(max_examples=20, deadline=None)
+def test_parts_alert_as_their_rows_in_order_do(seed: int, cuts: list[int], block: int) -> None:
+    """The loss where river's test of the losses does, of blocks of one row; with larger blocks
+    where it does of the means of each part's blocks. The columns as windows do that end with a
+    part's window of at most alert.rows rows, once they have alert.rows rows."""
+    draw = np.random.default_rng(seed)
+    losses = np.concatenate([draw.exponential(1.0, 60), draw.exponential(4.0, 60)])
+    rows = random_rows(draw, 120)
+    job = Alert(loss=True, delta=0.05, threshold=8.0, min_instances=20, rows=25,
+                new_categories=0.01)  # fmt: skip
+    parts, means, ends = [], [], []
+    for low, high in itertools.pairwise([0, *sorted(cuts), 120]):
+        watcher = part_watcher(Losses(), job, PLAN, high - low)
+        watcher.block = block
+        cut = int(draw.integers(low, high + 1))
+        for first, last in ((low, cut), (cut, high)):
+            watcher.add(batch_of(rows.rows(first, last)), losses[first:last, np.newaxis], 0.0)
+        parts.append(watcher.found())
+        for first in range(low, high, block):
+            last = min(first + block, high)
+            means += [losses[first:last].mean()] * (last - first)
+            ends += [last] * (last - first)
+    model = SimpleNamespace(
+        metrics=Metrics(True), spec=SimpleNamespace(alert=job), plan=PLAN, alert=""
+    )
+    model.metrics.begin(0)
+    model.metrics.rows[-1] = 120
+    watch_parts(model, parts)
+    found = [one.row for one in model.metrics.drift.alerts if one.kind == "loss"]
+    if block == 1:
+        oracle, expected = rivers_page_hinkley.PageHinkley(20, 0.05, 8.0, job.alpha), []
+        for at, x in enumerate(losses.tolist()):
+            oracle.update(x)
+            expected += [at + 1] if oracle.drift_detected else []
+        assert found == expected
+    else:
+        assert {*found} <= {*ends}
+        assert found  # the mean rises from 1 to 4
+    windows, expected, low = ColumnWindows.none(2, 2, 6), [], 0
+    for high in itertools.accumulate(one.rows for part in parts for one in part.windows):
+        if high - low >= 25 or high == 120:
+            for _ in windows.add(rows.rows(low, high), high - low):
+                changes = {change[:2]: change.value for change in windows.changes()}
+                expected += [
+                    (high, column, changes["new_categories", column])
+                    for column in (0, 1)
+                    if high - low >= 25 and changes.get(("new_categories", column), 0.0) > 0.01
+                ]
+                windows.end()
+            low = high
+    alerts = [one for one in model.metrics.drift.alerts if one.kind == "new_categories"]
+    assert [(one.row, one.column, one.value) for one in alerts] == expected
 
 
 @pytest.mark.parametrize("command", ["update", pytest.param("follow", marks=pytest.mark.slow)])
@@ -227,13 +409,7 @@ def test_later_epochs_are_not_watched(data: Path) -> None:
 
 
 REFUSED = [
-    (
-        {"train.mode": "sharded"},
-        {},
-        r"\[alert\] is for one learner that has the rows",
-    ),
-    ({}, {"nulls": "zero"}, "alert.null_rate with data.nulls = 'zero'"),
-    ({"data.bits": 25}, {"bits": None}, "alert.new_categories with data.bits = 25"),
+    ({"data.delay": "1h", "data.time": "y"}, {}, r"\[alert\] compares each row with its label"),
 ]
 
 
@@ -242,6 +418,14 @@ def test_refused(sets: dict[str, Any], flags: dict[str, Any], message: str, data
     """What cannot be right is named."""
     with pytest.raises(UnsupportedError, match=message):
         learn(data / "data", sets=sets, **flags)
+
+
+def test_categories_that_do_not_fit_into_a_commit_are_refused(data: Path) -> None:
+    """The error says how many bytes there would be."""
+    model = learn(data / "data")
+    refuse_many_categories(model.spec, replace(model.plan, bits=29))
+    with pytest.raises(UnsupportedError, match=r"1 column .* data.bits = 30: .* 128 MiB"):
+        refuse_many_categories(model.spec, replace(model.plan, bits=30))
 
 
 def test_a_sweep_has_none(data: Path) -> None:
@@ -256,9 +440,12 @@ WRONG: list[tuple[str, Any]] = [
     ("classes", np.array([np.nan, 0.0, 0.0])),
     ("margins", np.full((2, 16385), -1.0)),
     ("loss", np.zeros(2)),
-    ("c", np.zeros(7)),
     ("before", np.zeros((1, 3))),
-    ("seen", np.zeros(8, np.uint8)),
+    ("window", np.zeros((4, 7))),
+    ("rows", np.zeros(4, np.int64)),
+    ("seen", np.zeros((1, 8), np.uint64)),
+    ("categories", np.array([3, 3])),
+    ("categories", np.array([1 << 32])),
     ("strange", np.zeros(1)),
 ]
 

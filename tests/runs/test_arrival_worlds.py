@@ -9,7 +9,6 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,8 @@ from streamomd.core.errors import (
 from streamomd.runs import update as updating
 from streamomd.runs.follow import follow_to_end
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.update import UpdateRun, choice_of
+from streamomd.runs.update import UpdateRun
+from streamomd.runs.update_choice import choice_of
 from streamomd.training.signals import StopRequest
 
 ROWS = 30
@@ -83,7 +83,7 @@ class World:
             found = plain(*given, **more)
             files = [file for file in found.files if file.path not in self.late]
             self.draw.shuffle(files)
-            return replace(found, files=files)
+            return found._replace(files=files)
 
         patch.setattr(updating, "list_shards", listing)
 

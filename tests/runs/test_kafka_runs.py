@@ -18,6 +18,7 @@ pytest.importorskip("confluent_kafka")
 from kafka_topics import Cluster, cluster, stream_of
 from running import run, train
 
+from streamomd.config.kafka_brokers import VARIABLE
 from streamomd.shards.kafka import broker, offset_ranges
 from streamomd.shards.kafka.broker import Broker
 from streamomd.shards.kafka.offset_ranges import Marks
@@ -35,7 +36,8 @@ def kafka() -> Iterator[Cluster]:
 
 
 @pytest.fixture(autouse=True)
-def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(tmp_path: Path, kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, kafka.servers)
     monkeypatch.setenv("STREAMOMD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(offset_ranges.plan_ranges, "__kwdefaults__", None)
     monkeypatch.setattr(offset_ranges.plan_ranges, "__defaults__", ((), None, 10))
@@ -132,9 +134,12 @@ def test_a_stopped_run_reads_the_recorded_ranges(kafka: Cluster, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_other_messages_at_the_recorded_offsets_are_refused(tmp_path: Path) -> None:
+def test_other_messages_at_the_recorded_offsets_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = tmp_path / "run"
     with cluster() as kafka:
+        monkeypatch.setenv(VARIABLE, kafka.servers)
         kafka.send_rows("made", 0, rows(0, 20))
         words = (
             "--checkpoint",
@@ -205,6 +210,26 @@ def test_another_number_of_partitions_is_refused(
     done = run("update", url)
     assert done.code == 3
     assert "has 5 partitions now, and had 4 when the run started" in done.err
+
+
+def test_a_topic_that_was_made_again_is_refused(kafka: Cluster, tmp_path: Path) -> None:
+    """By its id, where brokers report one: it may have more messages than were learned."""
+    url, later = tmp_path / "run", tmp_path / "later"
+    kafka.send_rows("again", 0, rows(0, 12))
+    train(kafka.url("again"), *COLUMNS, "--checkpoint", later)
+    kafka.ids["again"] = 7
+    train(kafka.url("again"), *COLUMNS, "--checkpoint", url)
+    kafka.send_rows("again", 0, rows(12, 15))
+    assert run("update", url, "--json").result["new_rows"] == 3
+    assert run("update", later, "--json").result["new_rows"] == 3
+    kafka.ids["again"] = 8
+    for one in (url, later):
+        done = run("update", one)
+        assert done.code == 3
+        assert "again: the topic was deleted and made again since the run started" in done.err
+        assert run("resume", one, "--json").result["rows"] == 15
+    del kafka.ids["again"]
+    assert run("update", url, "--json").result["new_rows"] == 0
 
 
 def test_a_bad_message_is_a_bad_row_with_its_offset(kafka: Cluster, tmp_path: Path) -> None:

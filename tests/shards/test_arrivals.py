@@ -6,7 +6,6 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,9 @@ def known(source: Path) -> list[Facts]:
 
 def test_nothing_is_new(source: Path, known: list[Facts], monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing of what was learned gives nothing, and no file is opened."""
-    monkeypatch.setattr("streamomd.shards.find.read_shard", lambda *_: pytest.fail("opened"))
+    monkeypatch.setattr(
+        "streamomd.shards.read_footers.read_shard", lambda *_: pytest.fail("opened")
+    )
     found = arrivals(known, source)
     assert (len(found.shards), found.skipped, found.notes) == (0, (), ())
 
@@ -148,7 +149,7 @@ def test_order_by_time(order: tuple[str, ...], tmp_path: Path) -> None:
     listing = list_shards(str(tmp_path))
     fs, listed = listing.fs, listing.files
     of_table = [
-        replace(file, partitions=(), version=(1, order.index(file.name.split(".")[0])))
+        file._replace(partitions=(), version=(1, order.index(file.name.split(".")[0])))
         for file in listed
     ]
     found = find_arrivals([], fs, of_table, Choice(), now_ns=NOW)
@@ -573,10 +574,10 @@ def test_when_a_known_file_is_opened(
     fs, (file,) = in_memory(a=3)
     (facts,) = find("memory://arrivals").fingerprint()
     facts = {**facts, "etag": None, "mtime_ns": None, **saved}
-    file = replace(file, **{"etag": None, "mtime_ns": None, **listed})
+    file = file._replace(**{"etag": None, "mtime_ns": None, **listed})
     found = find_arrivals([shorten_facts(facts)], fs, [file], Choice(), now_ns=NOW)
     assert len(found.touched) == opened
-    of_table = replace(file, partitions=())
+    of_table = file._replace(partitions=())
     found = find_arrivals([shorten_facts(facts)], fs, [of_table], Choice(), now_ns=NOW)
     assert len(found.touched) == (file.size < 0)
 
@@ -584,7 +585,7 @@ def test_when_a_known_file_is_opened(
 def test_a_store_without_times() -> None:
     """Files do not wait, and what needs a time is refused."""
     fs, listed = in_memory(a=3, b=2)
-    listed = [replace(file, mtime_ns=None) for file in listed]
+    listed = [file._replace(mtime_ns=None) for file in listed]
     opened = find_arrivals([], fs, listed, Choice(settle=0), now_ns=NOW)
     assert names(opened) == ["a.parquet", "b.parquet"]
     for choice, word in ((Choice(until_ns=5), "--until"), (Choice(arrival="modified"), "arrival")):
@@ -595,7 +596,7 @@ def test_a_store_without_times() -> None:
 def test_a_tables_files_are_complete() -> None:
     """A table's log lists them when they are whole: they do not wait, and damage is damage."""
     fs, (file,) = in_memory(a=3)
-    young = replace(file, mtime_ns=NOW, partitions=())
+    young = file._replace(mtime_ns=NOW, partitions=())
     assert len(find_arrivals([], fs, [young], Choice(), now_ns=NOW).shards) == 1
     fs.pipe_file(file.path, b"PAR1")
     with pytest.raises(DataError, match="cannot be read"):

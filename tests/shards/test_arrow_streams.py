@@ -213,6 +213,42 @@ def test_streams_of_rows_are_trained_on(kind: str, tmp_path: Path, cache: Path) 
     assert load_model(url)[0].spec.data.shards[0].startswith(str(cache))
 
 
+def failing(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield from rows.to_batches(max_chunksize=3)
+    raise OSError(5, "the disk of s3://key:secret@bucket/rows")
+
+
+def lazily_failing(rows: pa.Table) -> Any:
+    polars, seen = pytest.importorskip("polars"), list[int]()
+
+    def check(frame: Any) -> Any:
+        seen.append(len(frame))
+        if len(seen) > 1:
+            raise RuntimeError("no more of s3://key:secret@bucket/rows")
+        return frame
+
+    frames = [polars.from_arrow(rows).lazy().map_batches(check) for _ in range(3)]
+    return polars.concat(frames)
+
+
+@pytest.mark.parametrize(("make", "name"), [(failing, "iterator"), (lazily_failing, "LazyFrame")])
+def test_a_stream_that_fails_half_way_leaves_nothing(
+    make: Any, name: str, tmp_path: Path, cache: Path
+) -> None:
+    """The error names the stream, not the folder that it was written to; an older run stands."""
+    rows = pa.table({"y": [0, 1] * 20, "x": [float(n) for n in range(40)]})
+    url, job = str(tmp_path / "run"), {"label": "y", "rule": "nag", "quiet": True}
+    pq.write_table(rows, tmp_path / "a.parquet")
+    streamomd.train(str(tmp_path / "a.parquet"), **job, checkpoint=url)
+    with pytest.raises(DataError, match=rf"the {name} given as shards failed after \d+ rows: .* of"
+                       ) as caught:  # fmt: skip
+        streamomd.train(shards=make(rows), **job, checkpoint=url, restart=True)
+    assert "secret" not in str(caught.value)
+    assert str(cache) not in str(caught.value)
+    assert not [one for one in cache.rglob("*") if one.name != "rows"]
+    assert streamomd.load(url).result()["rows"] == 40
+
+
 def test_iterators_of_names_are_names(tmp_path: Path, cache: Path) -> None:
     """Such as of a glob: nothing is written."""
     pq.write_table(pa.table({"y": [0, 1] * 20, "x": [1.0, 2.0] * 20}), tmp_path / "a.parquet")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -43,7 +43,7 @@ class Faulty:
 
 def changed(form: Format, change: Change) -> Format:
     """The format with other slices of its groups."""
-    return replace(form, open_groups=lambda *given: Faulty(form.open_groups(*given), change))
+    return form._replace(open_groups=lambda *given: Faulty(form.open_groups(*given), change))
 
 
 def unordered(groups: Groups, group: int) -> Iterator[pa.RecordBatch]:
@@ -83,7 +83,7 @@ def test_a_footer_that_lies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         schema, groups = parquet.describe(*given)
         return schema, (sum(groups),)
 
-    monkeypatch.setattr(footer, "FORMATS", [replace(parquet, describe=describe)])
+    monkeypatch.setattr(footer, "FORMATS", [parquet._replace(describe=describe)])
     with pytest.raises(AssertionError, match=r"the footer says 100 rows in groups of \(100,\)"):
         check_shards(write_parquet, ".parquet")
 
@@ -98,6 +98,6 @@ def test_an_error_that_is_not_ours_is_found(monkeypatch: pytest.MonkeyPatch) -> 
             raise KeyboardInterrupt  # what no reader explains
         return schema, groups
 
-    monkeypatch.setattr(footer, "FORMATS", [replace(arrow, describe=describe)])
+    monkeypatch.setattr(footer, "FORMATS", [arrow._replace(describe=describe)])
     with pytest.raises(KeyboardInterrupt):
         check_shards(write_arrow, ".arrow")

@@ -24,7 +24,8 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
-from streamomd.shards.find import Listing, find, list_shards, open_listed
+from streamomd.shards.find import Listing, find, list_shards
+from streamomd.shards.read_footers import open_listed
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.table_finder import TableOptions
@@ -383,7 +384,7 @@ def test_a_run_pins_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     append(root, rows(12))
     DeltaTable(str(root)).delete("x = 1.0")
     with monkeypatch.context() as resuming:
-        resuming.setattr("streamomd.shards.find.read_shard", None)  # it is not called
+        resuming.setattr("streamomd.shards.read_footers.read_shard", None)  # it is not called
         done = run("resume", url, "--epochs", 2, "--json")
     assert done.result["rows"] == 24
     done = run("evaluate", url, root, "--json")

@@ -32,7 +32,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Data files that were opened."""
     found: list[str] = []
     monkeypatch.setattr(
-        "streamomd.shards.find.read_shard", lambda fs, path, url: found.append(path)
+        "streamomd.shards.read_footers.read_shard", lambda fs, path, url: found.append(path)
     )
     return found
 

@@ -19,6 +19,7 @@ from running import run, train
 
 from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
 from streamomd.shards.find import find
+from streamomd.shards.stored_object import forget_recent
 
 URL = f"hf://datasets/{REPO}"
 
@@ -76,6 +77,40 @@ def test_a_run_learns_resumes_and_updates(server: Hub, tmp_path: Path) -> None:
     done = run(*update)
     assert done.code == 3
     assert "a.parquet" in done.err
+
+
+def test_a_revision_that_moved_is_detected(server: Hub, tmp_path: Path) -> None:
+    """A stopped run resumes if its files are the same in the new commit. A file of other rows, of
+    the same size, is refused; so is a revision that is gone."""
+    server.files["v1"]["data/a.parquet"] = parquet(50)
+    options, url = tmp_path / "options.json", tmp_path / "run"
+    options.write_text(json.dumps(server.options))
+    options.chmod(0o600)
+    store = ("--storage-options", options)
+    every = ("--set", "checkpoint.every_rows=4", "--set", "checkpoint.keep=9")
+    job = ("--label", "y", "--rule", "nag", "--checkpoint", url, *every, *store)
+    expected = train(f"{URL}@v1/data", *job)["state_sha256"]
+
+    def stopped() -> None:
+        forget_recent()
+        assert run("checkpoint", "restore", url, "--at", "1").code == 0
+
+    stopped()
+    server.files["v1"]["README.md"] = b"of a later commit"
+    done = run("resume", url, *store, "--json")
+    assert done.code == 0, done.err
+    assert done.result["state_sha256"] == expected
+    before = server.files["v1"]["data/a.parquet"]
+    changed = next(one for n in range(1, 99) if len(one := parquet(n)) == len(before))
+    stopped()
+    server.files["v1"]["data/a.parquet"] = changed
+    done = run("resume", url, *store)
+    assert done.code == 3, done.err
+    assert "a.parquet" in done.err
+    del server.files["v1"]
+    done = run("resume", url, *store)
+    assert done.code == 2, done.err
+    assert "@v1" in done.err
 
 
 def test_only_allowed_repositories_are_opened(

@@ -14,6 +14,9 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from confluent_kafka import KafkaError, KafkaException
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka_topics import stream_of
 
 from streamomd.config.data_table import Data
 from streamomd.core.errors import (
@@ -22,15 +25,17 @@ from streamomd.core.errors import (
     MissingExtraError,
     ResumeRefusedError,
     StorageError,
+    TooLargeError,
     UsageError,
 )
 from streamomd.shards.find import find
-from streamomd.shards.kafka import broker, file_system
+from streamomd.shards.kafka import broker, file_system, messages
 from streamomd.shards.kafka.broker import Message
 from streamomd.shards.kafka.messages import message_rows
 from streamomd.shards.kafka.offset_ranges import Marks, Range, Topic, parse_source, plan_ranges
 
 TOPIC = Topic("h:1", "t")
+NAMED = {"bootstrap.servers": "h:1"}
 TYPES = {"x": "double", "n": "int64", "t": "timestamp[ms]", "c": "string"}
 
 
@@ -77,6 +82,11 @@ def test_a_url_has_the_brokers_the_topic_and_the_range() -> None:
         "h/t u",
         "u:p@h/t",
         "h/a/b/c",
+        "h/.",
+        "h/..",
+        "h/a%2Fb",
+        "h/ä",
+        "h/" + "x" * 250,
     ):
         with pytest.raises(UsageError, match="names no Kafka topic"):
             parse_source(f"kafka://{wrong}")
@@ -123,6 +133,39 @@ def test_the_digest_is_of_offsets_and_values() -> None:
     pairs = [(1, b"{}"), (2, b"{}"), (1, b"{ }"), (1, None), (1, b"")]
     assert len({digest(Message(*one)) for one in pairs}) == len(pairs)
     assert digest(Message(1, b"{}")) == digest(Message(1, b"{}"))
+
+
+@given(st.lists(st.sampled_from([b'{"x": 1}', b"{}", None, b"oops", b'{"c": "a"}'])))
+def test_blocks_of_messages_change_no_byte(values: list[bytes | None]) -> None:
+    """The file of a range is the same, however many messages are in memory at the same time."""
+
+    def written() -> tuple[bytes, Any]:
+        made = [Message(2 * at, value) for at, value in enumerate(values)]
+        found = message_rows(made, TYPES, "t")
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, found.table.schema) as writer:
+            writer.write_table(found.table)
+        return sink.getvalue().to_pybytes(), (found.offsets, found.bad, found.sha256)
+
+    expected = written()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messages, "AT_ONCE", 2)
+        assert written() == expected
+        patch.setattr(messages, "BYTES_AT_ONCE", 1)
+        assert written() == expected
+
+
+def test_rows_of_a_range_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that have no type do not count."""
+    monkeypatch.setattr(messages, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(messages, "AT_ONCE", 10)
+    long = [Message(at, b'{"c": "%s"}' % (b"a" * 5000)) for at in range(50)]
+    assert len(message_rows(long, {"x": "double"}, "t").offsets) == 50
+    with pytest.raises(TooLargeError, match="t: up to offset 19 the rows have more than 100,000"):
+        message_rows(long, TYPES, "t")
+    table = pa.table({"c": ["a" * 5000] * 7})
+    with pytest.raises(TooLargeError, match="up to offset 2 "):
+        message_rows([Message(at, stream_of(table)) for at in range(9)], {}, "t")
 
 
 def test_columns_of_no_message_are_refused() -> None:
@@ -186,7 +229,7 @@ END = KafkaError(KafkaError._PARTITION_EOF)
 
 def read(monkeypatch: pytest.MonkeyPatch, consumer: Assigned, first: int, last: int) -> list[int]:
     monkeypatch.setattr(broker, "STALL_SECONDS", 0.01)
-    asked = broker.Broker(TOPIC, {})
+    asked = broker.Broker(TOPIC, NAMED)
     monkeypatch.setattr(asked, "_consumer", lambda: nullcontext(consumer))
     return [one.offset for one in asked.messages(Range(0, 0, first, last))]
 
@@ -216,7 +259,7 @@ def test_a_range_that_is_not_whole_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_errors_show_no_value_of_an_option() -> None:
-    asked = broker.Broker(TOPIC, {"sasl.password": "hunter22"})
+    asked = broker.Broker(TOPIC, {**NAMED, "sasl.password": "hunter22"})
     error = KafkaError(KafkaError._INVALID_ARG, "Invalid value hunter22 of x\n\tend")
     assert asked._without_values(KafkaException(error)) == "Invalid value … of x end"
 
@@ -235,7 +278,8 @@ def test_a_range_that_is_no_file_is_read_again(
     monkeypatch.setenv("STREAMOMD_CACHE_DIR", str(tmp_path))
     values = [Message(offset, b'{"x": %d}' % offset) for offset in (0, 2, 3)]
     monkeypatch.setattr(file_system.Broker, "messages", lambda *given: iter(values))
-    fs, path = file_system.KafkaFileSystem(types={"x": "double"}), "h:1/t/0000000000-00000-0-4"
+    fs = file_system.KafkaFileSystem(types={"x": "double"}, **NAMED)
+    path = "h:1/t/0000000000-00000-0-4"
     first = fs.info(path), fs.cat_file(path)
     [copy] = tmp_path.rglob("*.arrow")
     for damage in (lambda: copy.write_bytes(b"ARROW1"), lambda: copy.write_bytes(b""), copy.unlink):
@@ -252,4 +296,4 @@ def test_a_range_that_is_no_file_is_read_again(
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'streamomd\[kafka\]'"):
-        find("kafka://h:1/t")
+        find("kafka://h:1/t", storage_options=NAMED)

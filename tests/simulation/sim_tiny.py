@@ -18,7 +18,7 @@ import pyarrow as pa
 from streamomd.checkpoint import Commit, Part
 from streamomd.config.spec import Spec
 from streamomd.core.batch import DenseBatch
-from streamomd.engine import Sensed
+from streamomd.engine.micro_batches import Sensed
 from streamomd.engine.state import Layout, State
 from streamomd.features import make_plan
 from streamomd.features.plan import Plan

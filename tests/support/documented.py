@@ -30,7 +30,7 @@ from streamomd.config.flags import all_flags
 from streamomd.runs.sweep.grid import parse_grid
 
 ROOT = Path(__file__).parents[2]
-MADE = "<!-- Made by python -m streamomd.cli.rule_docs"  # their blocks are doctests of the rules
+MADE = "<!-- Made by python -m tests.support.rule_docs"  # their blocks are doctests of the rules
 PAGES = {
     str(path.relative_to(ROOT)): path
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

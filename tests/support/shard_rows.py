@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamomd.shards.find import ShardSet, find
+from streamomd.shards.find import find
 from streamomd.shards.reader import Piece, ShardBatch, read_batches
+from streamomd.shards.shard import ShardSet
 
 Write = Callable[[str, pa.Table, int], None]
 

@@ -266,7 +266,7 @@ def test_a_link_that_leaves_an_allowed_folder_is_refused(
     monkeypatch.setenv(VARIABLE, str(data))
     opened: list[str] = []
     monkeypatch.setattr(
-        "streamomd.shards.find.read_shard", lambda fs, path, url: opened.append(path)
+        "streamomd.shards.read_footers.read_shard", lambda fs, path, url: opened.append(path)
     )
     done = run("resume", evil, "--epochs", 2)
     assert done.code == 2

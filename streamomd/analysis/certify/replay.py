@@ -16,8 +16,8 @@ from streamomd.core.errors import CorruptionError
 from streamomd.engine.state import State
 from streamomd.shards.columns import check_columns, distinct_schemas
 from streamomd.shards.digests import Digests
-from streamomd.shards.find import ShardSet
 from streamomd.shards.order import places
+from streamomd.shards.shard import ShardSet
 from streamomd.training.model import Model
 from streamomd.training.row_stream import cache_of, rows_of
 from streamomd.training.training_step import learn_rows

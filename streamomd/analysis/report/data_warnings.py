@@ -79,7 +79,7 @@ def _run(model: Model, weights: Weights) -> Iterator[DataWarning]:
         text = f"{weights.broken:,} of them are not finite numbers: try a smaller eta."
         yield DataWarning("the weights", "some diverged", text)
     if metrics.drift is not None and metrics.drift.alerts:
-        alerts = [worded_alert(one, model.plan.numeric) for one in metrics.drift.alerts[-ALERTS:]]
+        alerts = [worded_alert(one, model.plan) for one in metrics.drift.alerts[-ALERTS:]]
         title = f"{counted(metrics.drift.count, 'alert')}"
         yield DataWarning("the rows", title, f"The last: {'; '.join(alerts)}.")
     left_out = sum(metrics.skipped.values())

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch
+from streamomd.engine.block_weights import moments
 from streamomd.engine.loops.reference import M2
 from streamomd.engine.loops.standardized_rows import N
 from streamomd.engine.state import State
@@ -40,8 +41,8 @@ class FeatureScales:
     largest: abs(x). typical: root of the mean of x^2 over all rows. low, high: least and greatest
     value of the coordinates before the hashed ones. present: the share of rows where it is not 0.
     spread: standard deviation of those before the hashed ones.
-    rows: how many these are. estimated: typical is from squared gradients, which weigh rows by
-    their slopes. of: of which rows, in words. source: a sentence that says where they are from.
+    rows: how many these are. of: of which rows, in words. source: a sentence that says where they
+    are from.
     mean: of the coordinates before the hashed ones; empty if unknown.
     """
 
@@ -52,7 +53,6 @@ class FeatureScales:
     present: Floats
     rows: int
     source: str
-    estimated: bool = False
     of: str = ""
     spread: Floats | None = None
     mean: Floats = field(default_factory=lambda: np.empty(0))
@@ -95,17 +95,16 @@ def scales_from_slots(model: Model) -> FeatureScales:
     source = f"Rule {rule.name} stores {' and '.join(sources)}." if sources else (
         f"Rule {rule.name} stores no feature scales: pass the shards to the report to measure them."
     )  # fmt: skip
-    estimated, rows = bool(how) and merges.get("s") != "sum", model.metrics.total_rows
     return FeatureScales(
         fields["largest"], fields["typical"], fields["low"], fields["high"], fields["present"],
-        rows, source, estimated,
+        model.metrics.total_rows, source,
     )  # fmt: skip
 
 
 def _scales_of_block(model: Model) -> FeatureScales:
     """Scales from the moments of numeric columns and the mean squares of the others."""
     state, fields = model.state, _unknown(model.plan)
-    mean, spread = model.engine.moments(state)
+    mean, spread = moments(state)
     rows = max(float(state.totals[0, 1]), 1.0)
     seen, squares = (np.asarray(state.slot(name), dtype=np.float64) for name in ("n", "q"))
     typical = np.sqrt(squares * (seen / rows))

@@ -22,6 +22,7 @@ from streamomd.training.model import Model
 from streamomd.training.new_model import enough_labels, report_task
 from streamomd.training.progress import note
 from streamomd.training.row_stream import AHEAD_BYTES, Source
+from streamomd.training.training_step import reader_plan
 
 
 def make_collection_plan(collection: Collection, spec: Spec, client: Client | None) -> Plan:
@@ -62,7 +63,7 @@ def collection_source(
 
     def rows(places: Sequence[int], start: tuple[int, int]) -> Iterator[Piece[Rows]]:
         nonlocal ready
-        pieces: Any = reader.rows(model.plan, model.names, places, start)
+        pieces: Any = reader.rows(reader_plan(model), model.names, places, start)
         with closing(pieces):
             for piece in pieces:
                 if not ready:

@@ -69,7 +69,6 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     gather = make_gather(rule, loss, shape)
     restrain = make_restrain(rule, loss, shape)
     implicit = is_implicit(rule, loss)
-    context_of = row_context if implicit else no_context
     change = make_change(rule, shape) if implicit else defaults.change
     decide_row = make_decide_row(rule, loss, shape, change)
     one = L == 1
@@ -88,7 +87,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         margins: Any,
     ) -> float:
         stored = len(indices)
-        filled = np.zeros(indptr[0] + bias if dense else 0, dtype=np.uint32)
+        # Not read where rows are sparse; each kind of array compiles three functions more.
+        filled = np.zeros(indptr[0] + bias, dtype=np.uint32) if dense else indices
         moves, found = np.zeros(L * n_move), np.zeros(numbers)
         losses, slopes = np.zeros(L), np.zeros(L)
         grown = np.zeros(L * masses)
@@ -181,7 +181,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             if one:
                 found[n_q] = margin
             store_q(found, 0, 1, q)
-            context = context_of(cells, indices, values, filled, start, entries)
+            context = (cells, indices, values, filled, start, entries) if implicit else ()
             active = decide_row(
                 totals, sums, hyper, clock, found, 0, i, y, importance, losses, slopes,
                 moves, 0, margins, context,
@@ -217,18 +217,6 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         return clock
 
     return learn
-
-
-def row_context(
-    cells: Any, indices: Any, values: Any, filled: Any, start: int, entries: int
-) -> Any:
-    """What ``make_change`` needs of a row."""
-    return cells, indices, values, filled, start, entries
-
-
-def no_context(cells: Any, indices: Any, values: Any, filled: Any, start: int, entries: int) -> Any:
-    """Instead of it, without implicit steps."""
-    return ()
 
 
 def make_change(rule: Rule, shape: Shape) -> Callable[..., float]:

@@ -14,6 +14,8 @@ from numba.extending import register_jitable
 from streamomd.core.jit import compiled, int64, read, written
 
 _LOW = 0xFFFFFFFF
+UNSEEN, WANTED = -1, -2
+"""Of a dictionary's value: no row had it until now; a row has it."""
 
 
 @functools.cache
@@ -95,16 +97,21 @@ def places(
     codes: each row's value, one past the last for a null; empty: value k is row k's. gone: which
     values are null; empty: none is. data, offsets: the values, as Arrow stores them. h … length:
     their prefix, as ``prefix_state`` gives it. With codes each value that rows have is hashed once:
-    table is −1 for each value and for null; wanted: room for the codes of what is hashed, and one
-    more. Without: both empty. hashes: room for what is hashed.
+    table has the coordinate of each value and of null, or UNSEEN; wanted: room for the codes of
+    what is hashed, and one more. Without: both empty. hashes: room for what is hashed.
     """
-    count = 0 if len(codes) else len(out)
+    count, least = 0 if len(codes) else len(out), 0
     for row in range(len(codes)):
-        table[codes[row]] = 0
+        out[row] = table[codes[row]]
+        least = min(least, int(out[row]))
+    if len(codes) and least == 0:
+        return 0
+    for row in range(len(codes)):
+        table[codes[row]] = WANTED if out[row] == UNSEEN else out[row]
     # Values are hashed as they lie in memory: a third of the time of the order of rows.
     for at in range(len(table)):
         wanted[count] = at
-        count += 1 + table[at]
+        count += table[at] == WANTED
     for k in range(count):
         at = wanted[k] if len(codes) else k
         found = of_null

@@ -24,7 +24,7 @@ from streamomd.integrations.export.weight_chunks import WeightChunk, pieces
 from streamomd.shards.weight_files import write_weights
 from streamomd.training.metrics import finite
 from streamomd.training.model import Model
-from streamomd.training.warm_start import column_of, columns_of, weight_slot
+from streamomd.training.warm_start.weights import column_of, columns_of, weight_slot
 
 READ_ALONE = "pyarrow.parquet.read_table({file!r})"
 

@@ -25,7 +25,6 @@ from streamomd.training.progress import note
 
 NON_FINITE, SCHEMA, UNREADABLE = "non_finite", "schema", "unreadable"
 UNTRAINED = "untrained"
-Load = Callable[[int | None], Snapshot]
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import threading
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -51,8 +51,7 @@ class Cache:
         """How the keys of a shard begin, by its URL."""
 
 
-@dataclass(frozen=True)
-class CachedRows:
+class CachedRows(NamedTuple):
     """Reads encoded rows from a cache, or from the shard and into the cache. Threads share it.
 
     names: collects hashed values.
@@ -71,20 +70,24 @@ class CachedRows:
         group, begin, last = job.group, job.begin, job.group.row + job.group.rows
         end = last if job.end is None else job.end
         key = self._key(group, opened.identity)
-        for row, batch in self._from_entry(key, group, reader.digests, begin, end):
-            yield Piece(job.position, row, batch.passed, Rows(batch, None), batch.nbytes)
-            begin = row + batch.passed
-            del batch
+        if not self.plan.column_values:  # which no entry has
+            for row, batch in self._from_entry(key, group, reader.digests, begin, end):
+                yield Piece(job.position, row, batch.passed, Rows(batch, None), batch.nbytes)
+                begin = row + batch.passed
+                del batch
         if begin >= end:
             reader.release()
         else:
             rest = Job(job.position, group, begin, None if end == last else end)
             whole = (begin, end) == (group.row, last) and is_settled(group.shard, opened.version)
-            draft = self.cache.folder.begin(key) if whole else None
+            known = self.plan.column_values and self.cache.folder.has(key)
+            draft = self.cache.folder.begin(key) if whole and not known else None
             yield from self._from_shard(reader, rest, key, draft)
 
     def has(self, job: Job) -> bool:
         """Whether there is an entry for a job of a shard in a store."""
+        if self.plan.column_values:
+            return False
         key = self._key(job.group, job.group.shard.etag)
         return job.group.shard.etag is not None and self.cache.folder.has(key)
 

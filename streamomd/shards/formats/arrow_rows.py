@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +21,7 @@ Read = Callable[[int, int], pa.Buffer]
 """``read(place, length)``: a copy of these bytes of the record batch's body."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A column, or the elements of one: its type, rows, nulls, buffers and what is inside it."""
 
     kind: pa.DataType

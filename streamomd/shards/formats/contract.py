@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -39,8 +38,7 @@ class Groups(Protocol):
         """The rows of the last one were read: refer to none of its bytes."""
 
 
-@dataclass(frozen=True)
-class ReadRequest:
+class ReadRequest(NamedTuple):
     """The columns and limits of a reader."""
 
     columns: tuple[str, ...]
@@ -54,8 +52,7 @@ class ReadRequest:
     """Of a row group whose digest is computed, how much stays in memory; the rest is read twice."""
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """A file format with ``magic`` at both ends and the footer's length before the last."""
 
     name: str

@@ -34,11 +34,6 @@ CELL_BYTES, MOST_TAIL = 160, 8 << 20
 """Of a footer for each column chunk, about, and how much of an object is read for them."""
 
 
-def format_named(name: str) -> Format:
-    """The format of a `Shard`."""
-    return next(form for form in FORMATS if form.name == name)
-
-
 def stat_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
     """The entry of a regular file that is not empty; `DataError` otherwise."""
     return require_rows_file(stat_entry(fs, path, url), url)

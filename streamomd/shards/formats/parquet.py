@@ -9,11 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamomd.features.nested import selected
 from streamomd.shards.chunks import ChunkFile, RecordingFile, not_loaded, read_into_of
+from streamomd.shards.formats.column_pages import NotFlatError
 from streamomd.shards.formats.contract import (
     Check,
     Format,
@@ -23,6 +25,7 @@ from streamomd.shards.formats.contract import (
     cut,
     decoded_bytes,
 )
+from streamomd.shards.formats.flat_groups import FlatGroup, flat_columns
 from streamomd.shards.formats.parquet_pages import checker
 from streamomd.shards.formats.parquet_statistics import group_statistics
 from streamomd.shards.formats.thrift import end_of_field, read_struct
@@ -33,6 +36,9 @@ FIRST_ROWS = 128
 GROWTH = 8
 MOST_ROWS = 1 << 17
 HEADER_BYTES = 16 << 10
+FLAT_VALUES, FLAT_BYTES = 1 << 16, 8 << 20
+"""Of a row group from which its pages are decoded without pyarrow's readers: to load compiled code
+takes as long as they take for fewer."""
 TEXT_WIDTH = 16  # a guess, for the first rows alone
 _PAGE_CRC = 4  # its field in a page's header
 _COLUMNS = 2  # their field in a footer
@@ -117,6 +123,7 @@ class _RowGroups:
         self._chunks = None if check is None else ChunkFile(self._size, read_into_of(file), *steps)
         given = (self._metadata.schema, self._leaves, self._size, read_at)
         self._check_pages = checker(footer, *given)
+        self._flat = flat_columns(self._metadata.schema, schema, self._leaves, self._texts)
         self._opened: dict[tuple[bool, int], pq.ParquetFile] = {}
         self._recording: tuple[RecordingFile, pq.ParquetFile] | None = None
         self._ranges: tuple[int, list[tuple[int, int]]] = (-1, [])
@@ -135,10 +142,32 @@ class _RowGroups:
         if self._chunks is not None and self._check is not None:
             self._check(group, self._chunks.load(self.ranges(group)))
         self._check_pages(group)
+        flat = self._flat_group(group)
         kinds = (True, False) if self._texts else (False,)
         buffer_bytes = self._buffer_bytes(group)
         attempts = [partial(self._open, as_texts, buffer_bytes) for as_texts in kinds]
-        return _slices(attempts, group, self._leaves, self._first, self._wanted)
+        return _decoded(flat, attempts, group, self._leaves, self._first, self._wanted)
+
+    def _flat_group(self, group: int) -> FlatGroup | None:
+        """The group, where its pages are decoded without pyarrow's readers."""
+        chunks = self._chunks
+        if not self._flat or chunks is None or not chunks.is_held:
+            return None
+        # As many as the reader found: to ask pyarrow for a forged chunk would end the process.
+        if len(self.ranges(group)) != len(self._leaves):
+            return None
+        facts = self._metadata.row_group(group)
+        if facts.num_rows * len(self._leaves) < FLAT_VALUES and facts.total_byte_size < FLAT_BYTES:
+            return None
+        found = {*self.ranges(group)}
+
+        def take(*chunk: int) -> Any:
+            return chunks.take(*chunk) if chunk in found else None
+
+        try:
+            return FlatGroup(self._flat, facts, take, self._wanted)
+        except NotFlatError:
+            return None
 
     def release(self) -> None:
         """Refer to no bytes of the group that was read."""
@@ -206,12 +235,33 @@ def _first_rows(schema: Any, leaves: list[int], unit_bytes: int) -> int:
     return max(1, min(FIRST_ROWS, unit_bytes // max(1, width)))
 
 
+def _decoded(
+    flat: FlatGroup | None,
+    attempts: Sequence[Callable[[], pq.ParquetFile]],
+    group: int,
+    leaves: list[int],
+    first: int,
+    wanted: ReadRequest,
+) -> Iterator[pa.RecordBatch]:
+    """A group's rows, in slices; where a page is not as expected, pyarrow reads on."""
+    given = 0
+    with suppress(NotFlatError):
+        for batch in flat.slices() if flat is not None else ():
+            given += batch.num_rows
+            yield batch
+            del batch
+        if flat is not None:
+            return
+    yield from _slices(attempts, group, leaves, first, wanted, given)
+
+
 def _slices(
     attempts: Sequence[Callable[[], pq.ParquetFile]],
     group: int,
     leaves: list[int],
     first: int,
     wanted: ReadRequest,
+    given: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """A group's rows, in slices; each attempt reads on where Arrow cannot in the one before.
 
@@ -219,7 +269,6 @@ def _slices(
     common beginnings, as DuckDB and Java's second version store them, in Java's case from the
     middle of a group on.
     """
-    given = 0
     for attempt in attempts:
         parquet, rows, declared, seen = attempt(), first, 0.0, 0
         fixed = _is_fixed(parquet.metadata.schema, leaves)
@@ -241,6 +290,7 @@ def _slices(
                     flat = {*wanted.columns} <= {*batch.schema.names}
                     pick = pa.RecordBatch.select if flat else selected
                     chosen = pick(batch, wanted.columns).slice(before)
+                    _check_codes(chosen)
                     limit = 4 * wanted.unit_bytes
                     for part in [chosen] if nbytes <= limit else cut(chosen, limit):
                         given += part.num_rows
@@ -251,6 +301,16 @@ def _slices(
         except OSError as error:
             if attempt is attempts[-1] or "Not yet implemented" not in str(error):
                 raise
+
+
+def _check_codes(batch: pa.RecordBatch) -> None:
+    """Raise ArrowInvalid for a code that is not in its dictionary: pyarrow does not look."""
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type) and column.null_count < len(column):
+            codes = column.indices.fill_null(0) if column.null_count else column.indices
+            # As an unsigned number a negative code is above all others.
+            if int(codes.to_numpy().view(np.uint32).max()) >= len(column.dictionary):
+                raise pa.ArrowInvalid("a code of a page is not in its dictionary")
 
 
 def _next_rows(rows: int, width: float, wanted: ReadRequest) -> int:

@@ -98,7 +98,10 @@ class Table:
     def columns(self, snapshot: Any, spec_id: int) -> TableColumns:
         """The columns of a snapshot, for files of one of the table's partition specs."""
         schema = self.schema(snapshot)
-        arrow = require_pyiceberg().schema_to_pyarrow(schema, include_field_ids=False)
+        try:
+            arrow = require_pyiceberg().schema_to_pyarrow(schema, include_field_ids=False)
+        except Exception as error:  # a type that Arrow lacks
+            raise damaged(self.source, error) from None
         spec = next((one for one in self.metadata.partition_specs if one.spec_id == spec_id), None)
         fields = spec.fields if spec is not None else ()
         identity = {one.source_id for one in fields if str(one.transform) == "identity"}

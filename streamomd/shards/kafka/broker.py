@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from streamomd.config.kafka_brokers import BROKERS, refuse_unnamed_brokers
 from streamomd.core.errors import (
     ChangedDataError,
     InputNotFoundError,
@@ -26,6 +27,9 @@ ANSWER_SECONDS = 10.0
 """For the answer to one question."""
 STALL_SECONDS = 30.0
 """Without a message of a range that the broker has."""
+ID_SECONDS = 5.0
+"""For the topic's id, without which much is known, too."""
+ID_MASK = 2**63 - 1
 STEP_SECONDS, STEP_MESSAGES = 0.1, 1000
 MOST_LETTERS = 300
 OWN = {
@@ -35,7 +39,7 @@ OWN = {
     "enable.partition.eof": True,
 }
 """A message is learned once because of these."""
-_SERVERS = "bootstrap.servers"
+_ALIAS = "metadata.broker.list"
 _QUIET = logging.Logger("streamomd.kafka", logging.CRITICAL + 1)
 
 
@@ -47,17 +51,20 @@ class Message(NamedTuple):
 
 
 class Broker:
-    """The cluster of a topic. options: keys of librdkafka, such as sasl.password."""
+    """The cluster of a topic. options: keys of librdkafka, such as sasl.password; they name the
+    brokers that the user names, which are asked, and no others. Raises UsageError."""
 
     def __init__(self, topic: Topic, options: Mapping[str, Any]) -> None:
-        self._topic, self._options = topic, options
+        refuse_unnamed_brokers([topic.url], options)
+        self._topic = topic
+        self._options = {name: one for name, one in options.items() if name != BROKERS}
         self._errors: list[Any] = []
         self._confluent = require_confluent()
-        own = sorted({_SERVERS, *OWN}.intersection(options))
+        own = sorted({_ALIAS, *OWN}.intersection(options))
         if own:
             raise UsageError(
                 f"storage options {', '.join(own)} of {shown(topic.url)}: streamomd sets these; "
-                "remove them (brokers are in the URL)"
+                f"remove them (brokers are {BROKERS})"
             )
 
     def marks(self) -> dict[int, Marks]:
@@ -82,6 +89,19 @@ class Broker:
                 f"{ANSWER_SECONDS:g} s"
             )
         return Marks(*found)
+
+    def topic_id(self) -> int | None:
+        """A number that the topic got when it was made; None: the brokers do not report it."""
+        from confluent_kafka.admin import AdminClient
+
+        given = {**self._options, BROKERS: self._topic.bootstrap, "logger": _QUIET}
+        wanted = self._confluent.TopicCollection([self._topic.name])
+        try:
+            admin = AdminClient(given)
+            [found] = admin.describe_topics(wanted, request_timeout=ID_SECONDS).values()
+            return int(found.result().topic_id.get_least_significant_bits() & ID_MASK) or None
+        except Exception:  # older brokers, and users that may not ask
+            return None
 
     def messages(self, offsets: Range) -> Iterator[Message]:
         """The messages of a range, in order. Offsets of transactions and compaction have none.
@@ -148,7 +168,7 @@ class Broker:
     def _consumer(self) -> Iterator[Any]:
         self._errors.clear()
         given = {"group.id": "streamomd", **self._options, **OWN}
-        given |= {_SERVERS: self._topic.bootstrap, "error_cb": self._errors.append}
+        given |= {BROKERS: self._topic.bootstrap, "error_cb": self._errors.append}
         try:
             consumer = self._confluent.Consumer({**given, "logger": _QUIET})
         except Exception as error:  # KafkaException, TypeError and ValueError, by the option

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
-from streamomd.core.errors import DataError, StreamomdError, UsageError
+from streamomd.core.errors import DataError, StreamomdError, TooLargeError, UsageError
 from streamomd.core.urls import printable
 from streamomd.shards.convert.arrow_source import plain, plain_schema
 from streamomd.shards.kafka.broker import Message
@@ -23,6 +23,10 @@ STREAM = b"\xff\xff\xff\xff"
 """The first bytes of an Arrow IPC stream. No JSON begins with them."""
 MOST_ROWS = 1_000_000
 """Of a message: a column of nulls takes no bytes in a stream, whatever its length."""
+MOST_BYTES = 1 << 30
+"""Of the rows of a range, which are in memory at the same time."""
+AT_ONCE, BYTES_AT_ONCE = 1000, 16 << 20
+"""JSON messages that are in memory at the same time, and their bytes."""
 MOST_LETTERS = 120
 _INVALID = pa.ArrowException, ValueError, TypeError, OSError, OverflowError, RecursionError
 
@@ -51,10 +55,21 @@ def message_rows(messages: Iterable[Message], types: Mapping[str, str], where: s
     """The rows of messages, with the columns of ``types``; without types those of Arrow streams.
 
     where: the topic, partition and offsets, for errors. Raises UsageError for JSON without types,
-    DataError if no message has columns.
+    DataError if no message has columns, TooLargeError.
     """
     schema, parts, digest = schema_of(types) if types else None, list[Any](), hashlib.sha256()
-    offsets, bad = list[int](), dict[int, str]()
+    offsets, bad, nbytes = list[int](), dict[int, str](), 0
+
+    def add(rows: pa.Table) -> None:
+        nonlocal nbytes
+        parts.append(rows)
+        nbytes += rows.nbytes
+        if nbytes > MOST_BYTES:
+            raise TooLargeError(
+                f"{where}: up to offset {offsets[-1]} the rows have more than {MOST_BYTES:,} "
+                "bytes, and all of a range are in memory at the same time: name the columns to "
+                "read and their types without the longest ones (--type, data.csv.types)"
+            )
 
     def hashed() -> Iterable[Message]:
         for one in messages:
@@ -74,7 +89,7 @@ def message_rows(messages: Iterable[Message], types: Mapping[str, str], where: s
                     continue
                 schema = schema or found.schema
                 offsets += [one.offset] * found.num_rows
-                parts.append(found)
+                add(found)
             continue
         if not types:
             raise UsageError(
@@ -82,16 +97,29 @@ def message_rows(messages: Iterable[Message], types: Mapping[str, str], where: s
                 "columns and types, e.g. --type label=string,price=double (data.csv.types)"
             )
         assert schema is not None
-        some = list(group)
-        table, wrong = _of_json([one.value for one in some], schema)
-        bad |= {len(offsets) + at: why for at, why in wrong.items()}
-        offsets += [one.offset for one in some]
-        parts.append(table)
+        for some in _blocks(group):
+            table, wrong = _of_json([one.value for one in some], schema)
+            bad |= {len(offsets) + at: why for at, why in wrong.items()}
+            offsets += [one.offset for one in some]
+            add(table)
     if schema is None:
         raise DataError(f"{where}: no message is a whole Arrow IPC stream, so it has no columns")
     tables = [_nulls(schema, one) if isinstance(one, int) else one for one in parts]
     table = pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
     return MessageRows(table, offsets, bad, digest.hexdigest())
+
+
+def _blocks(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """Messages in blocks: their values may be much larger than the columns that are read."""
+    block, nbytes = list[Message](), 0
+    for one in messages:
+        block.append(one)
+        nbytes += len(one.value or b"")
+        if len(block) == AT_ONCE or nbytes > BYTES_AT_ONCE:
+            yield block
+            block, nbytes = [], 0
+    if block:
+        yield block
 
 
 def _nulls(schema: pa.Schema, rows: int) -> pa.Table:

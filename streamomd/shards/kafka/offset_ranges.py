@@ -11,17 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+from streamomd.config.kafka_brokers import SERVERS, addresses
 from streamomd.core.errors import ResumeRefusedError, UsageError
 from streamomd.core.urls import KAFKA, protocol, shown
 
 MOST_MESSAGES = 100_000
 """Offsets of a range. Its messages are in memory at the same time."""
-PORT = 9092
-_HOST = r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
-_SERVERS = re.compile(rf"{_HOST}(?:,{_HOST})*")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC = re.compile(r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]{1,249}")
 _RANGE = re.compile(r"([0-9]{10,18})-([0-9]{5,10})-([0-9]{1,18})-([0-9]{1,18})")
-_START_OVER = (
+START_OVER = (
     "train --restart learns all messages that the topic has; train --start URL continues from this "
     "state with them"
 )
@@ -75,8 +73,7 @@ class Topic:
     @property
     def bootstrap(self) -> str:
         """The hosts, each with a port."""
-        hosts = self.servers.split(",")
-        return ",".join(h if re.search(r":\d+$", h) else f"{h}:{PORT}" for h in hosts)
+        return ",".join(addresses(self.servers))
 
     def url_of(self, offsets: Range) -> str:
         """The URL of a range."""
@@ -93,12 +90,23 @@ def parse_source(text: str) -> tuple[Topic, Range | None]:
     servers, _, rest = path.strip("/").partition("/")
     name, _, part = rest.partition("/")
     offsets = Range.parse(part) if part else None
-    if not _SERVERS.fullmatch(servers) or not _TOPIC.fullmatch(name) or (part and not offsets):
+    if not SERVERS.fullmatch(servers) or not _TOPIC.fullmatch(name) or (part and not offsets):
         raise UsageError(
-            f"{shown(text)} names no Kafka topic: expected kafka://host:port/topic, without a "
-            "password: storage options have those, e.g. sasl.password"
+            f"{shown(text)} names no Kafka topic: expected kafka://host:port/topic, the topic of "
+            "at most 249 letters, digits, '.', '_' and '-', without a password: storage options "
+            "have those, e.g. sasl.password"
         )
     return Topic(servers, name), offsets
+
+
+def message_count(url: str) -> int:
+    """The offsets of a range.
+
+    >>> message_count("kafka://h:1/t/0000000003-00001-100-199")
+    100
+    """
+    offsets = Range.parse(url.rpartition("/")[2])
+    return offsets.last - offsets.first + 1 if offsets else 0
 
 
 def recorded_ranges(topic: Topic, urls: Iterable[str]) -> list[Range]:
@@ -127,7 +135,7 @@ def plan_ranges(
         raise ResumeRefusedError(
             f"Kafka topic {shown(topic.url)} has {len(marks)} partitions now, and had {len(begin)} "
             "when the run started: messages of a key may be in another partition, so their order "
-            f"is not known. {_START_OVER}"
+            f"is not known. {START_OVER}"
         )
     for one in recorded:
         begin[one.partition] = max(begin.get(one.partition, 0), one.last + 1)
@@ -158,5 +166,5 @@ def _refuse_lost(topic: Topic, marks: Mapping[int, Marks], begin: Mapping[int, i
     if lines:
         raise ResumeRefusedError(
             "\n".join([f"Kafka topic {shown(topic.url)} lacks messages of this run:", *lines])
-            + f"\nSet the topic's retention above the time between updates. {_START_OVER}"
+            + f"\nSet the topic's retention above the time between updates. {START_OVER}"
         )

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, check
+from streamomd.core.column_values import joined_values
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
 from streamomd.core.nearest import missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
@@ -241,9 +242,11 @@ def _joined(parts: Sequence[Batch]) -> Batch:
         return first
     values = np.concatenate([part.values for part in parts])
     y, weight = (np.concatenate([getattr(p, name) for p in parts]) for name in ("y", "weight"))
+    columns = joined_values([part.columns for part in parts])
     if isinstance(first, DenseBatch):
-        return DenseBatch(values, y, weight)
+        return DenseBatch(values, y, weight, columns=columns)
     rows = [part for part in parts if isinstance(part, SparseBatch)]
     counts = np.concatenate([np.diff(part.indptr) for part in rows])
     indptr = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-    return SparseBatch(indptr, np.concatenate([p.indices for p in rows]), values, y, weight)
+    indices = np.concatenate([part.indices for part in rows])
+    return SparseBatch(indptr, indices, values, y, weight, columns=columns)

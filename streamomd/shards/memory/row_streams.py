@@ -72,11 +72,12 @@ class RowFolder:
 def write_rows(rows: Any, folder: Path) -> int:
     """Write a stream to Parquet files in a folder; the number of rows.
 
-    Raises DataError for what is not a record batch, batches of other columns, and no rows.
+    Raises DataError for what is not a record batch, batches of other columns, no rows, and a stream
+    that fails.
     """
     name = "iterator" if isinstance(rows, chain) else type(rows).__name__
     try:
-        batches = _batches(rows)
+        batches = _read(rows, name)
         first = next(batches, None)
         if first is None:
             raise DataError(f"no rows: the {name} given as shards is empty")
@@ -98,12 +99,13 @@ def _write(
 ) -> int:
     # Few runs write rows.
     from streamomd.shards.convert.arrow_source import plain, plain_schema
-    from streamomd.shards.convert.output_formats import FORMS
+    from streamomd.shards.convert.output_formats import FORMS, with_compression
     from streamomd.shards.convert.shard_writer import ShardWriter, opened_target
 
     schema, count, known = plain_schema(first.schema, f"the {name} given as shards"), 0, None
     with opened_target(str(folder), None, overwrite=False) as target:
-        writer = ShardWriter(target, FORMS["parquet"], schema, lambda place: ROWS_PER_SHARD, None)
+        form = with_compression(FORMS["parquet"], "fast")
+        writer = ShardWriter(target, form, schema, lambda place: ROWS_PER_SHARD, None)
         try:
             batch: Any = first
             while batch is not None:
@@ -129,6 +131,23 @@ def _write(
             writer.abandon()
             raise
     return count
+
+
+def _read(rows: Any, name: str) -> Iterator[Any]:
+    """What a stream has. Its own errors, of any type, name it: one of a file that it reads must not
+    look like one of the folder that is written."""
+    count = 0
+    try:
+        for batch in _batches(rows):
+            yield batch
+            count += getattr(batch, "num_rows", 0)
+    except (StreamomdError, MemoryError):
+        raise
+    except Exception as error:
+        text = scrub(str(error).split("\n")[0])[:300] or type(error).__name__
+        raise DataError(
+            f"the {name} given as shards failed after {count:,} rows: {text}"
+        ) from error
 
 
 def _batches(rows: Any) -> Iterator[Any]:

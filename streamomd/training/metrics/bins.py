@@ -57,11 +57,14 @@ def centres(digits: int) -> NDArray[np.float64]:
 @functools.cache
 def _table(digits: int) -> NDArray[np.int64]:
     """Each bin by the upper bits: exponents of the positive numbers, then of the negative ones."""
-    unsigned = np.arange(1 << (11 + digits))
-    size = np.clip(unsigned - ((LEAST + 1023) << digits), 0, half(digits) - 1)
-    above, below = half(digits) + size, half(digits) - 1 - size
+    size, first, infinite = 1 << (11 + digits), (LEAST + 1023) << digits, 2047 << digits
+    last = bins(digits) - 1  # of NaN; above 0 the bins end before it
+    table = np.empty(2 * size, dtype=np.int64)
+    above, below = table[:size], table[size:]
+    above[:first] = half(digits)
+    above[first : first + half(digits)] = np.arange(half(digits), last)
+    above[first + half(digits) :] = last - 1
+    np.subtract(last - 1, above, out=below)
     above[0] = below[0]  # +0 as -0: who is not above 0 is not predicted to be positive
-    special = unsigned >> digits == 2047
-    nan = special & (unsigned & ((1 << digits) - 1) != 0)
-    above[nan] = below[nan] = bins(digits) - 1
-    return np.concatenate([above, below])
+    above[infinite + 1 :] = below[infinite + 1 :] = last
+    return table

@@ -18,7 +18,7 @@ PREFIX = "metrics.drift"
 
 class Fired(NamedTuple):
     """An alert. row: how many rows were learned then. column: its place among the numeric columns,
-    -1 for none. value: what was above the limit."""
+    or of new categories among those with categories; -1: none. value: what was above the limit."""
 
     row: int
     kind: str
@@ -29,8 +29,8 @@ class Fired(NamedTuple):
 
 @dataclass(eq=False)
 class Drift:
-    """arrays: "loss" of ``PageHinkley``, and those of ``ColumnStatistics``, by name. alerts: the
-    last ones; count: of all."""
+    """arrays: "loss" of ``PageHinkley``, and those of ``ColumnWindows``, by name. alerts: the last
+    ones; count: of all."""
 
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     alerts: list[Fired] = field(default_factory=list)
@@ -48,14 +48,7 @@ class Drift:
             f"{PREFIX}alerts": np.array(numbers, dtype=np.float64).reshape(-1, 5),
             f"{PREFIX}count": np.array([self.count], dtype=np.int64),
         }
-        for name, array in self.arrays.items():
-            if name != "seen":
-                found[f"{PREFIX}{name}"] = array
-                continue
-            bits = np.packbits(array)  # a bit for each coordinate
-            found[f"{PREFIX}{name}"] = np.pad(bits, (0, -len(bits) % 8)).view(np.uint64)
-            found[f"{PREFIX}size"] = np.array([len(array)], dtype=np.int64)
-        return found
+        return found | {f"{PREFIX}{name}": array for name, array in self.arrays.items()}
 
     @classmethod
     def restored(cls, saved: Mapping[str, NDArray[Any]]) -> Self | None:
@@ -72,9 +65,4 @@ class Drift:
             Fired(int(row), KINDS[int(kind)], int(column), value, limit)
             for row, kind, column, value, limit in numbers
         ]
-        if "seen" in given:
-            size = int(given.pop("size")[0])
-            given["seen"] = np.unpackbits(given["seen"].view(np.uint8))[:size]
-            if len(given["seen"]) != size:
-                raise ValueError(f"it has {len(given['seen'])} bits of {size}")
         return cls(given, alerts, count)

@@ -15,7 +15,6 @@ from streamomd.core.errors import DataError
 from streamomd.core.sigmoid import sigmoid
 
 Floats = NDArray[np.float64]
-KINDS = ("sigmoid", "isotonic")
 
 
 @dataclass(frozen=True)

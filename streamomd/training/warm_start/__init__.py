@@ -8,23 +8,6 @@ from typing import Any
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import shown
 from streamomd.training.model import Model
-from streamomd.training.warm_start.from_estimator import weights_in
-from streamomd.training.warm_start.from_file import read
-from streamomd.training.warm_start.weights import (
-    column_of,
-    columns_of,
-    set_start_weights,
-    weight_slot,
-)
-
-__all__ = [
-    "column_of",
-    "columns_of",
-    "is_weights",
-    "split_weights",
-    "start_from_weights",
-    "weight_slot",
-]
 
 IN_MEMORY = "weights://"
 """What ``model.start`` begins with where the weights were an object: no file can be read again."""
@@ -47,6 +30,11 @@ def start_from_weights(
 
     Raises UsageError, DataError and UnsupportedError telling what does not fit, and what would.
     """
+    # Few jobs start from weights.
+    from streamomd.training.warm_start.from_estimator import weights_in
+    from streamomd.training.warm_start.from_file import read
+    from streamomd.training.warm_start.weights import set_start_weights
+
     url = model.spec.model.start
     if given is not None:
         set_start_weights(model, [weights_in(model, given)])

@@ -1,6 +1,6 @@
 """docs/rules: one page per rule and a table of all rules, generated from the rules' docstrings.
 
-``python -m streamomd.cli.rule_docs docs/rules`` writes them.
+``python -m tests.support.rule_docs docs/rules`` writes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamomd.rules.params import Above, Between, Choice, Kind, kinds, needs
 from streamomd.rules.ranges import ANY
 
 MADE = (
-    "<!-- Made by python -m streamomd.cli.rule_docs docs/rules; "
+    "<!-- Made by python -m tests.support.rule_docs docs/rules; "
     "edit the rule's docstring instead. -->"
 )
 NOTATION = """\

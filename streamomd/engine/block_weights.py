@@ -1,0 +1,66 @@
+"""What a rule with a block has learned: weights in raw units, moments of columns, its mixture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.engine.loops import block_predict, rebase
+from streamomd.engine.loops.reference import M2, MU
+from streamomd.engine.state import State
+from streamomd.rules.contract import Block
+
+if TYPE_CHECKING:
+    from streamomd.engine import Engine
+
+Floats = NDArray[np.float64]
+
+
+def all_weights(engine: Engine, state: State, low: int, high: int, first: int) -> Floats:
+    """As ``Engine.weights``: those of the cells and those of the block."""
+    rule = engine.layout.rule
+    own = [state.slot(slot.name)[low:high] for slot in rule.own_slots]
+    lead = state.totals[0, [slot.name for slot in rule.total_slots].index("lead")]
+    make: Any = rule.state.own
+    found = np.array(rule.weight(make(*own), lead, rule.hyper_of(engine.params)), np.float64)
+    places = state.extra["places"]
+    used = np.flatnonzero((places > 0) | (np.arange(len(places)) == 0))
+    inside = used[(places[used] >= low + first) & (places[used] < high + first)]
+    found[places[inside] - low - first] += weights_of_block(engine, state)[:, inside].T
+    return found
+
+
+def weights_of_block(engine: Engine, state: State) -> Floats:
+    """What the block adds to the weights of its coordinates, in raw units, (learners, block).
+
+    All of the weight of the bias and of numeric columns, see ``loops.block_predict.make_raw``.
+    """
+    layout = engine.layout
+    w = np.zeros((layout.learners, layout.most))
+    reference, vectors = state.extra["reference"], state.extra["vectors"]
+    raw = block_predict.make_raw(layout.rule, engine.loss, engine.shape(dense=False))
+    raw(state.totals.reshape(-1), reference, vectors, layout.numeric, engine.hyper, w)
+    return w
+
+
+def moments(state: State) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of numeric columns over the rows learned, (columns,) each.
+
+    By importance.
+    """
+    mean, squares = state.extra["reference"][[MU, M2], 1 : 1 + state.layout.numeric]
+    return mean, np.sqrt(squares / max(state.totals[0, 1], 1e-300))
+
+
+def mixture(engine: Engine, state: State) -> tuple[float, int] | None:
+    """The second-order predictor's share of predictions, and the row since which it, or the
+    other one, has had the larger part. None for rules with one predictor."""
+    storage = engine.layout.rule.storage
+    if not (isinstance(storage, Block) and storage.first and storage.second):
+        return None
+    totals = state.totals[0]
+    h = engine.layout.rule.hyper_of(engine.params)
+    share = float(storage.share(float(totals[rebase.AT["lead"]]), h))
+    return share, int(totals[rebase.AT["since"]])

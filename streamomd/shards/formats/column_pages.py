@@ -1,0 +1,133 @@
+"""The pages of a column chunk that is in memory: found, verified and decompressed."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamomd.shards.formats.page_headers import (
+    DATA,
+    DATA_2,
+    DEPTH,
+    DICTIONARY,
+    FIELDS,
+    MISSING,
+    NO_ROOM,
+    page_finder,
+)
+from streamomd.shards.formats.page_sizes import lz4_sizer, snappy_size, zstd_size
+from streamomd.shards.formats.parquet_pages import MOST_UNFOLDED, RATIO
+
+CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "ZSTD": "zstd", "LZ4": "lz4_raw"}
+"""By pyarrow's name in a footer; each says how many bytes a page unfolds to."""
+MOST_PAGES = 1 << 15
+_PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
+
+
+class NotFlatError(Exception):
+    """pyarrow reads these pages, and says what is wrong with them, if anything is."""
+
+
+class Page(NamedTuple):
+    """The numbers of a page's header, in the order of ``page_headers``."""
+
+    kind: int
+    unfolded: int
+    stored: int
+    crc: int
+    values: int
+    encoding: int
+    levels: int
+    repetition: int
+    nulls: int
+    rows: int
+    compressed: int
+    begin: int
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether values are codes of a dictionary."""
+        return self.encoding in (_PLAIN_DICTIONARY, _RLE_DICTIONARY)
+
+    @property
+    def level_bytes(self) -> int:
+        """Bytes of levels before what is compressed."""
+        return self.levels if self.kind == DATA_2 else 0
+
+
+class ColumnPages:
+    """The pages of a chunk of a column with one value a row, which may be null.
+
+    data: the chunk's bytes. codec: of ``CODECS``. Raises NotFlatError where pyarrow reads them.
+    """
+
+    def __init__(self, data: Any, codec: str, rows: int, *, nullable: bool) -> None:
+        self._data, self._codec = memoryview(data), codec
+        self._bytes = np.frombuffer(self._data, np.uint8)
+        pages = self._found(rows)
+        has_dictionary = bool(pages) and pages[0].kind == DICTIONARY
+        self.dictionary = pages.pop(0) if has_dictionary else None
+        self.pages = pages
+        for page in pages:
+            _check(page, nullable, has_dictionary)
+        if self.dictionary and self.dictionary.encoding not in (_PLAIN, _PLAIN_DICTIONARY):
+            raise NotFlatError
+
+    def _found(self, rows: int) -> list[Page]:
+        room, count = 32, NO_ROOM
+        while count == NO_ROOM and room < MOST_PAGES:
+            room *= 8
+            table = np.empty(room * FIELDS, np.int64)
+            count = page_finder()(self._bytes, rows, np.zeros(DEPTH, np.int64), table)
+        if count < 0:
+            raise NotFlatError
+        return [Page(*numbers) for numbers in table.reshape(-1, FIELDS)[:count].tolist()]
+
+    def body(self, page: Page) -> NDArray[np.uint8]:
+        """The bytes of a page, decompressed."""
+        stored = self._bytes[page.begin : page.begin + page.stored]
+        if page.crc != MISSING and zlib.crc32(stored.data) != page.crc & 0xFFFFFFFF:
+            raise NotFlatError
+        levels = page.level_bytes
+        if levels > min(page.stored, page.unfolded):
+            raise NotFlatError
+        if not self._codec or not page.compressed:
+            if page.stored != page.unfolded:
+                raise NotFlatError
+            return stored
+        values = self._decompressed(stored[levels:], page.unfolded - levels)
+        return np.concatenate((stored[:levels], values)) if levels else values
+
+    def _decompressed(self, stored: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+        if not size and not len(stored):
+            return stored
+        # pyarrow does not say how much of its buffer a codec filled.
+        if size > max(MOST_UNFOLDED, RATIO * len(stored)) or _size(self._codec, stored) != size:
+            raise NotFlatError
+        try:
+            return np.frombuffer(pa.Codec(self._codec).decompress(stored, size), np.uint8)
+        except (pa.ArrowException, OSError):
+            raise NotFlatError from None
+
+
+def _check(page: Page, nullable: bool, has_dictionary: bool) -> None:
+    known = page.kind in (DATA, DATA_2) and page.values > 0
+    known &= page.encoding == _PLAIN or (page.is_coded and has_dictionary)
+    if page.kind == DATA_2:
+        known &= page.rows == page.values and not page.repetition and page.nulls <= page.rows
+        known &= nullable or not page.levels
+    else:
+        known &= not nullable or page.levels == _RLE
+    if not known:
+        raise NotFlatError
+
+
+def _size(codec: str, stored: NDArray[np.uint8]) -> int:
+    if codec == "lz4_raw":
+        return int(lz4_sizer()(stored))
+    head = stored[:32].tobytes()
+    return zstd_size(head) if codec == "zstd" else snappy_size(head)

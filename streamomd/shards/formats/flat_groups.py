@@ -1,0 +1,307 @@
+"""Row groups of flat columns, decoded from their pages without pyarrow's readers.
+
+A row group's dictionary of texts is copied once and its slices share it: pyarrow inserts each value
+into a hash table, and copies the dictionary for every slice. pyarrow reads whatever is not read
+here (lists, other types, encodings and codecs, invalid pages), and says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamomd.features.buffers import empty
+from streamomd.shards.formats.column_pages import CODECS, ColumnPages, NotFlatError, Page
+from streamomd.shards.formats.contract import ReadRequest, cut
+from streamomd.shards.formats.page_headers import DATA
+from streamomd.shards.formats.page_values import (
+    MOST_WIDTH,
+    SECTION,
+    code_reader,
+    level_reader,
+    text_finder,
+    text_writer,
+    value_spreader,
+    value_taker,
+)
+
+MOST_ROWS, MOST_BORDERS, LINE = 1 << 17, 64, 64
+_STORED = {
+    "INT32": ("int32", ("int8", "int16", "int32", "uint8", "uint16", "uint32", "date32[day]")),
+    "INT64": ("int64", ("int64", "uint64")),
+    "FLOAT": ("float32", ("float",)),
+    "DOUBLE": ("float64", ("double",)),
+}
+"""The dtype of values in a page, by Parquet's physical type, and the types of Arrow read of it."""
+_CODED = pa.dictionary(pa.int32(), pa.string())
+_ALL = np.empty(0, np.uint8)
+
+Take = Callable[[int, int], Any]
+"""``take(offset, length)``: the bytes of a column chunk; None if the reader found none there."""
+
+
+@dataclass(frozen=True)
+class FlatColumn:
+    """A column with one value a row. stored: the dtype of its values in a page; empty: texts.
+    is_coded: texts may stay a dictionary."""
+
+    name: str
+    leaf: int
+    nullable: bool
+    kind: pa.DataType
+    stored: str
+    is_coded: bool
+
+
+def flat_columns(
+    schema: Any, types: pa.Schema, leaves: Sequence[int], texts: Sequence[str]
+) -> list[FlatColumn]:
+    """The columns of a file, if all of the leaves are read here; none otherwise, and where no text
+    may stay a dictionary: of numbers alone pyarrow is as fast.
+
+    schema: pyarrow's ParquetSchema. texts: columns that may stay dictionaries.
+    """
+    found = []
+    for leaf in leaves:
+        column = schema.column(leaf)
+        name, levels = column.path, column.max_definition_level
+        if column.max_repetition_level or levels > 1 or types.names.count(name) != 1:
+            return []
+        kind = types.field(name).type
+        stored, kinds = _STORED.get(column.physical_type, ("", ("string",)))
+        if str(kind) not in kinds or (not stored and column.physical_type != "BYTE_ARRAY"):
+            return []
+        found.append(FlatColumn(name, leaf, levels == 1, kind, stored, name in texts))
+    return found if any(column.is_coded for column in found) else []
+
+
+class FlatGroup:
+    """One row group; ``take`` gives its bytes. Raises NotFlatError where pyarrow reads it."""
+
+    def __init__(
+        self, columns: Sequence[FlatColumn], group: Any, take: Take, wanted: ReadRequest
+    ) -> None:
+        self._columns = [_Column(column, group, take) for column in columns]
+        self._names, self._limit = [column.name for column in columns], wanted.unit_bytes
+        self._wanted = list(wanted.columns)
+        borders = {row for column in self._columns for row in column.borders}
+        self._borders = [*sorted(borders), group.num_rows]
+        if len(borders) > MOST_BORDERS:
+            raise NotFlatError
+
+    def slices(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in slices of about ``unit_bytes``; in a slice each column has one type."""
+        width = sum(column.width for column in self._columns)
+        most = max(1, min(MOST_ROWS, int(self._limit / width)))
+        room, low = _Room.of(most), 0
+        for border in self._borders:
+            while low < border:
+                rows = min(most, border - low)
+                batch = self._slice(rows, room).select(self._wanted)
+                low += rows
+                yield from cut(batch, 4 * self._limit)
+                del batch
+
+    def _slice(self, rows: int, room: _Room) -> pa.RecordBatch:
+        # One buffer for all columns, which is reused when the rows are encoded.
+        steps = [-(-rows * column.itemsize // LINE) * LINE for column in self._columns]
+        memory, begin, arrays = empty(sum(steps), np.uint8), 0, []
+        for column, step in zip(self._columns, steps, strict=True):
+            part = memory[begin : begin + rows * column.itemsize]
+            arrays.append(column.read(rows, part, room))
+            begin += step
+        return pa.RecordBatch.from_arrays(arrays, names=self._names)
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Memory for what columns of a slice need one after another."""
+
+    numbers: NDArray[np.uint32]
+    valid: NDArray[np.uint8]
+    codes: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, rows: int) -> _Room:
+        return cls(
+            np.empty(rows + 1, np.uint32), np.empty(rows, np.uint8), np.empty(rows, np.int32)
+        )
+
+
+class _Column:
+    """A column of a row group, and where its next row is.
+
+    borders: rows from which on texts are stored another way, as codes or plainly. width: bytes of a
+    row, about. itemsize: bytes that a row needs in the slice's memory.
+    """
+
+    def __init__(self, column: FlatColumn, group: Any, take: Take) -> None:
+        chunk = group.column(column.leaf)
+        codec = CODECS.get(chunk.compression)
+        if codec is None or chunk.num_values != group.num_rows:
+            raise NotFlatError
+        begin, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+        if dictionary is not None and 0 < dictionary < begin:
+            begin = dictionary
+        data = take(begin, chunk.total_compressed_size)
+        if data is None:
+            raise NotFlatError
+        self._column = column
+        self._pages = ColumnPages(data, codec, group.num_rows, nullable=column.nullable)
+        pages = self._pages.pages
+        if not column.stored and not column.is_coded and any(page.is_coded for page in pages):
+            raise NotFlatError
+        self._values, self._size = self._read_dictionary()
+        self.borders = set() if column.stored else _borders(pages)
+        self.itemsize = np.dtype(column.stored or np.int32).itemsize
+        plain = sum(page.unfolded for page in pages if not page.is_coded)
+        self.width = max(self.itemsize, plain / max(1, group.num_rows))
+        self._next, self._left, self._at = 0, 0, 0
+        self._data = _ALL
+
+    def _read_dictionary(self) -> tuple[Any, int]:
+        page = self._pages.dictionary
+        if page is None:
+            return None, 0
+        data, stored = self._pages.body(page), self._column.stored
+        if not stored:
+            if 4 * page.values > len(data):
+                raise NotFlatError
+            return _texts(data, 0, page.values, _ALL)[0], page.values
+        size = page.values * np.dtype(stored).itemsize
+        if size > len(data):
+            raise NotFlatError
+        return np.frombuffer(data[:size].tobytes(), _bits(stored)), page.values
+
+    def read(self, rows: int, memory: NDArray[np.uint8], room: _Room) -> pa.Array:
+        """The next rows."""
+        stored, texts = self._column.stored, []
+        values = memory.view(_bits(stored)) if stored else memory.view(np.int32)
+        codes = room.codes if stored else values
+        done = nulls = 0
+        while done < rows:
+            if not self._left:
+                self._turn_page()
+            low, done = done, done + min(self._left, rows - done)
+            self._left -= done - low
+            valid, out = room.valid[low:done], values[low:done]
+            if self._page.is_coded:
+                found = self._read_codes(codes[low:done], room, valid)
+                if stored:
+                    value_taker(out.dtype.name)(codes[low:done], self._values, out)
+            else:
+                found = self._read_levels(done - low, room, valid)
+                if stored:
+                    self._read_plain(found, valid, out)
+                else:
+                    some = valid if found < done - low else _ALL
+                    text, self._at = _texts(self._data, self._at, done - low, some)
+                    texts.append(text)
+            if found < done - low and not nulls:
+                room.valid[:low] = 1
+            elif found == done - low and nulls:
+                valid[:] = 1
+            nulls += done - low - found
+        if texts:
+            return texts[0] if len(texts) == 1 else pa.concat_arrays(texts)
+        bitmap = _bitmap(room.valid[:rows]) if nulls else None
+        if stored:
+            return _numbers(self._column, values, bitmap, nulls)
+        given = [bitmap, pa.py_buffer(values)]
+        return pa.DictionaryArray.from_buffers(_CODED, rows, given, self._values, nulls)
+
+    def _read_codes(self, out: Any, room: _Room, valid: Any) -> int:
+        given = self._data, self._state, int(self._column.nullable), self._size
+        return _checked(code_reader()(*given, room.numbers, valid, out))
+
+    def _read_levels(self, rows: int, room: _Room, valid: Any) -> int:
+        if not self._column.nullable:
+            return rows
+        return _checked(level_reader()(self._data, self._state, rows, room.numbers, valid))
+
+    def _read_plain(self, found: int, valid: Any, out: Any) -> None:
+        """The next numbers as they are, ``found`` of them."""
+        end = self._at + found * out.itemsize
+        if end > len(self._data):
+            raise NotFlatError
+        values = out if found == len(out) else np.empty(found, out.dtype)
+        values.view(np.uint8)[:] = self._data[self._at : end]  # which may not be aligned
+        self._at = end
+        if found < len(out):
+            value_spreader(out.dtype.name)(valid, values, out)
+
+    def _turn_page(self) -> None:
+        """Begin the next page: of its two sections, levels and values."""
+        page = self._page = self._pages.pages[self._next]
+        self._next += 1
+        self._data, self._left = self._pages.body(page), page.values
+        begin, end = self._levels(page)
+        codes = end, 0, 0
+        if page.is_coded:
+            if end >= len(self._data) or self._data[end] > MOST_WIDTH:
+                raise NotFlatError
+            codes = end + 1, len(self._data), int(self._data[end])
+        self._at, new = end, (0,) * (SECTION - 3)
+        self._state = np.array([begin, end, 1, *new, *codes, *new])
+
+    def _levels(self, page: Page) -> tuple[int, int]:
+        """Where a page's definition levels begin and end."""
+        if not self._column.nullable or page.kind != DATA:
+            return 0, page.level_bytes
+        length = int.from_bytes(self._data[:4].tobytes(), "little")
+        if 4 + length > len(self._data):
+            raise NotFlatError
+        return 4, 4 + length
+
+
+def _checked(found: int) -> int:
+    if found < 0:
+        raise NotFlatError
+    return found
+
+
+def _bits(stored: str) -> str:
+    """Whole numbers of the same bits: compiled code copies values of two types."""
+    return "int32" if np.dtype(stored).itemsize == 4 else "int64"
+
+
+def _bitmap(valid: NDArray[np.uint8]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _numbers(
+    column: FlatColumn, values: NDArray[Any], bitmap: pa.Buffer | None, nulls: int
+) -> pa.Array:
+    kind = pa.int32() if pa.types.is_date32(column.kind) else column.kind
+    # A narrow type is stored as int32.
+    values = values.view(column.stored).astype(kind.to_pandas_dtype(), copy=False)
+    return pa.Array.from_buffers(column.kind, len(values), [bitmap, pa.py_buffer(values)], nulls)
+
+
+def _texts(
+    data: NDArray[np.uint8], at: int, count: int, valid: NDArray[np.uint8]
+) -> tuple[pa.Array, int]:
+    """The next texts of a page, and where they end. valid: which rows have one; empty: all."""
+    offsets = np.empty(count + 1, np.int32)
+    end = _checked(text_finder()(data, at, len(data), valid, offsets))
+    texts = np.empty(int(offsets[-1]), np.uint8)
+    text_writer()(data, at, offsets, valid, texts)
+    given = [_bitmap(valid) if len(valid) else None, pa.py_buffer(offsets), pa.py_buffer(texts)]
+    nulls = len(valid) - int(np.count_nonzero(valid))
+    return pa.Array.from_buffers(pa.string(), count, given, nulls), end
+
+
+def _borders(pages: Sequence[Page]) -> set[int]:
+    """Rows from which on pages are of another kind."""
+    row, found = 0, set()
+    for before, page in pairwise(pages):
+        row += before.values
+        if before.is_coded != page.is_coded:
+            found.add(row)
+    return found

@@ -1,0 +1,161 @@
+"""The shards of listed files: their footers are read, each once, by several threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from streamomd.checkpoint.segments import Facts
+from streamomd.core.counted import counted
+from streamomd.core.errors import DataError, InputNotFoundError
+from streamomd.core.phases import phase
+from streamomd.core.run_events import same_receivers
+from streamomd.core.startup import no_garbage_collection
+from streamomd.core.urls import shown
+from streamomd.shards.filesystem import CONNECTIONS, Entry, is_local, stat_entry
+from streamomd.shards.formats.footer import read_shard
+from streamomd.shards.listed import Listed
+from streamomd.shards.projection import project
+from streamomd.shards.recorded_shard import recorded_shard
+from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.stored_object import RECENT_BYTES
+
+if TYPE_CHECKING:
+    import fsspec
+
+LOCAL_THREADS, LOCAL_BATCH = 4, 32
+"""Threads that read footers of local files, and files that each of them takes at a time."""
+AHEAD = 8
+"""Batches for each thread that may wait."""
+MOST_BOTH_ENDS = 16
+"""Files of which both ends are requested at the same time; of more, several wait anyway."""
+NONE_KNOWN: Mapping[str, Facts] = MappingProxyType({})
+Opened = Shard | DataError | InputNotFoundError
+_Result = TypeVar("_Result")
+
+
+def open_listed(
+    fs: fsspec.AbstractFileSystem,
+    listed: Sequence[Listed],
+    statistics: Collection[str] = (),
+    known: Mapping[str, Facts] = NONE_KNOWN,
+) -> ShardSet:
+    """The shards of listed files; footers are read of those that are not known. The others: as in
+    ``find``."""
+    with phase(f"listing {counted(len(listed), 'file')}"), no_garbage_collection():
+        found = [_as_listed(file, known.get(file.url)) for file in listed]
+        others = [file for file, shard in zip(listed, found, strict=True) if shard is None]
+        # What then stays in memory for the reader takes one request an object, instead of three.
+        whole = sum(file.size if file.size >= 0 else RECENT_BYTES + 1 for file in others)
+        ends = len(others) <= MOST_BOTH_ENDS
+        read = partial(
+            _read, statistics=statistics, known=known, whole=whole <= RECENT_BYTES, both_ends=ends
+        )
+        opened = iter(_read_all(fs, others, read))
+        return shard_set(fs, [next(opened) if shard is None else shard for shard in found])
+
+
+def _as_listed(file: Listed, facts: Facts | None) -> Shard | None:
+    """A shard that a ledger records, if the listing shows that its file did not change."""
+    return None if facts is None else recorded_shard(file, _entry(file), facts)
+
+
+def _entry(file: Listed) -> Entry:
+    return Entry(file.path, "file", file.size, file.etag, file.mtime_ns)
+
+
+def open_each(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
+) -> list[Opened]:
+    """The shard of each listed file, or the error for one that is damaged or gone."""
+    return _read_all(fs, listed, partial(_try_read, statistics=statistics))
+
+
+def shard_set(fs: fsspec.AbstractFileSystem, shards: Sequence[Shard]) -> ShardSet:
+    """Shards as they were just opened."""
+    versions: dict[str, object] = {}
+    if is_local(fs):
+        versions = {one.path: (one.size, one.mtime_ns) for one in shards}
+    return ShardSet(tuple(shards), fs, versions)
+
+
+def _read_all(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
+) -> list[_Result]:
+    """``read`` of each file, in order, in threads."""
+    threads, size = (LOCAL_THREADS, LOCAL_BATCH) if is_local(fs) else (CONNECTIONS, 1)
+    if len(listed) <= size:
+        return _read_part(fs, listed, read)
+    parts = [listed[at : at + size] for at in range(0, len(listed), size)]
+    with ThreadPoolExecutor(threads, "streamomd-footers", **same_receivers()) as pool:
+        # As many futures as files would take more memory than the shards.
+        waiting: deque[Future[list[_Result]]] = deque()
+        found: list[_Result] = []
+        try:
+            for part in parts:
+                waiting.append(pool.submit(_read_part, fs, part, read))
+                if len(waiting) > AHEAD * threads:
+                    found += waiting.popleft().result()
+            while waiting:
+                found += waiting.popleft().result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        return found
+
+
+def _read_part(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
+) -> list[_Result]:
+    return [read(fs, file) for file in listed]
+
+
+def _read(
+    fs: fsspec.AbstractFileSystem,
+    file: Listed,
+    statistics: Collection[str] = (),
+    known: Mapping[str, Facts] = NONE_KNOWN,
+    *,
+    whole: bool = False,
+    both_ends: bool = False,
+) -> Shard:
+    try:
+        listed = _entry(file)
+        if file.url in known and file.etag is None:
+            # A listing may lack what the ledger records: that of a table, or of a web server.
+            listed = stat_entry(fs, file.path, file.url)
+            recorded = recorded_shard(file, listed, known[file.url])
+            if recorded is not None:
+                return recorded
+        shard = read_shard(
+            fs, file.path, file.url, statistics, listed, whole=whole, both_ends=both_ends
+        )
+        shard = replace(shard, name=file.name, partitions=file.partitions)
+        return shard if file.columns is None else project(shard, file.columns)
+    except InputNotFoundError:
+        if not file.table:
+            raise
+        kind, removed = (
+            ("Delta", f"added in version {file.version[0]}, but it does not exist: VACUUM deletes")
+            if file.columns is None
+            else ("Iceberg", "but it does not exist: expiring snapshots deletes")
+        )
+        raise DataError(
+            f"{kind} table {shown(file.table)} lists the file {shown(file.url)}, {removed} files "
+            "of old versions. Read a newer version, or train on the table's current version "
+            "(--start URL begins from a model's state)"
+        ) from None
+
+
+def _try_read(
+    fs: fsspec.AbstractFileSystem, file: Listed, statistics: Collection[str] = ()
+) -> Opened:
+    try:
+        return _read(fs, file, statistics)
+    except (DataError, InputNotFoundError) as error:
+        return error

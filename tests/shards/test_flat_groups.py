@@ -1,0 +1,312 @@
+"""Row groups decoded from their pages: the rows and the errors of pyarrow's readers."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamomd.shards.formats import column_pages, flat_groups, page_sizes, page_values, parquet
+from streamomd.shards.formats.contract import ReadRequest
+from streamomd.shards.formats.footer import read_at, read_footer
+from streamomd.shards.formats.page_headers import find_pages
+from streamomd.shards.formats.page_sizes import lz4_size, snappy_size, zstd_size
+from streamomd.shards.shard_file import open_file
+
+CODECS = ("none", "snappy", "lz4", "zstd")
+KINDS = (
+    pa.int8(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(), pa.float32(),
+    pa.float64(), pa.date32(),
+)  # fmt: skip
+
+
+class Local:
+    """A file system on this disk."""
+
+    protocol = "file"
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels as plain Python, which compares every place with the end of its array."""
+    monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
+    monkeypatch.setattr(column_pages, "page_finder", lambda: find_pages)
+    monkeypatch.setattr(column_pages, "lz4_sizer", lambda: lz4_size)
+    for name, made in {
+        "code_reader": page_values.read_codes,
+        "level_reader": page_values.read_levels,
+        "text_finder": page_values.find_texts,
+        "text_writer": page_values.write_texts,
+    }.items():
+        monkeypatch.setattr(flat_groups, name, lambda made=made: made)
+    monkeypatch.setattr(flat_groups, "value_taker", lambda kind: page_values.take_values)
+    monkeypatch.setattr(flat_groups, "value_spreader", lambda kind: page_values.spread_values)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels compiled, also for few rows."""
+    monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
+
+
+def batches(path: Path, texts: list[str], unit: int, *, flat: bool) -> Iterator[pa.RecordBatch]:
+    """A file's rows as training reads them."""
+    name, size = str(path), os.path.getsize(path)
+    with open_file(Local(), name, name) as file:
+        form, footer = read_footer(file, size, name)
+        columns = tuple(pq.read_schema(path).names)
+        request = ReadRequest(columns, tuple(texts), unit, 1 << 20)
+        groups: Any = form.open_groups(
+            file, footer, read_at(file, name), request, lambda group, digest: None
+        )
+        if not flat:
+            groups._flat = []
+        for group in range(pq.read_metadata(path).num_row_groups):
+            yield from groups(group)
+            groups.release()
+
+
+def plain(made: list[pa.RecordBatch]) -> pa.Table:
+    """Rows without dictionaries, texts as bytes: those of spoilt pages need not be UTF-8."""
+    tables = []
+    for batch in made:
+        columns = []
+        for column in batch:
+            if pa.types.is_dictionary(column.type):
+                texts = column.dictionary.cast(pa.binary())
+                column = pa.DictionaryArray.from_arrays(column.indices, texts, safe=False)
+                column.validate(full=True)
+                column = column.dictionary_decode()
+            columns.append(column.cast(pa.binary()) if column.type == pa.string() else column)
+            columns[-1].validate(full=True)
+        tables.append(pa.table(columns, names=batch.schema.names))
+    return pa.concat_tables(tables)
+
+
+def as_bytes(table: pa.Table) -> pa.Table:
+    """A table whose texts are bytes."""
+    kinds = [pa.binary() if f.type == pa.string() else f.type for f in table.schema]
+    names = table.schema.names
+    return table.cast(pa.schema(zip(names, kinds, strict=True)))
+
+
+def drawn(rows: int, nulls: float, *, seed: int = 0, texts: bool = False) -> pa.Table:
+    """A column of each type; of text also one of few values, and one that has to be plain."""
+    draw = random.Random(seed)
+
+    def column(values: list[Any], kind: pa.DataType) -> pa.Array:
+        return pa.array([None if draw.random() < nulls else value for value in values], kind)
+
+    found = {}
+    for at, kind in enumerate(KINDS):
+        some = [draw.randrange(1 << draw.choice((3, 7))) for _ in range(rows)]
+        day = datetime.date(2026, 1, 1)
+        days = [day + datetime.timedelta(one) for one in some]
+        found[f"n{at}"] = column(days if kind == pa.date32() else some, kind)
+    found["few"] = column([f"v{draw.randrange(9)}é" for _ in range(rows)], pa.string())
+    found["many"] = column([f"{draw.random()}" for _ in range(rows)], pa.string())
+    found["same"] = column(["x"] * rows, pa.string())
+    if texts:
+        found["text"] = column(["a" * draw.randrange(30) for _ in range(rows)], pa.string())
+    return pa.table(found)
+
+
+def write(path: Path, table: pa.Table, **how: Any) -> None:
+    """With checksums, as `convert` writes."""
+    pq.write_table(table, path, **{"write_page_checksum": True, **how})
+
+
+FORMS = [*itertools.product(CODECS, ("1.0", "2.0"), (0.0, 0.3, 1.0), (True, False, "falls back"))]
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("at", range(0, len(FORMS), 5))
+def test_some_forms(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the next test: a fifth of the forms, of few rows."""
+    check_form(FORMS[at], tmp_path, monkeypatch, [(70, 70, 1 << 20)])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("codec, version, nulls, dictionary", FORMS)
+def test_forms(
+    codec: str, version: str, nulls: float, dictionary: Any, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Codecs, page versions, nulls, encodings, row groups, pages and slices: all rows as written,
+    and none of them read by pyarrow."""
+    sizes = itertools.product((1, 8, 1_000, 5_000), (1_000, 3_001), (1, 900, 40_000, 1 << 22))
+    form = codec, version, nulls, dictionary
+    check_form(form, tmp_path, monkeypatch, [(r, g, u) for r, g, u in sizes if u > 1 or r < 9])
+
+
+def check_form(
+    form: tuple[Any, ...], folder: Path, monkeypatch: pytest.MonkeyPatch,
+    sizes: list[tuple[int, int, int]],
+) -> None:  # fmt: skip
+    """Compare a form's rows with those written, for each number of rows, of rows in a group, and
+    of bytes in a slice."""
+    codec, version, nulls, dictionary = form
+    how: dict[str, Any] = {"data_page_version": version, "compression": codec}
+    how["use_dictionary"] = bool(dictionary)
+    if dictionary == "falls back":
+        how |= {"dictionary_pagesize_limit": 200, "data_page_size": 300, "write_batch_size": 16}
+    monkeypatch.setattr(parquet, "_slices", read_by_pyarrow)
+    for rows, group, unit in sizes:
+        table = drawn(rows, nulls, seed=rows, texts=not dictionary)
+        write(folder / "a.parquet", table, row_group_size=group, **how)
+        made = [*batches(folder / "a.parquet", TEXTS, unit, flat=True)]
+        assert plain(made).equals(as_bytes(table))
+        if dictionary is True and nulls < 1:
+            assert all(pa.types.is_dictionary(batch.schema.field("few").type) for batch in made)
+
+
+def read_by_pyarrow(*given: Any) -> Any:
+    """In place of pyarrow's readers."""
+    raise AssertionError("pyarrow reads")
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_slices_share_a_dictionary(tmp_path: Path) -> None:
+    """So that its values are hashed once."""
+    write(tmp_path / "a.parquet", drawn(500, 0.0))
+    made = [*batches(tmp_path / "a.parquet", TEXTS, 9_000, flat=True)]
+    assert len(made) > 2
+    places = {batch.column("few").dictionary.buffers()[2].address for batch in made}
+    assert len(places) == 1
+
+
+OTHERS = {
+    "lists": pa.table({"a": [[1, 2], [3]]}),
+    "booleans": pa.table({"a": [True, None]}),
+    "structs": pa.table({"a": [{"b": 1}, {"b": 2}]}),
+    "times": pa.table({"a": pa.array([1, 2], pa.timestamp("us"))}),
+    "large texts": pa.table({"a": pa.array(["x", "y"], pa.large_string())}),
+    "binary": pa.table({"a": [b"x", b"y"]}),
+    "half": pa.table({"a": pa.array([1.0, 2.0], pa.float16())}),
+    "decimals": pa.table({"a": pa.array([1, 2], pa.decimal128(9, 2))}),
+}
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_types(name: str, tmp_path: Path) -> None:
+    """pyarrow reads them, and what is next to them."""
+    table = OTHERS[name].append_column("few", pa.array(["x", "y"]))
+    write(tmp_path / "a.parquet", table)
+    assert plain([*batches(tmp_path / "a.parquet", ["few"], 1 << 20, flat=True)]).equals(
+        as_bytes(table)
+    )
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"compression": "gzip"}, {"compression": "brotli"},
+        {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
+        {"use_dictionary": False, "column_encoding": "DELTA_LENGTH_BYTE_ARRAY"},
+    ],
+)  # fmt: skip
+def test_other_forms(how: Any, tmp_path: Path) -> None:
+    """pyarrow reads codecs and encodings that are not read here."""
+    table = pa.table({"few": ["x", "y", "x"] * 5})
+    write(tmp_path / "a.parquet", table, **how)
+    assert plain([*batches(tmp_path / "a.parquet", ["few"], 1 << 20, flat=True)]).equals(
+        as_bytes(table)
+    )
+
+
+TEXTS = ["few", "many", "same"]
+
+
+def outcome(path: Path, texts: list[str], *, flat: bool) -> Any:
+    """The rows, or the error's type and text."""
+    try:
+        return plain([*batches(path, texts, 700, flat=flat)])
+    except Exception as error:  # of any kind: `OpenShard` explains it
+        return type(error), str(error)
+
+
+def spoilt(table: pa.Table, folder: Path, seed: int) -> None:
+    """A file of which a few bytes of its pages are changed."""
+    draw = random.Random(seed)
+    how: dict[str, Any] = {"compression": draw.choice(CODECS)}
+    how["data_page_version"] = draw.choice(("1.0", "2.0"))
+    how["write_page_checksum"] = draw.random() < 0.2
+    how["use_dictionary"] = draw.random() < 0.7
+    how["dictionary_pagesize_limit"] = draw.choice((60, 1 << 20))
+    how["data_page_size"] = draw.choice((100, 1 << 20))
+    how["write_batch_size"] = 8
+    path = folder / "a.parquet"
+    write(path, table, **how)
+    data = bytearray(path.read_bytes())
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    for _ in range(draw.choice((1, 1, 2, 5))):
+        at = draw.randrange(4, end)
+        data[at] = draw.choice((draw.randrange(256), data[at] ^ (1 << draw.randrange(8)), 0, 255))
+    path.write_bytes(data)
+
+
+def check_spoilt(folder: Path, seeds: range) -> dict[str, int]:
+    """Compare what is read of spoilt files: how many were rows and errors."""
+    found = {"rows": 0, "error": 0}
+    for seed in seeds:
+        table = drawn(40, (0.0, 0.3)[seed % 2], seed=seed % 7, texts=seed % 3 == 0)
+        table = table.select(["n0", "n4", *table.schema.names[9:]])
+        spoilt(table, folder, seed)
+        ours = outcome(folder / "a.parquet", TEXTS, flat=True)
+        theirs = outcome(folder / "a.parquet", TEXTS, flat=False)
+        if ours != theirs:
+            # Where a spoilt dictionary has a value twice, pyarrow reads other codes than there are,
+            # unless it decodes plain texts.
+            theirs = outcome(folder / "a.parquet", [], flat=False)
+        assert ours == theirs, f"seed {seed}"
+        found["rows" if isinstance(theirs, pa.Table) else "error"] += 1
+    return found
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_spoilt_pages(tmp_path: Path) -> None:
+    """Rows or errors are those of pyarrow."""
+    found = check_spoilt(tmp_path, range(60))
+    assert min(found.values()) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.usefixtures("interpreted")
+def test_many_spoilt_pages(tmp_path: Path) -> None:
+    """As before, of thousands of files, every place in an array checked."""
+    assert min(check_spoilt(tmp_path, range(100, 4_000)).values()) > 500
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.usefixtures("compiled")
+def test_many_spoilt_pages_compiled(tmp_path: Path) -> None:
+    """As before, as the code runs."""
+    assert min(check_spoilt(tmp_path, range(4_000, 14_000)).values()) > 1_000
+
+
+@pytest.mark.parametrize("codec", ["lz4_raw", "snappy", "zstd"])
+def test_sizes(codec: str) -> None:
+    """A compressed page says how many bytes it unfolds to; cut off, an LZ4 block says none."""
+    draw = np.random.default_rng(0)
+    size = {"lz4_raw": lz4_size, "snappy": snappy_size, "zstd": zstd_size}[codec]
+    for length in (1, 14, 15, 16, 255, 300, 70_000):
+        for data in (bytes(length), draw.bytes(length), b"ab" * length):
+            packed = bytes(pa.compress(data, codec, asbytes=True))
+            given = np.frombuffer(packed, np.uint8) if codec == "lz4_raw" else packed
+            assert size(given) == len(data)
+    assert lz4_size(np.frombuffer(b"\xf0\xff", np.uint8)) == -1
+    assert zstd_size(b"") == snappy_size(b"") == page_sizes.lz4_size(np.empty(0, np.uint8)) == -1
