@@ -13,12 +13,14 @@ from streamomd.core.errors import DataError
 Floats = NDArray[np.float64]
 
 
-def weighted_by_class(class_weight: Any, y: Any, sample_weight: Any) -> Any:
+def weighted_by_class(class_weight: Any, y: Any, sample_weight: Any, labels: NDArray[Any]) -> Any:
     """The weights of the rows, a collection in the partitions of the labels.
 
     As in scikit-learn, "balanced" counts the labels of all rows: the collection is computed.
+    labels: all there are, sorted.
     """
-    labels, counts = label_counts(y)
+    balanced = isinstance(class_weight, str) and class_weight == "balanced"
+    counts = label_counts(y, labels) if balanced else np.ones(len(labels), np.int64)
     weights = weights_of_labels(class_weight, labels, counts)
     if hasattr(y, "map"):  # a Series; a label that is missing is reported as a bad row
         table = dict(zip(labels.tolist(), weights.tolist(), strict=True))
@@ -28,25 +30,18 @@ def weighted_by_class(class_weight: Any, y: Any, sample_weight: Any) -> Any:
     return found if sample_weight is None else found * sample_weight
 
 
-def label_counts(y: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The distinct labels of a Dask Series or array, sorted, and how many rows have each."""
+def label_counts(y: Any, labels: NDArray[Any]) -> NDArray[np.int64]:
+    """How many rows of a Dask Series or array have each label."""
     if hasattr(y, "value_counts"):
-        found = y.value_counts().compute()
-        labels, counts = np.asarray(found.index), np.asarray(found, np.int64)
-    else:
-        import dask.array as da
-        from dask.base import compute
-
-        labels, counts = map(np.asarray, compute(*da.unique(y, return_counts=True)))
-    order = np.argsort(labels)
-    there = counts[order] > 0  # of a category that no row has
-    return labels[order][there], counts[order][there]
+        return np.asarray(y.value_counts().compute().reindex(labels), np.int64)
+    counts: Any = np.unique(y, return_counts=True)[1]  # which NumPy leaves to Dask
+    return np.asarray(counts.compute(), np.int64)
 
 
 def weights_of_labels(class_weight: Any, labels: NDArray[Any], counts: NDArray[np.int64]) -> Floats:
     """What a row of each label counts for. Raises as scikit-learn does, and DataError below 0."""
     found: Floats = compute_class_weight(class_weight, classes=labels, y=labels)
-    if class_weight == "balanced":  # as compute_class_weight, without the labels of all rows
+    if isinstance(class_weight, str):  # as compute_class_weight, without the labels of all rows
         found = counts.sum() / (len(labels) * counts.astype(np.float64))
     if not (found >= 0.0).all():
         raise DataError(f"class_weight holds {found.min()}, expected 0 or more")

@@ -155,7 +155,7 @@ def train_collection(
     if getattr(estimator, "class_weight", None) is not None:
         from streamomd.integrations.sklearn.collection_weights import weighted_by_class
 
-        sample_weight = weighted_by_class(estimator.class_weight, y, sample_weight)
+        sample_weight = weighted_by_class(estimator.class_weight, y, sample_weight, classes)
         given = [y, sample_weight]
     if not hasattr(X, "columns"):
         spec = spec_of(estimator, {}, classes, epochs=epochs, report=note)
