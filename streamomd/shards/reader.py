@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -335,7 +335,7 @@ class Reader:
             with Stage("lists"):
                 batch, malformed = decoded(batch, kinds)
             conflicts += malformed
-        return replace(rows, batch=batch, conflicts=conflicts, dropped=dropped)
+        return rows._replace(batch=batch, conflicts=conflicts, dropped=dropped)
 
     def release(self) -> None:
         """A job's rows were read: its bytes make room for those of other jobs."""

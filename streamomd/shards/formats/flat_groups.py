@@ -17,10 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.buffers import empty
-from streamomd.shards.formats.column_pages import CODECS, ColumnPages, NotFlatError, Page
-from streamomd.shards.formats.contract import ReadRequest, cut
-from streamomd.shards.formats.page_headers import DATA
-from streamomd.shards.formats.page_values import (
+from streamomd.features.kernels.page_headers import DATA
+from streamomd.features.kernels.page_values import (
     MOST_WIDTH,
     SECTION,
     code_reader,
@@ -30,6 +28,8 @@ from streamomd.shards.formats.page_values import (
     value_spreader,
     value_taker,
 )
+from streamomd.shards.formats.column_pages import CODECS, ColumnPages, Page
+from streamomd.shards.formats.contract import NotFlatError, ReadRequest, cut
 
 MOST_ROWS, MOST_BORDERS, LINE = 1 << 17, 64, 64
 _STORED = {
