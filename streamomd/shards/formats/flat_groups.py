@@ -48,13 +48,14 @@ Take = Callable[[int, int], Any]
 
 @dataclass(frozen=True)
 class FlatColumn:
-    """A column with one value a row. stored: the dtype of its values in a page; empty: texts.
-    is_coded: texts may stay a dictionary."""
+    """A column with one value a row. physical: Parquet's type. stored: the dtype of its values in a
+    page; empty: texts. is_coded: texts may stay a dictionary."""
 
     name: str
     leaf: int
     nullable: bool
     kind: pa.DataType
+    physical: str
     stored: str
     is_coded: bool
 
@@ -77,7 +78,8 @@ def flat_columns(
         stored, kinds = _STORED.get(column.physical_type, ("", ("string",)))
         if str(kind) not in kinds or (not stored and column.physical_type != "BYTE_ARRAY"):
             return []
-        found.append(FlatColumn(name, leaf, levels == 1, kind, stored, name in texts))
+        how = kind, column.physical_type, stored, name in texts
+        found.append(FlatColumn(name, leaf, levels == 1, *how))
     return found if any(column.is_coded for column in found) else []
 
 
@@ -144,7 +146,8 @@ class _Column:
     def __init__(self, column: FlatColumn, group: Any, take: Take) -> None:
         chunk = group.column(column.leaf)
         codec = CODECS.get(chunk.compression)
-        if codec is None or chunk.num_values != group.num_rows:
+        as_declared = chunk.physical_type == column.physical
+        if codec is None or not as_declared or chunk.num_values != group.num_rows:
             raise NotFlatError
         begin, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
         if dictionary is not None and 0 < dictionary < begin:
