@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from streamomd.core.errors import CorruptionError, UsageError
+from streamomd.core.startup import no_garbage_collection
 
 LIMIT = 4 << 20
 DEPTH = 64
@@ -19,7 +20,9 @@ _NESTING = (dict, list)
 def canonical(value: Any) -> bytes:
     """Canonical JSON on one line of ASCII. Raises UsageError for what JSON cannot hold (NaN)."""
     try:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        # Sorted items of a large document are many tuples, but none is garbage.
+        with no_garbage_collection():
+            text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"a checkpoint holds plain JSON only: {error}") from None
     return text.encode("ascii")

@@ -51,6 +51,11 @@ TEXT_FORMATS = {
     show_default=True,
     help="Type of the list columns of svmlight and vw; binary: faster to read from Parquet.",
 )
+@click.option(
+    "--compression",
+    type=Choice(["lz4", "fast", "zstd", "none"]),
+    help="Compression of Parquet shards; fast: to write; zstd: smaller, slower to read.  [lz4]",
+)
 @click.option("--shards", type=int, help="Number of shards to write; reads the sources twice.")
 @click.option("--rows-per-shard", type=int, help="Number of rows per shard.  [1,000,000]")
 @click.option(

@@ -92,6 +92,8 @@ DATA = (
 )  # fmt: skip
 """Keys of the job's table [data] that may change."""
 
+REPORTING = ("log", "track", "metrics_port", "metrics_host")
+
 
 def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What counts as new, and how it is read."""
@@ -113,16 +115,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @track_option
 @verbose_option
 @guarded
-def update(
-    url: str,
-    dry_run: bool,
-    log: str | None,
-    track: tuple[list[str], ...],
-    metrics_port: int | None,
-    metrics_host: str,
-    client: Any,
-    **given: Any,
-) -> tuple[Any, str]:
+def update(url: str, dry_run: bool, **given: Any) -> tuple[Any, str]:
     """Learn the shards that arrived since the last commit, each once, and commit.
 
     \b
@@ -135,23 +128,10 @@ def update(
     in the same order, to the bit.
     """
     import_runs()
-    from streamomd.integrations.trackers import tracker
-    from streamomd.runs.metrics_address import MetricsAddress
-    from streamomd.runs.reporting import Reporting
     from streamomd.runs.update import run_update
 
     options, choice = split_choice(python_arguments(given))
-    trackers = [tracker(one) for one in joined(track)]
-    address = MetricsAddress.of(metrics_port, metrics_host)
-    model, figures = run_update(
-        url,
-        choice,
-        dry_run=dry_run,
-        client=client,
-        reporting=Reporting(log, False, trackers, address),
-        quiet=False,
-        **options,
-    )
+    model, figures = run_update(url, choice, dry_run=dry_run, quiet=False, **options)
     result = {**model.result(), **figures}
     return result, format_update(result, model.spec.data.shards, dry_run=dry_run)
 
@@ -169,15 +149,7 @@ def update(
 @track_option
 @verbose_option
 @guarded
-def follow(
-    url: str,
-    log: str | None,
-    track: tuple[list[str], ...],
-    metrics_port: int | None,
-    metrics_host: str,
-    client: Any,
-    **given: Any,
-) -> tuple[Any, str]:
+def follow(url: str, **given: Any) -> tuple[Any, str]:
     """Update a run again and again: learn shards as they arrive, each once, and commit.
 
     \b
@@ -190,29 +162,31 @@ def follow(
     again. SIGTERM and SIGINT commit and end with 143 and 130.
     """
     import_runs()
-    from streamomd.integrations.trackers import tracker
     from streamomd.runs.follow import run_follow
-    from streamomd.runs.metrics_address import MetricsAddress
-    from streamomd.runs.reporting import Reporting
 
     options, choice = split_choice(python_arguments(given))
-    trackers = [tracker(one) for one in joined(track)]
-    address = MetricsAddress.of(metrics_port, metrics_host)
-    reporting = Reporting(log, False, trackers, address)
-    model, figures = run_follow(url, choice, client=client, reporting=reporting, **options)
+    model, figures = run_follow(url, choice, **options)
     result = {**model.result(), **figures}
     return result, format_update(result, model.spec.data.shards, dry_run=False)
 
 
 def split_choice(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments of ``run_update`` among those of a command, and the keys of [update]."""
+    from streamomd.integrations.trackers import tracker
+    from streamomd.runs.metrics_address import MetricsAddress
+    from streamomd.runs.reporting import Reporting
+
+    log, track, port, host = (given[name] for name in REPORTING)
+    trackers = [tracker(one) for one in joined(track)]
     names, keys = ("storage_options", "checkpoint_storage_options"), ("on_bad_row", "as_files")
     changed = {f"data.{key}": given[key] for key in keys if given[key]}
     options = {
         "options": tuple(given[name] for name in names),
         "sets": set_scheduler({**given["sets"], **changed}, given["scheduler"]),
+        "client": given["client"],
+        "reporting": Reporting(log, False, trackers, MetricsAddress.of(port, host)),
     }
-    named = (*names, *keys, "sets", "scheduler")
+    named = (*names, *keys, *REPORTING, "sets", "scheduler", "client")
     choice = {key: value for key, value in given.items() if key not in named}
     return options, {
         name: value for name, value in choice.items() if value is not None and value is not False

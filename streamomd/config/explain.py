@@ -72,14 +72,17 @@ def _expected(problem: Any, job: type[BaseModel]) -> str:
 def _range(field: FieldInfo) -> str:
     """The values that a number may have.
 
-    >>> from annotated_types import Ge, Le
-    >>> low, both = FieldInfo(), FieldInfo()
-    >>> low.metadata, both.metadata = [Ge(1)], [Ge(1), Le(30)]
-    >>> _range(low), _range(both)
-    (' of 1 or more', ' from 1 to 30')
+    >>> from annotated_types import Ge, Gt, Le
+    >>> low, both, open_one = FieldInfo(), FieldInfo(), FieldInfo()
+    >>> low.metadata, both.metadata, open_one.metadata = [Ge(1)], [Ge(1), Le(30)], [Gt(0), Le(1)]
+    >>> _range(low), _range(both), _range(open_one)
+    (' of 1 or more', ' from 1 to 30', ' above 0, at most 1')
     """
+    above = next((one.gt for one in field.metadata if hasattr(one, "gt")), None)
     low = next((one.ge for one in field.metadata if hasattr(one, "ge")), None)
     high = next((one.le for one in field.metadata if hasattr(one, "le")), None)
+    if above is not None:
+        return f" above {above:,.15g}" + ("" if high is None else f", at most {high:,.15g}")
     if low is None:
         return "" if high is None else f" of {high:,.15g} or less"
     return f" of {low:,.15g} or more" if high is None else f" from {low:,.15g} to {high:,.15g}"

@@ -182,24 +182,14 @@ def refuse_conflicts(spec: Spec) -> None:
 
 def _refuse_time(spec: Spec) -> None:
     """Keys that need ``data.time``, and what it does not go with."""
-    data, mode = spec.data, spec.train.mode
+    data = spec.data
     for key, is_set in (("holdout.after", data.held_after is not None), ("delay", data.delay > 0)):
         if is_set and not data.time:
             raise UsageError(
                 f"data.{key} needs the rows' times: name their column in data.time (--time COLUMN)"
             )
-    if data.time and mode != "exact":
-        raise UnsupportedError(
-            f"data.time = {data.time!r}: metrics by time are those of one learner, in mode exact, "
-            f"not {mode}; leave data.time out"
-        )
     if data.delay:
         given = f"data.delay = {data.delay:g} s"
-        if spec.model.calibrate != "none":
-            raise UnsupportedError(
-                f"{given}: probabilities are calibrated by labels that are not known yet; leave "
-                "model.calibrate out"
-            )
         refuse_delay(spec, given)
 
 
@@ -208,6 +198,11 @@ def refuse_delay(spec: Spec, given: str) -> None:
 
     given: what asks for it.
     """
+    if spec.train.mode != "exact":
+        raise UnsupportedError(
+            f"{given}: one learner learns the rows in their order, in mode exact, not "
+            f"{spec.train.mode}; set train.mode = 'exact' (--mode exact)"
+        )
     if spec.train.epochs > 1:
         raise UnsupportedError(
             f"{given}: rows are learned once, in order of time; set train.epochs = 1, not "
@@ -223,14 +218,11 @@ def refuse_delay(spec: Spec, given: str) -> None:
             f"{given}: the theorems are about rows that are learned when they are predicted; leave "
             "model.certificate out"
         )
-    for key, watches in (
-        ("model.calibrate", spec.model.calibrate != "none"), ("[alert]", spec.alert.watches),
-    ):  # fmt: skip
-        if watches:
-            raise UnsupportedError(
-                f"{given}: {key} compares each row with its label when it is predicted, and the "
-                f"label is known later; leave {key} out"
-            )
+    if spec.alert.watches:
+        raise UnsupportedError(
+            f"{given}: [alert] compares each row with its label when it is predicted, and the "
+            "label is known later; leave [alert] out"
+        )
 
 
 def _refuse_standardized(spec: Spec) -> None:
@@ -323,7 +315,7 @@ def _refuse_in_averaged_mode(spec: Spec, rule: Rule) -> None:
     if spec.checkpoint.url == "none":
         raise UsageError(
             "averaged mode needs a checkpoint at a URL that the workers reach: each round starts "
-            "from the commit of the previous one"
+            "from the commit of the previous one; a backtest learns in mode exact (--mode exact)"
         )
 
 

@@ -35,7 +35,7 @@ class SweepError(UsageError):
 
 
 class TooLargeError(MemoryError, StreamomdError):
-    """A model that does not fit in memory."""
+    """What does not fit in memory: a model, the rows of a range of messages."""
 
     # MemoryError first: Dask's unpickling needs its own __new__.
 

@@ -21,6 +21,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
 VARIABLE = "STREAMOMD_FAST_START"
+_waiting: list[Callable[[], None]] = []
+_commands: list[int] = []  # processes: this one, if it is a command's own
 _DEFAULTS = {
     # 2^n clocks that OpenBLAS' threads wait for work without sleeping; by default 2^26 each.
     "OPENBLAS_THREAD_TIMEOUT": "4",
@@ -39,8 +41,14 @@ def set_environment() -> None:
 
     For a command's own process, before numpy and pydantic are imported; what is set already stays.
     """
+    _commands.append(os.getpid())
     for name, value in _DEFAULTS.items() if is_fast() else ():
         os.environ.setdefault(name, value)
+
+
+def is_command() -> bool:
+    """Whether this process is a command's own, and not one of a program that imports streamomd."""
+    return os.getpid() in _commands
 
 
 @contextmanager
@@ -151,6 +159,18 @@ def load_numba_arrays() -> None:
     found._HAVE_BLAS = True
 
 
+@contextmanager
+def before_compiling(call: Callable[[], None]) -> Iterator[None]:
+    """Inside, ``call`` is called once, before the first function that the disk cache does not have
+    is compiled; not where the cache is missing or the shortcuts are off."""
+    _waiting.append(call)
+    try:
+        yield
+    finally:
+        if call in _waiting:
+            _waiting.remove(call)
+
+
 @functools.cache
 def numba_cache() -> Any:
     """The class of numba's cache of one function on disk.
@@ -189,6 +209,8 @@ def numba_cache() -> Any:
             with numba_own._guard_against_spurious_io_errors():
                 found = numba_own._load_overload(sig, target_context)
             if found is None:
+                while _waiting:
+                    _waiting.pop()()
                 load_numba_arrays()
             return found
 

@@ -147,7 +147,7 @@ class PartitionOwners:
         assert state.stored is not None
         first = read_part(state.store, state.stored, state.stored.entries[0])[2]
         saved = Metrics.from_arrays(first, classifies=metrics.classifies)
-        for name in ("curve", "detail", "classes", "margins", "drift"):
+        for name in ("curve", "detail", "classes", "margins", "drift", "by_time"):
             setattr(metrics, name, getattr(saved, name))
 
     def _start_group(self, manager: CheckpointManager, attempts: int) -> WorkerGroup:

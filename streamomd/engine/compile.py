@@ -124,7 +124,8 @@ def stamp(rule: Rule, loss: Loss, loop: FunctionType) -> str:
     # A rule with accounts for its certificate has the name and the file of the one without.
     made = [(_given_name(function), _constants(function)) for function in (loop, *_reached(loop))]
     digest.update(repr((rule.own_slots, rule.shared_slots, rule.total_slots, made)).encode())
-    return digest.hexdigest()[:10]
+    found: str = digest.hexdigest()[:10]
+    return found
 
 
 def _sources_digest(function: FunctionType, *more: Path) -> hashlib._Hash:

@@ -32,7 +32,7 @@ def counted_rows(numbers: Numbers, columns: Columns, bias: int) -> Csr:
     (rows, w), k = numbers.shape, len(columns)
     begins, size = np.zeros(rows + 1, np.int64), rows * (w + k)
     indices, values = empty(size, np.int32), empty(size, numbers.dtype)
-    tile = np.zeros(k * LANES, np.int32)
+    tile = np.zeros((k + 1) * LANES, np.int32)
     count = counter(values.dtype.name)
     count(
         numbers.reshape(-1), columns.reshape(-1), exchanges(k), -bias, tile, begins, indices, values

@@ -25,7 +25,6 @@ from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
 from streamomd.features.dates import date_parts
-from streamomd.features.gather_columns import column_values
 from streamomd.features.hashed import HashedValues, categories, listed_categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.lists import of_one_length
@@ -35,6 +34,7 @@ from streamomd.features.number_types import as_first
 from streamomd.features.numeric import Numbers, missing, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse_pairs import sparse
+from streamomd.features.stored_columns import column_values
 from streamomd.features.text import counted, texts_of
 from streamomd.features.times import times
 
@@ -82,6 +82,15 @@ def encode(
     if error is not None:
         raise error
     return replace(encoded, skipped=skipped_rows.skipped) if skipped_rows else encoded
+
+
+def empty_batch(plan: Plan, schema: pa.Schema) -> Batch:
+    """A batch of no rows, of the kind that batches with this schema give; nothing is compiled."""
+    dtype, none = _dtype(plan, schema), np.zeros(0)
+    if plan.dense:
+        width = plan.numbers + len(plan.indicators)
+        return DenseBatch(np.zeros((0, width), dtype), none, none)
+    return SparseBatch(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, dtype), none, none)
 
 
 def _encode(

@@ -19,7 +19,7 @@ from streamomd.features.plan import Plan
 
 Codes = NDArray[np.int32]
 _NO_CODES, _NO_NULLS = np.empty(0, np.int32), np.empty(0, np.bool_)
-_BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+STORED_AS_BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
 def coordinate(text: bytes, seed: int, bits: int) -> int:
@@ -91,7 +91,7 @@ def places(
     # Late: numba is loaded only where values are hashed.
     from streamomd.features.kernels.murmur3 import hasher, prefix_state
 
-    if values.type not in _BYTES:
+    if values.type not in STORED_AS_BYTES:
         values = as_bytes(values)
     gone = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else _NO_NULLS
     if out is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.startup import arrow_cast, arrow_function
+from streamomd.core.startup import arrow_cast, arrow_function, no_garbage_collection
 from streamomd.features.arrow_buffers import buffers
 from streamomd.features.name_table import NameTable, Watch
 from streamomd.features.plan import Plan
@@ -109,8 +109,9 @@ class Names:
             if self._ledger is not None and self._written < len(self._ledger):
                 coordinates, names = self._ledger.since(self._written)
                 self._written = len(self._ledger)
-                for place, more in _by_coordinate(coordinates, names):
-                    self._seen[place] = (*self._seen.get(place, ()), *more)
+                with no_garbage_collection():
+                    for place, more in _by_coordinate(coordinates, names):
+                        self._seen[place] = self._seen.get(place, ()) + more
             return self._seen
 
     def seen(self) -> dict[int, tuple[str, ...]]:
@@ -139,15 +140,15 @@ class Names:
 
 def _by_coordinate(
     coordinates: NDArray[np.int32], names: pa.Array
-) -> Iterator[tuple[int, list[str]]]:
+) -> Iterable[tuple[int, tuple[str, ...]]]:
     """The names of each coordinate, in their order."""
     order = np.argsort(coordinates, kind="stable")
     names = arrow_function()("take", [names, pa.array(order)])
-    texts = arrow_cast(names, pa.large_string()).to_pylist()
+    # Not to_pylist, which makes a scalar of each.
+    texts = tuple(arrow_cast(names, pa.large_string()).to_numpy(zero_copy_only=False))
     places, begins = np.unique(coordinates[order], return_index=True)
-    ends = [*begins[1:].tolist(), len(texts)]
-    for place, begin, end in zip(places.tolist(), begins.tolist(), ends, strict=True):
-        yield place, texts[begin:end]
+    edges = [*begins.tolist(), len(texts)]
+    return zip(places.tolist(), map(texts.__getitem__, map(slice, edges, edges[1:])), strict=True)
 
 
 def _flat(seen: Mapping[int, tuple[str, ...]]) -> tuple[NDArray[np.int32], pa.Array]:

@@ -32,27 +32,29 @@ def times(array: pa.Array, column: str, flaws: BadRows) -> Times:
         cells.note("null", missing, lambda row: "null", "a time", SKIP)
     ticks, unit = _ticks(given, kind), _unit(kind)
     most = MOST // unit
-    far = (ticks > most) | (ticks < -most)
-    if far.any():
+    if len(ticks) and (ticks.max() > most or ticks.min() < -most):
+        far = (ticks > most) | (ticks < -most)
+        given_ticks = ticks
         cells.note(
             "out_of_range",
             np.flatnonzero(far),
-            lambda row: f"{ticks[row]} as {kind}",
+            lambda row: f"{given_ticks[row]} as {kind}",
             "a time from 1824 to 2115 (an integer is in seconds since 1970)",
             SKIP,
         )
-    found: Times = np.where(far, 0, ticks) * unit
-    return found
+        ticks = np.where(far, 0, ticks)
+    return ticks * unit
 
 
 def _ticks(array: pa.Array, kind: Any) -> Times:
     """The stored integers, int64 (n,), 0 for null."""
     whole = pa.int32() if pa.types.is_date32(kind) else pa.int64()
     stored = array if pa.types.is_integer(kind) else array.view(whole)
-    ticks = stored.fill_null(0).to_numpy(zero_copy_only=False)
+    filled = stored.fill_null(0) if stored.null_count else stored
+    ticks = filled.to_numpy(zero_copy_only=False)
     if ticks.dtype == np.uint64:
         ticks = np.minimum(ticks, np.uint64(2 * MOST - 1))
-    whole_ticks: Times = ticks.astype(np.int64)
+    whole_ticks: Times = ticks.astype(np.int64, copy=False)
     return whole_ticks
 
 

@@ -29,7 +29,7 @@ from streamomd.runs.landings import Landings
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.update import UpdateRun
-from streamomd.runs.update_choice import choice_of, update_table
+from streamomd.runs.update_choice import choice_of, given_keys, update_table
 from streamomd.shards.arrivals import Arrivals, SkippedShard
 from streamomd.shards.folder_watch import FileWatch, Polling, watch_sources
 from streamomd.shards.shard import ShardSet
@@ -176,9 +176,11 @@ class Follower:
         try:
             learn()
         except StorageError:
-            # In exact mode the state is that of the cursor's row, wherever the error occurred.
+            # In exact mode the state is that of the cursor's row, wherever the error occurred, but
+            # not of both cursors of a delay.
             # Another's take-over may have succeeded nevertheless: it would stop this one.
-            if run.manager is None or run.model.spec.train.mode != "exact":
+            spec = run.model.spec
+            if run.manager is None or spec.train.mode != "exact" or spec.data.delay:
                 self.run = None
             raise
         if run.learned is None:
@@ -333,23 +335,9 @@ def follow(
     ``streamomd.update``, of which this raises the errors, too; but a store that does not answer is
     tried again. Raises StoppedError after a signal, its commit made.
     """
-    given = {
-        "every": every,
-        "settle": settle,
-        "idle_exit": idle_exit,
-        "max_lag": max_lag,
-        "fail_on_alert": fail_on_alert,
-        "max_shards": max_shards,
-        "until": until,
-        "ignore_rewritten": ignore_rewritten,
-        "moved": moved,
-        "accept_duplicates": accept_duplicates,
-        "retry_skipped": retry_skipped,
-        "appends_only": appends_only,
-    }
     model, _ = run_follow(
         url,
-        {key: value for key, value in given.items() if value is not None},
+        given_keys(locals()),
         options=(storage_options, checkpoint_storage_options),
         sets=sets or {},
         client=client,

@@ -30,7 +30,7 @@ from streamomd.training.model_figures import rule_figure
 from streamomd.training.offsets import report_offsets_of
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.remote_state import RemoteState
-from streamomd.training.row_stream import no_rows
+from streamomd.training.row_stream import compiling_kernels
 from streamomd.training.signals import StopRequest
 
 
@@ -78,8 +78,9 @@ def _learn(
     """Learn in the job's mode, once the loops are compiled, and make the last commit."""
     # Sharded mode has loops of its own; the rows of a collection are unknown until they are read.
     if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet) and shards.rows:
-        with Stage("compile"), phase("compiling"):
-            model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
+        kernels = compiling_kernels(model.plan, shards)
+        with Stage("compile"), phase("compiling"), kernels as empty:
+            model.engine.warm(model.state, empty, learning=True)
     compiled = model.engine.compile_seconds
     rows_before, started = model.metrics.total_rows, time.perf_counter()
     watchers = make_watchers()
@@ -128,6 +129,8 @@ def _first_batch(
     """
     mode, options = model.spec.train.mode, model.spec.checkpoint.storage_options
     if model.guard.exact or mode == "averaged" or (mode == "sharded" and connection is not None):
+        return error
+    if model.spec.data.delay and model.update.of_new:  # which learns rows of shards before
         return error
     rows = max(0, model.metrics.total_rows - manager.rows)
     note(

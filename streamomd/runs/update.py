@@ -34,7 +34,7 @@ from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
-from streamomd.runs.update_choice import choice_of, refuse_update, update_table
+from streamomd.runs.update_choice import choice_of, given_keys, refuse_update, update_table
 from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
 from streamomd.shards.columns import distinct_schemas
 from streamomd.shards.cursor import Cursor
@@ -53,6 +53,7 @@ from streamomd.training.model import Model
 from streamomd.training.model_document import is_named
 from streamomd.training.open_checkpoint import (
     find_current_list,
+    first_needed,
     open_ledger,
     take_over,
 )
@@ -223,6 +224,9 @@ class UpdateRun:
         if self.manager is None:
             self.manager = take_over(model, self.loaded, self.store, self.ledger)
         self.manager.share(Digests())  # the ledger has those of the lists before
+        if model.spec.data.delay:  # rows of which are read again
+            waiting = self.ledger.digests(first_needed(model, self.ledger, first))
+            model.digests = Digests(waiting)
         new = ledger_facts(arrivals.shards, named=is_named(model))
         record, sequence = self._next_record(), self.manager.sequence + 1
         own = {"update": record.number, "sequence": sequence}
@@ -346,20 +350,9 @@ def update(
     is shuffled, or the rule observes all rows first), SchemaError, AlertError, and what ``resume``
     raises.
     """
-    choice = {
-        "settle": settle,
-        "max_shards": max_shards,
-        "until": until,
-        "ignore_rewritten": ignore_rewritten,
-        "moved": moved,
-        "accept_duplicates": accept_duplicates,
-        "retry_skipped": retry_skipped,
-        "appends_only": appends_only,
-        "fail_on_alert": fail_on_alert,
-    }
     model, _ = run_update(
         url,
-        {key: value for key, value in choice.items() if value is not None},
+        given_keys(locals()),
         dry_run=dry_run,
         options=(storage_options, checkpoint_storage_options),
         sets=sets or {},

@@ -40,11 +40,6 @@ def refuse_update(spec: Spec) -> None:
         )
     if spec.data.order == "shuffled":
         raise UnsupportedError(SHUFFLED)
-    if spec.data.delay:
-        raise UnsupportedError(
-            f"data.delay = {spec.data.delay:g} s: an update reads new shards alone, and rows of "
-            "learned ones still wait for their labels: train on all shards again"
-        )
     if spec.data.held_after is not None:
         raise UnsupportedError(
             f"data.holdout = {spec.data.holdout}: every new row would be held out, and none "
@@ -61,6 +56,12 @@ def refuse_update(spec: Spec) -> None:
             'cluster.learner = "worker": update learns in this process, workers may decode; '
             "leave cluster.learner out"
         )
+
+
+def given_keys(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of [update] among the arguments of a call; None: the job's own."""
+    given = {name: arguments.get(name) for name in Update.model_fields}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def update_table(spec: Spec, given: Mapping[str, Any]) -> Update:

@@ -87,8 +87,6 @@ def find(
     not shards or are damaged, `UsageError` for duplicates, mixed file systems and files of a
     table, and `StorageError` for a store that does not answer.
     """
-    if order not in ORDERS:
-        raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
     with phase("listing files"):
         found = list_shards(
             shards,
@@ -110,6 +108,7 @@ def find(
     return replace(opened, table_versions=found.versions)
 
 
+@no_garbage_collection()  # of a million objects that all stay: it would double the time
 def list_shards(
     shards: str | Sequence[str],
     *,
@@ -137,37 +136,8 @@ def list_shards(
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
-    # A million objects that all stay: looking for garbage among them would double the time.
-    with no_garbage_collection():
-        return _list_shards(
-            as_shards(source_texts(shards), check, tables.csv),
-            order,
-            storage_options or {},
-            tables,
-            versions or {},
-            since or {},
-            ledger,
-            with_new=with_new,
-            appends_only=appends_only,
-            may_be_empty=may_be_empty,
-            may_be_gone=may_be_gone,
-        )
-
-
-def _list_shards(
-    texts: list[str],
-    order: str,
-    storage_options: Mapping[str, Any],
-    tables: TableOptions,
-    versions: Mapping[str, int],
-    since: Mapping[str, int],
-    ledger: Mapping[str, Facts],
-    *,
-    with_new: bool,
-    appends_only: bool,
-    may_be_empty: bool,
-    may_be_gone: Callable[[str], bool],
-) -> Listing:
+    texts = as_shards(source_texts(shards), check, tables.csv)
+    storage_options, versions, since = storage_options or {}, versions or {}, since or {}
     # A catalog knows where the metadata of an Iceberg table is now.
     places = [_location(text) for text in texts]
     fs = _common_file_system(places, _with_types(storage_options, texts, tables))
@@ -208,7 +178,6 @@ def _list_shards(
             # Each version has a metadata file of its own: its place is the directory above.
             listed += [(path_key(f"{dirname(dirname(path))}/"), file) for file in table.files]
             continue
-        pinned, begin = versions.get(root), since.get(root)
         try:
             is_table = _is_table(text, given, finder, tables, known=root in known)
             files = [] if is_table else given.files()
@@ -225,7 +194,13 @@ def _list_shards(
         from streamomd.shards.delta.table import list_table  # late: few runs read tables
 
         table = list_table(
-            fs, path, root, tables, pinned=pinned, since=begin, appends_only=appends_only
+            fs,
+            path,
+            root,
+            tables,
+            pinned=versions.get(root),
+            since=since.get(root),
+            appends_only=appends_only,
         )
         found[root], notes = table.version, [*notes, *table.notes]
         listed += [(path_key(f"{path}/"), file) for file in table.files]

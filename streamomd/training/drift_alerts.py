@@ -20,7 +20,7 @@ from streamomd.core.errors import AlertError, UnsupportedError
 from streamomd.core.urls import printable
 from streamomd.engine import Engine
 from streamomd.features import Plan
-from streamomd.features.gather_columns import category_columns
+from streamomd.features.stored_columns import category_columns
 from streamomd.training.column_statistics import Change, ColumnStatistics, ColumnWindows
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import Drift, Fired

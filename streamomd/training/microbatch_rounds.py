@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.alert_table import Alert
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Batch, Times
 from streamomd.core.finite import FiniteCheck, Place
 from streamomd.engine.micro_batches import Sensed
 from streamomd.features import Names, Plan
@@ -32,6 +32,9 @@ from streamomd.training.row_stream import SharedDecoding, cache_of, no_rows, row
 from streamomd.training.sampling import sampled_rows
 
 Floats = NDArray[np.float64]
+Unexamined = tuple[Floats, Floats, Floats, Times]
+"""Margins, labels, weights and times of rows whose metrics are not recorded yet."""
+NO_TIMES = np.empty(0, np.int64)
 Exchange = Callable[[Batch, Sensed], tuple[Floats, Floats]]
 """From a micro-batch and what the share's partitions add to its rows: the steps and the margins, as
 ``Share.decide`` gives them. It moves totals and sums alike."""
@@ -64,7 +67,9 @@ class Rounds:
     of_new: bool = False
     alerted: Callable[[list[Fired]], None] = lambda found: None
     _epoch: int = field(default=0, init=False)
-    _unexamined: list[tuple[Floats, Floats, Floats]] = field(default_factory=list, init=False)
+    _unexamined: list[tuple[Floats, Floats, Floats, Times]] = field(
+        default_factory=list, init=False
+    )
 
     def warm(self) -> float:
         """Compile the loops, or load them; the seconds it took."""
@@ -135,8 +140,10 @@ class Rounds:
             given = self.share.engine, alert, self.plan, self.metrics
             if found := alerts_of_rows(*given, batch, margins):
                 self.alerted(found)
-        if (self.spec.train.detail or self._calibrates()) and self.examines:
-            self._unexamined.append((margins, batch.y, batch.weight))
+        more = self.spec.train.detail or self._calibrates() or batch.time is not None
+        if more and self.examines:
+            time = NO_TIMES if batch.time is None else batch.time
+            self._unexamined.append((margins, batch.y, batch.weight, time))
             if len(self._unexamined) * len(batch) >= BLOCK:
                 self.examine()
         self.guard.after(self.share.state, self.metrics.current, margins, batch.values.size, rows)
@@ -146,15 +153,18 @@ class Rounds:
 
         Rounds of 256 rows would pay five times as much per row as many rounds together.
         """
-        if self._unexamined:
-            given = map(np.concatenate, zip(*self._unexamined, strict=True))
-            engine = self.share.engine
-            margins, y, weight = given
-            if self.spec.train.detail:
-                self.metrics.examine(engine.loss, engine.classes, margins, y, weight)
-            if self._calibrates():
-                self.metrics.count_margins(margins, y, weight)
-            self._unexamined.clear()
+        if not self._unexamined:
+            return
+        margins, y, weight, time = map(np.concatenate, zip(*self._unexamined, strict=True))
+        engine, metrics = self.share.engine, self.metrics
+        if self.spec.train.detail:
+            metrics.examine(engine.loss, engine.classes, margins, y, weight)
+        if self._calibrates():
+            metrics.count_margins(margins, y, weight)
+        if len(time):
+            metrics.count_times(time, weight, engine.row_losses(0.0, margins, y, weight))
+            metrics.read_times(time)
+        self._unexamined.clear()
 
     def _calibrates(self) -> bool:
         return self.spec.model.calibrate != "none" and self._is_first_time

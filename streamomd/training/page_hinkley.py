@@ -46,7 +46,8 @@ class PageHinkley:
             begins = n == 0.0
             n += b
             mean += (x - mean) * b / n
-            up = alpha**b * up + b * (x - mean) - b * delta
+            fade = alpha if b == 1.0 else alpha**b
+            up = fade * up + b * (x - mean) - b * delta
             if begins or up < least:
                 least = up
             if up - least > job.threshold and n >= enough:

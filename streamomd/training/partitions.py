@@ -176,13 +176,17 @@ def joined(batches: list[Batch]) -> Batch:
     y = np.concatenate([batch.y for batch in batches])
     weight = np.concatenate([batch.weight for batch in batches])
     values = np.concatenate([batch.values for batch in batches])
+    times = [batch.time for batch in batches if batch.time is not None]
+    time = np.concatenate(times) if times else None
     sparse = [batch for batch in batches if isinstance(batch, SparseBatch)]
     columns = joined_values([batch.columns for batch in batches])
     if not sparse:
-        return DenseBatch(values, y, weight, columns=columns)
+        return DenseBatch(values, y, weight, time=time, columns=columns)
     indptr, before = [np.zeros(1, dtype=np.int64)], 0
     for batch in sparse:
         indptr.append(batch.indptr[1:] + before)
         before += len(batch.indices)
     indices = np.concatenate([batch.indices for batch in sparse])
-    return SparseBatch(np.concatenate(indptr), indices, values, y, weight, columns=columns)
+    return SparseBatch(
+        np.concatenate(indptr), indices, values, y, weight, time=time, columns=columns
+    )

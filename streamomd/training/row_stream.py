@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import ceil
 from typing import Any, Protocol
 
 from streamomd.config.data_table import Data
 from streamomd.core.batch import Batch
-from streamomd.features import Names, Plan, encode
+from streamomd.features import Names, Plan, empty_batch, encode, kernels_compiled
 from streamomd.shards.cache.cached_reader import Cache, CachedRows, cached_rows
 from streamomd.shards.cache.folder import GIB, CacheFolder
 from streamomd.shards.digests import Digests
@@ -156,8 +157,20 @@ def cache_of(data: Data, *, there: bool = False) -> Cache | None:
     return Cache(CacheFolder(data.cache, ceil(data.cache_gib * GIB), note))
 
 
+@contextmanager
+def compiling_kernels(plan: Plan, shards: ShardSet) -> Iterator[Batch]:
+    """A batch of no rows, of the kind these shards give, to compile loops for. A second process may
+    compile meanwhile what encodes rows; at the end that is ready."""
+    schema = _empty_rows(shards, plan.columns).schema
+    with kernels_compiled(plan, schema):
+        yield empty_batch(plan, schema)
+
+
 def no_rows(plan: Plan, shards: ShardSet, *, labelled: bool = True) -> Batch:
-    """A batch of no rows, of the kind these shards give."""
-    shard = next((shard for shard in shards if shard.rows), shards.shards[0])
-    table = empty_rows(shard, plan.columns if labelled else plan.features)
-    return encode(plan, table, shard=shard.url, row=0, labelled=labelled)
+    """A batch of no rows, of the kind these shards give; what encodes rows is compiled."""
+    table = _empty_rows(shards, plan.columns if labelled else plan.features)
+    return encode(plan, table, shard="", row=0, labelled=labelled)
+
+
+def _empty_rows(shards: ShardSet, columns: Sequence[str]) -> Any:
+    return empty_rows(next((one for one in shards if one.rows), shards.shards[0]), columns)

@@ -78,10 +78,9 @@ def learn_rows(
         model.label_runs.add(batch.y)
     detail = model.spec.train.detail
     given, weights = (model.engine, model.state, model.metrics), model.class_weights
-    more: Any = {"weights": weights, "calibrates": calibrates_now(model), "predict": predict}
+    calibrates = calibrates_now(model) and predict is None
+    more: Any = {"weights": weights, "calibrates": calibrates, "predict": predict}
     margins = learn_counted(*given, batch, held, detail=detail, **more)
-    if batch.time is not None and model.metrics.by_time is not None:
-        model.metrics.by_time.read(batch.time)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
@@ -168,6 +167,8 @@ def learn_counted(
             counted.count_times(batch.time[which], batch.weight[which], losses[which])
         if calibrates and counted is metrics:
             metrics.count_margins(*some)
+    if batch.time is not None:
+        metrics.read_times(batch.time)
     return margins
 
 

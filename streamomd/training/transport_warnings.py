@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from streamomd.config.kafka_brokers import BROKERS
 from streamomd.config.spec import Spec
 from streamomd.core.urls import is_unencrypted, protocol, shown
 
 ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST")
-UNCHECKED = (("verify", False), ("use_ssl", False), ("ssl", False))
+UNCHECKED = (
+    ("verify", False), ("use_ssl", False), ("ssl", False),
+    ("enable.ssl.certificate.verification", False),
+    ("enable.ssl.certificate.verification", "false"),
+    ("ssl.endpoint.identification.algorithm", "none"),
+)  # fmt: skip
 
 
 def transport_warnings(spec: Spec, environment: Mapping[str, str]) -> list[str]:
@@ -31,13 +37,15 @@ def transport_warnings(spec: Spec, environment: Mapping[str, str]) -> list[str]:
     for name, options in stores.items():
         if any(_has(options, *off) for off in UNCHECKED):
             lines.append(f"{name}.storage_options switch TLS or its check of certificates off")
+    if _has(stores["data"], "security.protocol", "sasl_plaintext"):
+        lines.append("Kafka brokers get the password unencrypted: SASL_SSL would encrypt it")
     return lines
 
 
 def scheduler_warnings(spec: Spec, address: str) -> list[str]:
     """The same of a job that goes to the workers of a scheduler."""
     options = spec.data.storage_options, spec.checkpoint.storage_options
-    if not (is_unencrypted(address) and any(options)):
+    if not (is_unencrypted(address) and any(one.keys() - {BROKERS} for one in options)):
         return []
     return [f"storage options go to {shown(address)} unencrypted: use tls://"]
 
@@ -52,4 +60,6 @@ def _texts(options: Any) -> list[str]:
 def _has(options: Any, key: str, value: object) -> bool:
     if not isinstance(options, Mapping):
         return False
-    return options.get(key) is value or any(_has(one, key, value) for one in options.values())
+    given = options.get(key)
+    same = given.lower() == value if isinstance(given, str) else given is value
+    return same or any(_has(one, key, value) for one in options.values())

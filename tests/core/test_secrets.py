@@ -16,6 +16,7 @@ from vault import Vault, filled
 
 import streamomd
 from streamomd.cli import main
+from streamomd.config.build_job import build_job
 from streamomd.config.spec import Spec
 from streamomd.core.urls import is_unencrypted
 from streamomd.runs.session import report_transport_warnings
@@ -133,6 +134,26 @@ def test_what_goes_in_clear_is_said() -> None:
     with listening(said.append), quiet_notes(True):
         report_transport_warnings(Spec.parse(job))
     assert said == [line for line in lines if "store:9000" not in line]
+
+
+def test_what_kafka_brokers_get_unencrypted_is_reported() -> None:
+    """And TLS without a check of certificates; the names of brokers are no secret."""
+    job = build_job({"data": {"shards": ["kafka://a/t"], "label": "y"}}, {})
+    assert job.data.storage_options == {"bootstrap.servers": "a"}
+    assert transport_warnings(job, {}) == []
+    assert scheduler_warnings(job, "tcp://10.0.0.5:1") == []
+
+    def lines(**options: object) -> list[str]:
+        data = job.data.model_copy(update={"storage_options": options})
+        return transport_warnings(job.model_copy(update={"data": data}), {})
+
+    plain = "Kafka brokers get the password unencrypted: SASL_SSL would encrypt it"
+    assert lines(**{"security.protocol": "SASL_PLAINTEXT"}) == [plain]
+    off = ["data.storage_options switch TLS or its check of certificates off"]
+    assert lines(**{"enable.ssl.certificate.verification": "False"}) == off
+    assert lines(**{"enable.ssl.certificate.verification": False}) == off
+    assert lines(**{"ssl.endpoint.identification.algorithm": "none"}) == off
+    assert lines(**{"security.protocol": "SASL_SSL"}) == []
 
 
 @pytest.mark.parametrize(

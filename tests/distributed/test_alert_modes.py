@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -164,3 +165,28 @@ def test_killed_runs_have_the_alerts_of_an_undisturbed_one(
         assert outcome.state_sha256 == undisturbed.state_sha256
         assert found == saved(undisturbed)
     assert kills
+
+
+def test_a_learner_on_a_worker_alerts(changed: Path, client: Client, tmp_path: Path) -> None:
+    """Its alerts are logged where the run was started, and end it."""
+    log, sets = tmp_path / "log.jsonl", {"cluster.learner": "worker"}
+    alone = learn(changed, "none")
+    model = learn(changed, tmp_path / "run", client, sets=sets, log=str(log))
+    assert saved(model) == saved(alone)
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    alerts = [event for event in events if event["event"] == "alert"]
+    assert len(alerts) == len(alone.result()["alerts"])
+    with pytest.raises(AlertError, match=r"above alert\..*; commit \d+$"):
+        learn(changed, tmp_path / "ended", client, sets=sets, fail_on_alert=True)
+
+
+def test_a_collection_alerts(changed: Path, client: Client) -> None:
+    """A partition a shard, computed by the workers or here."""
+    rows = dd.read_parquet(sorted(map(str, changed.iterdir())), split_row_groups=False)
+    alone = learn(changed, "none")
+    for there in (client, None):
+        with plain():
+            found = streamomd.train(
+                shards=rows, sets=WATCHED, checkpoint="none", client=there, **FLAGS
+            )
+        assert saved(found) == saved(alone)

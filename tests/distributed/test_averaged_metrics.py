@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from clustered import PARTS, QUIET, ROWS, job, long, sized, spread
 from distributed import Client, LocalCluster
+from running import write
 
 import streamomd
 from streamomd.training.holdout import held_out, number_of
@@ -95,3 +98,33 @@ def test_no_detail_where_none_is_wanted(data: Path, client: Client, tmp_path: Pa
     model = averaged(tmp_path / "run", data, client, train=ONE_PART, sets={"train.detail": False})
     assert model.metrics.detail is None
     assert model.result()["auc"] is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("train", [ONE_PART, {}])
+def test_figures_by_time(train: dict[str, int], data: Path, client: Client, tmp_path: Path) -> None:
+    """The rows of each period are those of exact mode, of hold-out rows too, and the losses sum to
+    that of all rows; of one part the loss is that of exact mode, to 1e-12."""
+    for path in sorted(data.glob("*.parquet")):
+        table = pq.read_table(path, partitioning=None)
+        seconds = np.arange(len(table)) * 3000 + 1_767_225_600
+        write(tmp_path / "timed" / path.name, table.append_column("ts", pa.array(seconds)))
+    sets = {"data.holdout": 5, "data.time": "ts"}
+    timed = tmp_path / "timed"
+    alone = streamomd.train(job(timed), sets=sets, **QUIET)
+    model = averaged(tmp_path / "run", timed, client, train=train, sets=sets)
+    again = streamomd.load(str(tmp_path / "run"))
+    assert again.result()["by_time"] == model.result()["by_time"]
+    for found, expected in (
+        (model.result(), alone.result()), (model.result()["holdout"], alone.result()["holdout"])
+    ):  # fmt: skip
+        for by in ("hour", "day"):
+            names = [[one[key] for key in ("period", "rows")] for one in found["by_time"][by]]
+            assert names == [
+                [one[key] for key in ("period", "rows")] for one in expected["by_time"][by]
+            ]
+        if train:
+            both = ([one["loss"] for one in timed["by_time"]["day"]] for timed in (found, expected))
+            np.testing.assert_allclose(*both, rtol=1e-12)
+    sums = model.metrics.by_time.days.sums.sum(axis=0)
+    np.testing.assert_allclose(sums, model.metrics.total, rtol=1e-9)

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from clustered import QUIET, job, spread
 from distributed import Client
+from running import write
 
 import streamomd
 
@@ -61,3 +64,21 @@ def test_sharded_mode_on_workers_is_that_of_one_process(
     figures = [name for name in FIGURES if name != "holdout"]
     found, expected = model.result(), alone.result()
     assert {key: found[key] for key in figures} == {key: expected[key] for key in figures}
+
+
+def test_the_leader_of_sharded_mode_has_the_figures_by_time(
+    data: Path, client: Client, tmp_path: Path
+) -> None:
+    """They are those of one process, in the result and in the commit."""
+    for path in sorted(data.glob("*.parquet")):
+        table = pq.read_table(path, partitioning=None)
+        seconds = np.arange(len(table)) * 3000 + 1_767_225_600
+        write(tmp_path / "timed" / path.name, table.append_column("ts", pa.array(seconds)))
+    train, sets = {"mode": "sharded", "parts": 4, "epochs": 2}, {"data.time": "ts"}
+    timed = tmp_path / "timed"
+    alone = streamomd.train({**job(timed), "train": train}, sets=sets, **QUIET)
+    table = {**job(timed, checkpoint={"url": str(tmp_path / "run")}), "train": train}
+    model = streamomd.train(table, sets=sets, client=client, quiet=True)
+    saved = streamomd.load(str(tmp_path / "run"))
+    for one in (model, saved):
+        assert one.result()["by_time"] == alone.result()["by_time"]

@@ -319,8 +319,8 @@ def test_long_texts_are_counted_as_a_counter_does(texts, bits, bias, room):
         assert [*told] == sorted(Counter(at).items())
 
 
-@pytest.mark.parametrize("most", [1, 3])
-def test_plain_python_writes_rows_as_compiled_code_does(most, monkeypatch):
+@pytest.mark.parametrize("most, counts", [(1, "presence"), (1, "count"), (3, "count")])
+def test_plain_python_writes_rows_as_compiled_code_does(most, counts, monkeypatch):
     """The functions that are compiled have the same bits where they are not."""
     texts = [
         "Ab, ΣȺ😀语 İx_1",
@@ -328,7 +328,7 @@ def test_plain_python_writes_rows_as_compiled_code_does(most, monkeypatch):
         "a a b " * 99,
         "Some words of a plain TEXT; antidisestablishment",
     ]
-    plan, batch = one_text(pa.array(texts), text=[("t", most, "count")], bits=18)
+    plan, batch = one_text(pa.array(texts), text=[("t", most, counts)], bits=18)
     made = []
     for _ in range(2):
         names = Names()
@@ -348,13 +348,13 @@ def test_texts_of_very_short_words_get_more_room():
 
 
 def test_a_full_table_of_names_looks_at_some_texts(monkeypatch):
-    """Every eighth: all that it could still take are second names of its coordinates."""
-    plan, batch = one_text(pa.array([f"word{at}" for at in range(20)]))
+    """Every 32nd: all that it could still take are second names of its coordinates."""
+    plan, batch = one_text(pa.array([f"word{at}" for at in range(70)]))
     monkeypatch.setattr(Names, "is_full", True)
     names = Names()
-    assert len(dicts(encoded(plan, batch, names=names))) == 20
+    assert len(dicts(encoded(plan, batch, names=names))) == 70
     found = {name for known in names.seen().values() for name in known}
-    assert found == {"t=word0", "t=word8", "t=word16"}
+    assert found == {"t=word0", "t=word32", "t=word64"}
 
 
 BROKEN = pa.StringArray.from_buffers(

@@ -95,3 +95,22 @@ def test_a_resumed_run_reads_its_snapshot(tables: Any, tmp_path: Path) -> None:
     done = run("update", url)
     assert done.code == 2
     assert "no column 'x'" in done.err or "'x'" in done.err
+
+
+def test_a_stopped_run_needs_its_snapshot(tables: Any, tmp_path: Path) -> None:
+    """One that expired since is named; a finished run prints its result again."""
+    url, table = tmp_path / "run", tables.create_table("ns.t", SCHEMA)
+    table.append(rows(0))
+    job = ("--label", "y", "--rule", "nag", "--checkpoint", url)
+    train(NAME, *job, "--set", "checkpoint.every_rows=2", "--set", "checkpoint.keep=9")
+    first = table.refresh().current_snapshot().snapshot_id
+    table.append(rows(4))
+    table.maintenance.expire_snapshots().by_id(first).commit()
+    assert run("resume", url, "--json").result["rows"] == 4
+    done = run("update", url)
+    assert done.code == 3
+    assert f"snapshot {first} of Iceberg table {NAME}, which was learned, is not before" in done.err
+    assert run("checkpoint", "restore", url, "--at", "1").code == 0
+    done = run("resume", url)
+    assert done.code == 2
+    assert f"{NAME} has no snapshot {first} to read (was it expired?)" in done.err

@@ -11,7 +11,7 @@ import pytest
 
 from streamomd.config.data_table import Data
 from streamomd.config.model_table import Model
-from streamomd.core.errors import DataError
+from streamomd.core.errors import DataError, UsageError
 from streamomd.features import make_plan
 from streamomd.shards.convert.convert import convert
 from streamomd.shards.convert.encoding import SAMPLE, stored
@@ -19,7 +19,9 @@ from streamomd.shards.find import find
 from streamomd.training.row_stream import rows_of
 
 ROWS = 600
-LINES = "few,many,n,s\n" + "".join(f"{i % 2}.5,{i * 1.7},{i},t{i % 9}\n" for i in range(ROWS))
+LINES = "few,many,n,s,text\n" + "".join(
+    f"{i % 2}.5,{i * 1.7},{i},t{i % 9},{i} is {'written in words ' * 5}\n" for i in range(ROWS)
+)
 
 
 def pairs(seed: int, size: int = 5000) -> str:
@@ -52,13 +54,55 @@ def chunks(path: str) -> dict[str, tuple[str, set[str]]]:
 
 
 def test_columns_are_stored_by_what_they_hold(tmp_path):
-    """Of csv: numbers by LZ4, text by zstd; dictionaries, but for numbers that vary."""
+    """Of csv: dictionaries, but for numbers that vary and texts."""
     assert chunks(written(tmp_path, LINES, "csv")) == {
         "few": ("LZ4", {"PLAIN", "RLE_DICTIONARY"}),
         "many": ("LZ4", {"PLAIN"}),
         "n": ("LZ4", {"PLAIN", "RLE_DICTIONARY"}),
-        "s": ("ZSTD", {"PLAIN", "RLE_DICTIONARY"}),
+        "s": ("LZ4", {"PLAIN", "RLE_DICTIONARY"}),
+        "text": ("LZ4", {"PLAIN"}),
     }
+
+
+@pytest.mark.parametrize("form, codec", [("fast", "LZ4"), ("zstd", "ZSTD"), ("none", None)])
+def test_compression_of_all_columns_is_chosen(tmp_path, form, codec):
+    """The rows are the same; of Arrow files nothing is compressed."""
+    source = tmp_path / "rows.csv"
+    source.write_text(LINES)
+    tables, sizes = [], []
+    for number, given in enumerate([{}, {"compression": form}]):
+        to = str(tmp_path / f"out-{number}")
+        (path,) = convert([str(source)], source_format="csv", to=to, **given).shards
+        tables.append(pq.read_table(path))
+        sizes.append(Path(path).stat().st_size)
+    assert {found for found, _ in chunks(path).values()} == {codec or "UNCOMPRESSED"}
+    assert tables[0].equals(tables[1])
+    assert (sizes[1] > sizes[0]) == (form != "zstd")
+    with pytest.raises(UsageError, match="compression is for Parquet"):
+        convert([str(source)], source_format="csv", to=to + "-", form="arrow", compression=form)
+
+
+def test_unknown_compression_is_refused(tmp_path):
+    """With the nearest name."""
+    with pytest.raises(UsageError, match=r"unknown compression 'zst'.*zstd"):
+        convert(["rows.csv"], source_format="csv", to=str(tmp_path), compression="zst")
+
+
+@pytest.mark.parametrize(
+    "values, plain",
+    [
+        ([f"{at} {'word ' * 20}" for at in range(100)], True),
+        ([f"{at % 9} {'word ' * 20}" for at in range(100)], False),
+        ([f"{at} short" for at in range(100)], False),
+        ([None] * 100, False),
+        ([], False),
+    ],
+)
+def test_texts_are_plain(values, plain):
+    """Strings that are long on average and differ; others are dictionaries."""
+    for kind in (pa.string(), pa.large_string()):
+        found = stored(pa.record_batch({"x": pa.array(values, kind)}))
+        assert found["column_encoding"] == ({"x": "PLAIN"} if plain else {})
 
 
 def test_pairs_are_stored_by_what_they_hold(tmp_path):

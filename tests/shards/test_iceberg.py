@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import gzip
 import json
+import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ from streamomd.core.errors import (
 )
 from streamomd.shards.filtered_shards import with_filter
 from streamomd.shards.find import find, list_shards
+from streamomd.shards.iceberg import avro_container
+from streamomd.shards.iceberg.avro_container import check_container
 from streamomd.shards.projection import parse_projection
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet, describe_tables
@@ -396,6 +400,40 @@ def test_damaged_manifests_are_errors_with_names(table: Any) -> None:
     assert len(xs()) == 8
 
 
+def test_manifests_that_are_missing_or_cyclic_are_errors(table: Any) -> None:
+    """A list of manifests in the place of a manifest, which would list itself; one that is gone."""
+    newest = table.metadata.snapshots[-1]
+    listing = Path(newest.manifest_list.removeprefix("file://"))
+    manifest = Path(newest.manifests(table.io)[0].manifest_path.removeprefix("file://"))
+    manifest.write_bytes(listing.read_bytes())
+    with pytest.raises(DataError, match=re.escape(manifest.name)):
+        find(NAME)
+    for gone in (manifest, listing):
+        gone.unlink()
+        with pytest.raises(DataError, match=rf"{re.escape(gone.name)}: it does not exist"):
+            find(NAME)
+
+
+def test_snapshots_in_a_circle_have_no_end(table: Any) -> None:
+    """Each is after the other: what was appended is not known."""
+    source = forged(table, "append", [file(copied(table, "z.parquet"))])
+    document = json.loads(Path(source).read_text())
+    two, three = document["snapshots"][-2:]
+    two["parent-snapshot-id"] = three["snapshot-id"]
+    Path(source).write_text(json.dumps(document))
+    with pytest.raises(ResumeRefusedError, match="is not before snapshot"):
+        list_shards(source, since={source: snapshots(table)[0]})
+
+
+def test_types_that_arrow_lacks_are_errors(table: Any) -> None:
+    source = Path(forged(table, "append", [file(copied(table, "z.parquet"))]))
+    document = json.loads(source.read_text())
+    document["schemas"][0]["fields"][0]["type"] = "fixed[99999999999]"
+    source.write_text(json.dumps(document))
+    with pytest.raises(DataError, match="the metadata of an Iceberg table"):
+        find(str(source))
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"renamed": 1, "hidden": [], "nulls": ""}',
@@ -406,3 +444,49 @@ def test_other_texts_of_a_ledger_are_corrupt(text: str) -> None:
     """A projection that a ledger saves is checked before it is used."""
     with pytest.raises(CorruptionError, match="a projection of the ledger"):
         parse_projection(text)
+
+
+def container(codec: str, *blocks: bytes) -> bytes:
+    """An Avro file with blocks that are packed already."""
+
+    def number(value: int) -> bytes:
+        value, found = value << 1, b""
+        while value > 127:
+            found, value = found + bytes([value & 127 | 128]), value >> 7
+        return found + bytes([value])
+
+    def text(value: bytes) -> bytes:
+        return number(len(value)) + value
+
+    sync = b"0123456789abcdef"
+    head = b"Obj\x01" + number(1) + text(b"avro.codec") + text(codec.encode()) + number(0) + sync
+    return head + b"".join(number(1) + text(one) + sync for one in blocks)
+
+
+def packed(codec: str, data: bytes) -> bytes:
+    if codec == "deflate":
+        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+        return packer.compress(data) + packer.flush()
+    if codec == "snappy":
+        return bytes(pa.compress(data, codec="snappy")) + bytes(4)
+    names = {"zstandard": "zstd", "bzip2": "bz2"}
+    if codec not in names:
+        return data
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, names[codec]) as stream:
+        stream.write(data)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "zstandard", "bzip2", "snappy"])
+def test_what_manifests_unpack_to_is_limited(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one block or in several."""
+    monkeypatch.setattr(avro_container, "MOST_UNPACKED", 5000)
+    monkeypatch.setattr(avro_container, "STEP", 300)
+    check_container(container(codec, packed(codec, bytes(5000))))
+    check_container(container(codec, *[packed(codec, bytes(1000))] * 5))
+    for blocks in ([packed(codec, bytes(5001))], [packed(codec, bytes(1000))] * 6):
+        with pytest.raises(ValueError, match="unpacked it has more than 5,000 bytes"):
+            check_container(container(codec, *blocks))
+    with pytest.raises(ValueError, match="codec is unknown"):
+        check_container(container("lz4", b"1"))

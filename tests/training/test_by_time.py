@@ -22,10 +22,10 @@ from streamomd.core.errors import (
     BadRowError,
     SchemaError,
     StoppedError,
-    UnsupportedError,
     UsageError,
 )
-from streamomd.training.metrics import Metrics, by_time
+from streamomd.core.jit import compiled
+from streamomd.training.metrics import Metrics, add_periods, by_time
 from streamomd.training.metrics.by_time import DAY, HOUR, ByTime, period_text
 
 KEYS = ("rows", "loss", "error", "rmse")
@@ -236,11 +236,66 @@ def test_the_cache_has_times(data: Path, tmp_path: Path) -> None:
         assert again.result()[key] == first.result()[key]
 
 
-def test_what_has_no_times() -> None:
-    """Averaged and sharded mode refuse the key."""
-    for mode in ("averaged", "sharded"):
-        with pytest.raises(UnsupportedError, match=f"in mode exact, not {mode}"):
-            train(["data"], mode=mode)
+@given(TIMES, st.integers(0, 30), st.integers(1, 4))
+@settings(deadline=None, max_examples=25)
+def test_parts_are_summed(times: list[int], cut: int, retained: int) -> None:
+    """Rows counted in two parts, which are then joined, have the periods and the rows of one part,
+    and its sums to 1e-12; late rows and ties are those of each part."""
+    terms = np.random.default_rng(len(times)).random((len(times), 3))
+
+    def counted(low: int, high: int | None) -> ByTime:
+        made, some = ByTime(), terms[low:high]
+        made.count(np.array(times[low:high], np.int64), some[:, 0], some[:, 1:])
+        made.read(np.array(times[low:high], np.int64))
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(by_time, "RETAINED", retained)
+        whole, first, second = counted(0, None), counted(0, cut), counted(cut, None)
+        apart = [first.late + second.late, first.ties + second.ties]
+        first.add(second)
+    assert [first.late, first.ties] == apart
+    assert (first.latest, first.day) == (whole.latest, whole.day)
+    for found, expected in ((first.hours, whole.hours), (first.days, whole.days)):
+        assert found.numbers.tolist() == expected.numbers.tolist()
+        rows = int(found.rows.sum()) + found.earlier_rows
+        assert rows == len(times)
+        both = found.sums.sum(axis=0) + found.earlier, expected.sums.sum(axis=0) + expected.earlier
+        np.testing.assert_allclose(*both, rtol=1e-12)
+        if not expected.earlier_rows:
+            assert found.rows.tolist() == expected.rows.tolist()
+            np.testing.assert_allclose(found.sums, expected.sums, rtol=1e-12)
+
+
+def test_the_compiled_kernel_has_the_same_bits() -> None:
+    """As the uncompiled one, of rows in no order, with more periods than are retained."""
+    draw = np.random.default_rng(0)
+    time = draw.integers(-9 * HOUR, 90 * HOUR, 500)
+    weight, losses = draw.random(500), draw.random((500, 2))
+    found = []
+    for kernel in (add_periods.add_rows, compiled(add_periods.add_rows, *add_periods.SIGNATURE)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(by_time, "RETAINED", 20)
+            patch.setattr(add_periods, "compiled_add_rows", lambda n, *given: kernel(*given))  # noqa: B023
+            made = ByTime()
+            made.count(time, weight, losses)
+        found.append({name: array.tobytes() for name, array in made.arrays().items()})
+    assert found[0] == found[1]
+
+
+def test_sharded_mode_has_the_rows_of_exact_mode(data: Path) -> None:
+    """In each hour and day, late and tied; their losses sum to that of all rows."""
+    exact, model = train(data), train(data, mode="sharded", sets={"train.batch_rows": 32})
+    result = model.result()
+    found, expected = result["by_time"], exact.result()["by_time"]
+    for key in ("latest", "late", "ties"):
+        assert found[key] == expected[key]
+    for by in ("hour", "day"):
+        names = [[one[key] for key in ("period", "rows")] for one in found[by]]
+        assert names == [[one[key] for key in ("period", "rows")] for one in expected[by]]
+    np.testing.assert_allclose(
+        model.metrics.by_time.days.sums.sum(axis=0), model.metrics.total, rtol=1e-12
+    )
 
 
 def test_the_report_has_charts_by_time(data: Path, tmp_path: Path) -> None:

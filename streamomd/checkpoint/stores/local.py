@@ -175,10 +175,10 @@ def _write(name: str, folder: int, data: bytes) -> None:
 
 def _compare(handle: int, data: bytes) -> None:
     """Read the file back, before an older commit may be deleted for it."""
-    there = memoryview(data)
     at = 0
     while block := os.pread(handle, BLOCK, at):
-        if there[at : at + len(block)] != block:
+        # A memoryview would be compared byte by byte.
+        if not data.startswith(block, at):
             break
         at += len(block)
     if block or at != len(data):

@@ -59,8 +59,8 @@ def sort_lanes(columns: int, pairs: Any, tile: Any, equal: Any) -> None:
         a, b = (pairs[2 * pair] * LANES) & _PLACE, (pairs[2 * pair + 1] * LANES) & _PLACE
         for row in range(LANES):
             x, y = tile[a + row], tile[b + row]
-            tile[a + row] = min(x, y)
-            tile[b + row] = max(x, y)
+            tile[a + row] = x if x < y else y  # min and max compile a function each
+            tile[b + row] = y if x < y else x
     for row in range(LANES):
         equal[row] = 0
     for c in range(1, columns):
@@ -92,15 +92,15 @@ def count(
     """Write rows of numbers at 0 … w − 1, then of how often each of the row's places occurs.
 
     numbers: (n * w,), row by row. places: (k * n,), column by column; each moved by ``shift``.
-    pairs: ``exchanges(k)``. tile: (k * LANES,). begins: (n + 1,), the first of which is 0.
+    pairs: ``exchanges(k)``. tile: ((k + 1) * LANES,). begins: (n + 1,), the first of which is 0.
     """
     n = len(begins) - 1
     if n == 0:
         return
     w, k, end = len(numbers) // n, len(places) // n, 0
-    equal = np.zeros(LANES, np.uint8)
+    equal = tile[k * LANES :]
     for low in range(0, n, LANES):
-        size = min(LANES, n - low)
+        size = n - low if n - low < LANES else LANES
         for c in range(k):
             for row in range(size):
                 tile[c * LANES + row] = places[c * n + low + row]

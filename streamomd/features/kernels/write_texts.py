@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from numba import types
 from numba.extending import register_jitable
 
 from streamomd.core.jit import compiled, int64, read, written
@@ -19,6 +20,10 @@ from streamomd.features.kernels.split_words import PLACE, split_any, split_ascii
 
 _LOW = 0xFFFFFFFF
 _BITS, _FEW, _MANY = 9, 40, 1000
+LANES = 32
+"""``starts`` and ``hashes`` have room for a multiple of it."""
+SEEN = 2048
+"""Places that ``distinct`` remembers: 16 KiB, half of the first-level cache."""
 COUNTERS = 1 << _BITS
 """``sizes`` of ``scatter``: few enough that a row of some hundred places costs more."""
 
@@ -29,8 +34,9 @@ def row_writer() -> Any:
     texts = [int64, read("uint8"), read("int64"), read("uint32")]
     hashed = [int64] * 4
     placed = [int64] * 6
-    room = [written(name) for name in ("uint8", "uint32", "int64", "int64")]
-    room += [written(name) for name in [*["uint32"] * 2, *["int32"] * 3]]
+    room = [written(name) for name in ("uint8", "uint32", "int64", "int64", "uint32")]
+    room += [types.Array(types.uint32, 2, "C")]
+    room += [written(name) for name in ("uint32", "int64", *["int32"] * 3)]
     names = [read("int32"), read("uint8"), read("uint32"), read("uint8"), written("uint32")]
     unnamed = [written(name) for name in ("uint32", "int64", "uint8", "int64")]
     rows = [written("int64"), written("int32"), written("float64")]
@@ -46,28 +52,43 @@ def four(fours: Any, at: int) -> int:
 
 @register_jitable(no_cfunc_wrapper=True)
 def hash_words(
-    words: int, edges: Any, fours: Any, h: int, rest: int, bits: int, length: int, hashes: Any
-) -> int:
+    words: int, edges: Any, fours: Any, h: int, rest: int, bits: int, length: int, starts: Any,
+    hashes: Any,
+) -> int:  # fmt: skip
     """Write the hash of a prefix, as ``prefix_state`` gives it, and each word; how many there are.
 
-    A word is read from a few bytes before it, which the rest of the prefix replaces.
+    A word is read from a few bytes before it, which the rest of the prefix replaces. starts: room
+    for the first twelve bytes of each word, their number, and which words are longer.
     """
-    behind = _LOW & ~((1 << bits) - 1)
+    behind, back, long = _LOW & ~((1 << bits) - 1), bits >> 3, 0
     for k in range(words):
         begin = int(edges[2 * k])
-        size = int(edges[2 * k + 1]) - begin
-        total = size + (bits >> 3)
-        at = begin - (bits >> 3)
-        whole = total >> 2
-        # Numbers below 0 shifted by 63 are −1, else 0: a choice without a branch.
-        zeroth = (four(fours, at) & behind) | rest
-        found = h ^ ((h ^ mixed(h, zeroth)) & (-whole >> 63))
-        found ^= (found ^ mixed(found, four(fours, at + 4))) & ((1 - whole) >> 63)
-        for more in range(2, whole):
-            found = mixed(found, four(fours, at + 4 * more))
-        last = zeroth ^ ((zeroth ^ four(fours, at + 4 * whole)) & (-whole >> 63))
+        total = int(edges[2 * k + 1]) - begin + back
+        at = begin - back
+        starts[0, k] = (four(fours, at) & behind) | rest
+        starts[1, k] = four(fours, at + 4)
+        starts[2, k] = four(fours, at + 8)
+        starts[3, k] = total
+        starts[4, long & PLACE] = k
+        long += 1 if total > 11 else 0
+    # Vector instructions. Up to a multiple of LANES, because what is left would be hashed one by
+    # one, which takes as long as all the others.
+    for k in range((words + LANES - 1) // LANES * LANES):
+        zeroth, first, second = int(starts[0, k]), int(starts[1, k]), int(starts[2, k])
+        total = int(starts[3, k])
+        found = mixed(h, zeroth) if total >= 4 else h
+        found = mixed(found, first) if total >= 8 else found
+        last = zeroth if total < 4 else (first if total < 8 else second)
         found ^= scrambled(last & ((1 << ((total & 3) << 3)) - 1))
-        hashes[k] = ended(found, length + size)
+        hashes[k] = ended(found, length + total - back)
+    for i in range(long):
+        k = int(starts[4, i])
+        at, total = int(edges[2 * k]) - back, int(starts[3, k])
+        found = mixed(mixed(h, int(starts[0, k])), int(starts[1, k]))
+        for more in range(2, total >> 2):
+            found = mixed(found, four(fours, at + 4 * more))
+        last = four(fours, at + (total & ~3)) & ((1 << ((total & 3) << 3)) - 1)
+        hashes[k] = ended(found ^ scrambled(last), length + total - back)
     return words
 
 
@@ -169,18 +190,34 @@ def scatter(count: int, low: int, some: Any, others: Any, sizes: Any) -> None:
 
 
 @register_jitable(no_cfunc_wrapper=True)
-def count_places(
-    count: int, hashes: Any, bits: int, shift: int, times: int, some: Any, others: Any, sizes: Any,
-    end: int, indices: Any, values: Any,
-) -> int:  # fmt: skip
-    """Write the hashes' lowest ``bits`` bits, each moved by ``shift``, ascending and distinct, from
-    entry ``end`` on; where they end now.
+def distinct(count: int, hashes: Any, mask: int, stamp: int, seen: Any, some: Any) -> int:
+    """Write the hashes' bits under a mask, without most of those that were there before; how many
+    there are.
 
-    times: 1 if values are how often each occurs, 0 if they are 1. some, others: room for one more
-    than ``count``.
+    seen: the last place of each kind of lowest bits, with the stamp of its text. A text of 285
+    words has 146 distinct ones, and what is dropped here is not put in order.
     """
+    found = 0
     for k in range(count):
-        some[k] = hashes[k] & ((1 << bits) - 1)
+        place = int(hashes[k]) & mask
+        at, stamped = place & (len(seen) - 1), place | stamp
+        some[found & PLACE] = place
+        found += 1 if seen[at] != stamped else 0
+        seen[at] = stamped
+    return found
+
+
+@register_jitable(no_cfunc_wrapper=True)
+def count_places(
+    count: int, some: Any, bits: int, shift: int, times: int, others: Any, sizes: Any, end: int,
+    indices: Any, values: Any,
+) -> int:  # fmt: skip
+    """Write places of ``bits`` bits, each moved by ``shift``, ascending and distinct, from entry
+    ``end`` on; where they end now.
+
+    times: 1 if values are how often each occurs, 0 if they are 1. some: the places; it and others
+    have room for one more than ``count``.
+    """
     if count > _MANY:  # in order of their lowest bits, then of the next, …
         for low in range(0, bits, _BITS):
             scatter(count, low, some, others, sizes)
@@ -196,12 +233,19 @@ def count_places(
         some[at] = place
     some[count] = -1
     at, start = end, 0
-    for k in range(count):
-        indices[at & PLACE] = some[k] + shift
-        values[at & PLACE] = (k - start) * times + 1
-        last = some[k + 1] != some[k]
-        at += 1 if last else 0
-        start = k + 1 if last else start
+    if times:
+        for k in range(count):
+            indices[at & PLACE] = some[k] + shift
+            values[at & PLACE] = k - start + 1
+            last = some[k + 1] != some[k]
+            at += 1 if last else 0
+            start = k + 1 if last else start
+    else:
+        for k in range(count):
+            indices[at & PLACE] = some[k] + shift
+            at += 1 if some[k + 1] != some[k] else 0
+        for k in range(end, at):
+            values[k & PLACE] = 1.0
     return at
 
 
@@ -209,8 +253,8 @@ def write_rows(
     row: int, data: Any, offsets: Any, lower: Any,
     h: int, rest: int, bits: int, length: int,
     first: int, width: int, shift: int, most: int, times: int, sampled: int,
-    letters: Any, fours: Any, eights: Any, edges: Any, unknown: Any, hashes: Any,
-    some: Any, others: Any, sizes: Any,
+    letters: Any, fours: Any, eights: Any, edges: Any, unknown: Any, starts: Any, hashes: Any,
+    seen: Any, some: Any, others: Any, sizes: Any,
     keys: Any, counts: Any, known: Any, closed: Any, recent: Any,
     unnamed: Any, ends: Any, names: Any, used: Any,
     begins: Any, indices: Any, values: Any,
@@ -226,7 +270,8 @@ def write_rows(
     coordinates, each moved by ``shift`` in a row. most: longest run of words. times: 1 if values
     are counts, 0 if they are 1. sampled: names are looked for in one of that
     many texts.
-    letters, fours, eights: the same memory. edges … others: room for one text. sizes: (COUNTERS,).
+    letters, fours, eights: the same memory. edges … others: room for one text, but seen: (SEEN,),
+    zeros before the first row. sizes: (COUNTERS,).
     keys … recent: of ``name_index``; keys empty: no names are wanted. unnamed … used: of
     ``note_unnamed``; half of unnamed, and of names, has room for one text.
     begins, indices, values: the rows, of which those before ``row`` are written.
@@ -241,7 +286,7 @@ def write_rows(
                 break
         words = found >> 1
         if most == 1:
-            count = hash_words(words, edges, fours, h, rest, bits, length, hashes)
+            count = hash_words(words, edges, fours, h, rest, bits, length, starts, hashes)
         else:
             count = hash_runs(words, most, edges, letters, h, rest, bits, length, hashes)
         if end + count > len(indices):
@@ -251,8 +296,13 @@ def write_rows(
                 count, words, edges, letters, hashes, first, mask, others, keys, counts, known,
                 closed, recent, unnamed, ends, names, used,
             )  # fmt: skip
+        if times:
+            for k in range(count):
+                some[k] = hashes[k] & mask
+        else:
+            count = distinct(count, hashes, mask, (row + 1) << 32, seen, some)
         end = count_places(
-            count, hashes, width, first + shift, times, some, others, sizes, end, indices, values
+            count, some, width, first + shift, times, others, sizes, end, indices, values
         )
         row += 1
         begins[row] = end

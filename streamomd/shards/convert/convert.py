@@ -19,8 +19,14 @@ from streamomd.core.registry import find
 from streamomd.features.binary_lists import declared, encoded, stored_as_binary
 from streamomd.shards.convert.arrow_source import ArrowStreamReader
 from streamomd.shards.convert.csv_source import CsvReader
+from streamomd.shards.convert.encoding import COMPRESSIONS
 from streamomd.shards.convert.jsonl_source import JsonlReader
-from streamomd.shards.convert.output_formats import FORMS, with_binary_lists
+from streamomd.shards.convert.output_formats import (
+    FORMS,
+    OutputFormat,
+    with_binary_lists,
+    with_compression,
+)
 from streamomd.shards.convert.shard_writer import ShardWriter, Target, opened_target
 from streamomd.shards.convert.shuffle import shuffled
 from streamomd.shards.convert.split import Split, TimeKeys, make_split, part_of
@@ -70,6 +76,7 @@ def convert(
     to: str,
     form: str = "parquet",
     lists_as: str = "list",
+    compression: str | None = None,
     rows_per_shard: int | None = None,
     shards: int | None = None,
     shuffle: int | None = None,
@@ -91,7 +98,8 @@ def convert(
     are those of `CsvReader`, `JsonlReader`, `SvmlightReader` or `VwReader`.
     form: "parquet" or "arrow" (`forms`). lists_as: "list", or "binary" for columns whose cells are
     the bytes of the lists, which Parquet readers decode faster; of "svmlight" and "vw", whose lists
-    have no nulls. rows_per_shard: 1,000,000 unless given; or shards: how
+    have no nulls. compression: of Parquet, "lz4" unless given; "fast" to write, "zstd" (smaller,
+    slower to read) or "none". rows_per_shard: 1,000,000 unless given; or shards: how
     many, which differ by a row at most (the sources are then read twice; so they are for "arrow"
     where the size is not known). shuffle: a seed; all rows are permuted by it, on disk, and the
     order depends on the seed and the number of rows alone. split: parts by name, each with its
@@ -114,6 +122,8 @@ def convert(
     make, written = _maker(source_format, options), find("form", form, FORMS)
     if as_binary := _as_binary(lists_as, source_format):
         written = with_binary_lists(written)
+    if compression is not None:
+        written = _compressed(written, compression)
     stream = _Stream(locate(sources, storage_options), make, progress, encoding)
     if shards is not None or split_time or written.add_size is None:
         _refuse_standard_input(sources)
@@ -179,6 +189,13 @@ def _as_binary(lists_as: str, source_format: str) -> bool:
             "contain nulls, which bytes cannot say"
         )
     return lists_as == "binary"
+
+
+def _compressed(form: OutputFormat, compression: str) -> OutputFormat:
+    find("compression", compression, COMPRESSIONS)
+    if form.suffix != "parquet":
+        raise UsageError("compression is for Parquet: Arrow files are read fastest without")
+    return with_compression(form, compression)
 
 
 def _schema(schema: pa.Schema, as_binary: bool) -> pa.Schema:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -33,9 +34,16 @@ class OutputFormat:
     """``add_size(writer, size)``, before the end. None: the size must be known at the beginning."""
 
 
-def _parquet(file: Any, schema: pa.Schema, first: pa.RecordBatch, size: int | None) -> Any:
+def _parquet(
+    file: Any,
+    schema: pa.Schema,
+    first: pa.RecordBatch,
+    size: int | None,
+    compression: str = "lz4",
+) -> Any:
+    found = stored(first, compression)
     # With a stored Arrow schema, metadata added at the end is not read as the schema's.
-    return pq.ParquetWriter(file, _with(schema, size), store_schema=size != 0, **stored(first))
+    return pq.ParquetWriter(file, _with(schema, size), store_schema=size != 0, **found)
 
 
 def _arrow(file: Any, schema: pa.Schema, first: pa.RecordBatch, size: int | None) -> Any:
@@ -76,6 +84,11 @@ FORMS: Mapping[str, OutputFormat] = {
 BINARY_GROUP_BYTES = 16 << 20
 """Bytes of a row group of lists stored as binary: they are as many in the file, and what a reader
 does not hold in memory between hashing and decoding it reads twice (`reader.LOCAL_HELD`)."""
+
+
+def with_compression(form: OutputFormat, compression: str) -> OutputFormat:
+    """How shards of Parquet are written with a compression, of `encoding.COMPRESSIONS`."""
+    return replace(form, begin=partial(_parquet, compression=compression))
 
 
 def with_binary_lists(form: OutputFormat) -> OutputFormat:

@@ -118,6 +118,9 @@ class Metrics:
             self.classes = other.classes + (0.0 if self.classes is None else self.classes)
         if other.margins is not None:
             self.margins = other.margins + (0.0 if self.margins is None else self.margins)
+        if other.by_time is not None:
+            self.by_time = self.by_time or ByTime()
+            self.by_time.add(other.by_time)
         if self.held is not None and other.held is not None:
             self.held.add(other.held)
 
@@ -220,6 +223,11 @@ class Metrics:
         """Count rows by their times. losses: see ``ByTime.count``."""
         self.by_time = self.by_time or ByTime()
         self.by_time.count(time, weight, losses)
+
+    def read_times(self, time: Times) -> None:
+        """Move the stream time past rows that were read; see ``ByTime.read``."""
+        self.by_time = self.by_time or ByTime()
+        self.by_time.read(time)
 
     @property
     def ranks_by_epoch(self) -> Floats:

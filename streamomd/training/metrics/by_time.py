@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ EARLIER_TEXT = "earlier"
 """The period of all rows before those that are retained."""
 
 
-@dataclass(eq=False)
 class Periods:
     """Rows and sums of periods of one length.
 
@@ -41,58 +39,62 @@ class Periods:
     errors. earlier, earlier_rows: of all that are not retained.
     """
 
-    numbers: Times = field(default_factory=lambda: np.empty(0, np.int64))
-    rows: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    sums: Floats = field(default_factory=lambda: np.empty((0, 3)))
-    earlier: Floats = field(default_factory=lambda: np.zeros(3))
-    earlier_rows: int = 0
+    def __init__(self) -> None:
+        self._numbers, self._rows = np.zeros((2, RETAINED), np.int64)
+        self._sums = np.zeros((RETAINED, 3))
+        self._counts = np.zeros(2, np.int64)  # of periods, and of earlier rows
+        self.earlier = np.zeros(3)
 
-    def add(self, numbers: Times, terms: Floats) -> None:
-        """Add rows one by one: how they are cut into batches changes no bit.
+    @property
+    def numbers(self) -> Times:
+        """Of the periods that are retained."""
+        return self._numbers[: self._counts[0]]
 
-        numbers: of their periods. terms: (rows, 3).
-        """
-        new, first = np.unique(numbers, return_index=True)
-        begins = first[~np.isin(new, self.numbers)]
-        if len(self.numbers) + len(begins) <= RETAINED:
-            for row in begins.tolist():
-                self._begin(int(numbers[row]))
-            self._add_known(numbers, terms)
-            return
-        begins.sort()
-        self._add_known(numbers[: begins[0]], terms[: begins[0]])
-        for low, high in pairwise([*begins.tolist(), len(numbers)]):
-            self._begin(int(numbers[low]))
-            self._add_known(numbers[low:high], terms[low:high])
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Of each of them."""
+        return self._rows[: self._counts[0]]
 
-    def _begin(self, number: int) -> None:
-        """Retain a new period; the earliest one gives way to it."""
-        at = int(np.searchsorted(self.numbers, number))
-        if len(self.numbers) == RETAINED:
-            if not at:
-                return
-            self.earlier = self.earlier + self.sums[0]
-            self.earlier_rows += int(self.rows[0])
-            self.numbers, self.rows, self.sums = self.numbers[1:], self.rows[1:], self.sums[1:]
-            at -= 1
-        self.numbers = np.insert(self.numbers, at, number)
-        self.rows = np.insert(self.rows, at, 0)
-        self.sums = np.insert(self.sums, at, 0.0, axis=0)
+    @property
+    def sums(self) -> Floats:
+        """Of each of them, (periods, 3)."""
+        return self._sums[: self._counts[0]]
 
-    def _add_known(self, numbers: Times, terms: Floats) -> None:
-        """Add rows of periods that are retained, or are earlier."""
-        if not len(numbers):
-            return
-        at = np.searchsorted(self.numbers, numbers)
-        known = self.numbers[np.minimum(at, len(self.numbers) - 1)] == numbers
-        if not known.all():
-            self.earlier_rows += int(np.count_nonzero(~known))
-            for k in range(3):
-                np.add.at(self.earlier[k : k + 1], np.zeros_like(at[~known]), terms[~known, k])
-            at, terms = at[known], terms[known]
-        np.add.at(self.rows, at, 1)
-        for k in range(3):
-            np.add.at(self.sums[:, k], at, terms[:, k])
+    @property
+    def earlier_rows(self) -> int:
+        """Rows of periods that are not retained."""
+        return int(self._counts[1])
+
+    def add(self, length: int, time: Times, weight: Floats, losses: Floats) -> None:
+        """Add rows one by one: how they are cut into batches changes no bit. losses: (rows, 2)."""
+        from streamomd.training.metrics.add_periods import compiled_add_rows  # late: it is numba's
+
+        table = self._numbers, self._rows, self._sums.reshape(-1), self._counts, self.earlier
+        with np.errstate(all="ignore"):  # of a model that diverges
+            compiled_add_rows(len(time), length, time, weight, losses.reshape(-1), *table)
+
+    def join(self, other: Periods) -> None:
+        """Add the sums of other rows."""
+        numbers = np.union1d(self.numbers, other.numbers)
+        rows, sums = np.zeros(len(numbers), np.int64), np.zeros((len(numbers), 3))
+        for one in (self, other):
+            at = np.searchsorted(numbers, one.numbers)
+            rows[at] += one.rows
+            sums[at] += one.sums
+        early = max(0, len(numbers) - RETAINED)
+        earlier = self.earlier + other.earlier
+        for one in sums[:early]:
+            earlier += one
+        found = self.earlier_rows + other.earlier_rows + int(rows[:early].sum())
+        self._fill(numbers[early:], rows[early:], sums[early:], earlier, found)
+
+    def _fill(
+        self, numbers: Times, rows: Times, sums: Floats, earlier: Floats, earlier_rows: int
+    ) -> None:
+        count = len(numbers)
+        self._numbers[:count], self._rows[:count], self._sums[:count] = numbers, rows, sums
+        self._counts[...] = count, earlier_rows
+        self.earlier[...] = earlier
 
     def figures(self, length: int, figures: Figures) -> list[dict[str, Any]]:
         """rows, loss, error and rmse of each period in order; "earlier" is first."""
@@ -120,7 +122,9 @@ class Periods:
         if sums.shape[1] != 3 or np.any(np.diff(found[:-1, 0]) <= 0):
             raise ValueError("periods that do not ascend")
         numbers, rows = np.array(found, np.int64).T
-        return cls(numbers[:-1].copy(), rows[:-1].copy(), sums[:-1], sums[-1], int(rows[-1]))
+        made = cls()
+        made._fill(numbers[:-1], rows[:-1], sums[:-1], sums[-1], int(rows[-1]))
+        return made
 
 
 @dataclass(eq=False)
@@ -144,6 +148,10 @@ class ByTime:
         if not len(time):
             return
         known = NEVER if self.latest is None else self.latest
+        if time[0] >= known and not (time[1:] < time[:-1]).any():  # a third of what follows
+            self.ties += int(time[0] == known) + int(np.count_nonzero(time[1:] == time[:-1]))
+            self.latest = int(time[-1])
+            return
         before = np.maximum.accumulate(np.concatenate([[known], time[:-1]]))
         self.late += int(np.count_nonzero(time < before))
         self.ties += int(np.count_nonzero(time == before))
@@ -153,10 +161,19 @@ class ByTime:
         """Count rows in the periods of their times. losses: (rows, 2), of weight 1 each."""
         if not len(time):
             return
-        terms = np.stack([np.ones(len(time)), *losses.T], axis=1) * weight[:, None]
-        self.hours.add(time // HOUR, terms)
-        self.days.add(time // DAY, terms)
+        self.hours.add(HOUR, time, weight, losses)
+        self.days.add(DAY, time, weight, losses)
         self.day = int(time[-1]) // DAY
+
+    def add(self, other: ByTime) -> None:
+        """Add other rows, as counted after these. Late rows and ties of each are its own: no sum
+        says which of the other's are late after these."""
+        self.hours.join(other.hours)
+        self.days.join(other.days)
+        if other.latest is not None:
+            self.latest = max(other.latest, other.latest if self.latest is None else self.latest)
+        self.late, self.ties = self.late + other.late, self.ties + other.ties
+        self.day = other.day if len(other.days.numbers) else self.day
 
     def result(self, figures: Figures) -> dict[str, Any]:
         """Figures by hour and by day."""

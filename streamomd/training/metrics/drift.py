@@ -48,7 +48,7 @@ class Drift:
             f"{PREFIX}alerts": np.array(numbers, dtype=np.float64).reshape(-1, 5),
             f"{PREFIX}count": np.array([self.count], dtype=np.int64),
         }
-        return found | {f"{PREFIX}{name}": array.copy() for name, array in self.arrays.items()}
+        return found | {f"{PREFIX}{name}": array for name, array in self.arrays.items()}
 
     @classmethod
     def restored(cls, saved: Mapping[str, NDArray[Any]]) -> Self | None:

@@ -16,7 +16,7 @@ from streamomd.config.model_table import Model
 from streamomd.core.batch import DenseBatch, taken
 from streamomd.core.column_values import joined_values
 from streamomd.features import Plan, encode, make_plan
-from streamomd.features.gather_columns import category_columns
+from streamomd.features.stored_columns import category_columns
 
 ROWS = pa.RecordBatch.from_pydict(
     {
