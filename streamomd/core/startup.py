@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 VARIABLE = "STREAMOMD_FAST_START"
 _waiting: list[Callable[[], None]] = []
+_commands: list[int] = []  # processes: this one, if it is a command's own
 _DEFAULTS = {
     # 2^n clocks that OpenBLAS' threads wait for work without sleeping; by default 2^26 each.
     "OPENBLAS_THREAD_TIMEOUT": "4",
@@ -40,8 +41,14 @@ def set_environment() -> None:
 
     For a command's own process, before numpy and pydantic are imported; what is set already stays.
     """
+    _commands.append(os.getpid())
     for name, value in _DEFAULTS.items() if is_fast() else ():
         os.environ.setdefault(name, value)
+
+
+def is_command() -> bool:
+    """Whether this process is a command's own, and not one of a program that imports streamomd."""
+    return os.getpid() in _commands
 
 
 @contextmanager

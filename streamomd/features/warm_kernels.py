@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamomd.core.startup import before_compiling
+from streamomd.core.startup import before_compiling, is_command
 from streamomd.core.threads import usable_cores
 from streamomd.features.encode import encode
 from streamomd.features.plan import Plan
@@ -48,7 +48,7 @@ def kernels_compiled(plan: Plan, schema: pa.Schema) -> Iterator[None]:
             processes.append(_start(plan, schema))
 
     try:
-        with before_compiling(start) if plan.hashes and has_idle_core() else nullcontext():
+        with before_compiling(start) if plan.hashes and may_start() else nullcontext():
             yield
         for process in processes:
             _wait(process)
@@ -59,14 +59,16 @@ def kernels_compiled(plan: Plan, schema: pa.Schema) -> Iterator[None]:
     _compile(plan, schema)
 
 
-def has_idle_core() -> bool:
-    """Whether a second process would run on another core than this one."""
+def may_start() -> bool:
+    """Whether a second process would run on another core than this one. A program that imports
+    streamomd is not started again: only commands know what `sys.executable` is."""
     cores = usable_cores()
+    if cores < 2 or not is_command():
+        return False
     try:
-        load = os.getloadavg()[0]
-    except (AttributeError, OSError):  # not on Windows
-        load = 0.0
-    return cores > 1 and load < cores - 0.5
+        return os.getloadavg()[0] < cores - 0.5
+    except (AttributeError, OSError):  # Windows has none
+        return True
 
 
 def compile_from_stdin() -> None:

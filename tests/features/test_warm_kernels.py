@@ -20,7 +20,7 @@ from running import write
 from streamomd.config.spec import Spec
 from streamomd.core import startup
 from streamomd.features import Plan, empty_batch, encode, make_plan, warm_kernels
-from streamomd.features.warm_kernels import compile_from_stdin, has_idle_core, kernels_compiled
+from streamomd.features.warm_kernels import compile_from_stdin, kernels_compiled, may_start
 
 COLUMNS = {
     "y": pa.int64(), "x": pa.float64(), "f": pa.float32(), "c": pa.string(), "t": pa.string(),
@@ -72,7 +72,7 @@ def processes(monkeypatch: pytest.MonkeyPatch, idle: bool = True) -> Iterator[li
         found.append("start")
         return process
 
-    monkeypatch.setattr(warm_kernels, "has_idle_core", lambda: idle)
+    monkeypatch.setattr(warm_kernels, "may_start", lambda: idle)
     monkeypatch.setattr(warm_kernels, "_start", start)
     monkeypatch.setattr(warm_kernels, "_compile", lambda plan, schema: found.append("ready"))
     yield found
@@ -152,10 +152,14 @@ def test_the_process_gets_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_core_is_idle(
     load: float, cores: int, idle: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the load average of the last minute; a process of one core has none for another."""
+    """By the load average of the last minute; a process of one core has none for another, and a
+    program that imports streamomd starts none."""
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 9.0, 9.0))
     monkeypatch.setattr(warm_kernels, "usable_cores", lambda: cores)
-    assert has_idle_core() is (idle and cores > 1)
+    monkeypatch.setattr(startup, "_commands", [os.getpid()])
+    assert may_start() is (idle and cores > 1)
+    monkeypatch.setattr(startup, "_commands", [])
+    assert not may_start()
 
 
 TRAIN = """
@@ -164,7 +168,7 @@ import streamomd
 from streamomd.core.jit import recording
 from streamomd.features import warm_kernels
 
-warm_kernels.has_idle_core = lambda: sys.argv[2] == "two"
+warm_kernels.may_start = lambda: sys.argv[2] == "two"
 with recording() as found:
     model = streamomd.train(sys.argv[1], label="y", hashed=["c"], rule="nag", checkpoint="none")
 print(json.dumps([sorted(one.name for one in found if one.loaded), model.state_sha256]))
