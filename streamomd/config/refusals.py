@@ -190,11 +190,6 @@ def _refuse_time(spec: Spec) -> None:
             )
     if data.delay:
         given = f"data.delay = {data.delay:g} s"
-        if spec.model.calibrate != "none":
-            raise UnsupportedError(
-                f"{given}: probabilities are calibrated by labels that are not known yet; leave "
-                "model.calibrate out"
-            )
         refuse_delay(spec, given)
 
 
@@ -223,14 +218,11 @@ def refuse_delay(spec: Spec, given: str) -> None:
             f"{given}: the theorems are about rows that are learned when they are predicted; leave "
             "model.certificate out"
         )
-    for key, watches in (
-        ("model.calibrate", spec.model.calibrate != "none"), ("[alert]", spec.alert.watches),
-    ):  # fmt: skip
-        if watches:
-            raise UnsupportedError(
-                f"{given}: {key} compares each row with its label when it is predicted, and the "
-                f"label is known later; leave {key} out"
-            )
+    if spec.alert.watches:
+        raise UnsupportedError(
+            f"{given}: [alert] compares each row with its label when it is predicted, and the "
+            "label is known later; leave [alert] out"
+        )
 
 
 def _refuse_standardized(spec: Spec) -> None:
@@ -323,7 +315,7 @@ def _refuse_in_averaged_mode(spec: Spec, rule: Rule) -> None:
     if spec.checkpoint.url == "none":
         raise UsageError(
             "averaged mode needs a checkpoint at a URL that the workers reach: each round starts "
-            "from the commit of the previous one"
+            "from the commit of the previous one; a backtest learns in mode exact (--mode exact)"
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +18,28 @@ from numpy.typing import NDArray
 from streamomd.config.refusals import refuse_delay
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, Times
-from streamomd.core.errors import DataError, UnsupportedError, UsageError
+from streamomd.core.counted import counted
+from streamomd.core.errors import DataError, StoppedError, UnsupportedError, UsageError
 from streamomd.core.finite import Place
 from streamomd.core.nearest import suggestion
 from streamomd.core.phases import phase
 from streamomd.core.profiling import Stage
+from streamomd.core.run_events import emit
 from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.delayed import DelayedRun, Mask
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan
+from streamomd.shards.encoded_rows import Rows
+from streamomd.shards.reader import Piece
 from streamomd.training.class_threads import classes_divided
+from streamomd.training.fit_calibration import fit_calibration
+from streamomd.training.holdout import with_places
 from streamomd.training.metrics import Metrics, no_rows_learned
 from streamomd.training.metrics.by_time import DAY, HOUR, period_text
 from streamomd.training.model import Model
 from streamomd.training.progress import quiet_notes, watching
 from streamomd.training.row_stream import no_rows
+from streamomd.training.scoring.calibration import Calibration
 from streamomd.training.signals import stop_on_signals
 from streamomd.training.teaching import Schedule
 
@@ -48,6 +55,7 @@ class BacktestRun(DelayedRun):
     periods: figures of those that are finished. before: rows of the periods without a model.
     """
 
+    predicts_all: ClassVar[bool] = True
     length: int = DAY
     origin: int = 0
     gap: int = 0
@@ -56,12 +64,17 @@ class BacktestRun(DelayedRun):
     _number: int | None = None
     _learned: int = 0
     _metrics: Metrics = field(default_factory=lambda: Metrics(classifies=True))
+    _calibration: Calibration | None = None
     _finished: Any = field(default_factory=lambda: np.zeros(3))
 
     @property
     def schedule(self) -> Schedule:
         """When rows are learned: at the start of a period that begins after the gap."""
         return Schedule(self.gap + 1, self.length, self.origin)
+
+    def rows_and_held_out(self, piece: Piece[Rows], shard: int) -> tuple[Batch, Mask | None]:
+        """All rows of a piece with their own weights: only the second cursor samples."""
+        return piece.value.batch, None
 
     def _end(self, stream: Times, low: int, high: int) -> int:
         after = int(self.schedule.now(stream[low : low + 1])[0]) + self.length
@@ -100,6 +113,9 @@ class BacktestRun(DelayedRun):
         self._number, self._learned = number, self._teacher.learned
         self._metrics = Metrics(self.model.spec.model.classifies)
         self._metrics.begin(0)
+        kind = self.model.spec.model.calibrate
+        if kind != "none":
+            self._calibration = fit_calibration(kind, self.model.metrics.margins)
 
     def end_period(self) -> None:
         """Note the figures of the period under way, if its model had learned a row."""
@@ -112,15 +128,18 @@ class BacktestRun(DelayedRun):
             self.before += metrics.total_rows
             return
         rank = metrics.detail.rank() if metrics.detail is not None else {}
-        self.periods.append({
+        calibrated = metrics.calibrated(self._calibration)
+        found = {
             "period": period_text(number, self.length, self.origin),
             "learned": self._learned,
             "rows": metrics.total_rows,
             **metrics.figures(metrics.current),
             "auc": rank.get("auc"),
             "auc_error": rank.get("auc_error"),
-            "sums": metrics.current.copy(),
-        })  # fmt: skip
+            **({"calibrated": calibrated} if self._calibration is not None else {}),
+        }
+        emit("period", "", "info", **found)
+        self.periods.append({**found, "sums": metrics.current.copy()})
 
 
 def backtest(
@@ -144,9 +163,10 @@ def backtest(
 
     Gives rows, loss, error or rmse of all evaluated rows, and the same with ``period`` (its start),
     ``learned`` (rows that its model had learned), ``auc`` and ``auc_error`` of each period under
-    ``periods``. ``rows_before``: of the periods before the first one with a model, which are not
-    evaluated. A row belongs to the period in which it arrives, by stream time; ``late`` and
-    ``ties`` count those that are not after the row before.
+    ``periods``; with model.calibrate also ``calibrated``. ``rows_before``: of the periods before
+    the first one with a model, which are not evaluated. A row belongs to the period in which it
+    arrives, by stream time; ``late`` and ``ties`` count those that are not after the row before.
+    With data.sample, rows that are not sampled are evaluated, too, and not learned.
 
     Raises UsageError without data.time, UnsupportedError for a job with hold-out rows or several
     epochs, DataError if the rows are all of one period, and what ``train`` raises.
@@ -165,7 +185,8 @@ def backtest(
             report_plan(model.plan, session.rows, "", session.choices)
             length, origin = PERIODS[by]
             periods = (length, origin, round(lag * 1e9))
-            run = BacktestRun(model, session.rows, None, [], stop, connection, *periods)
+            rows = with_places(session.shards, model.holdout_by)  # by which rows are sampled
+            run = BacktestRun(model, rows, None, [], stop, connection, *periods)
             seconds = _learn(run, session, opened)
             return _result(run, by, lag, seconds)
 
@@ -193,10 +214,6 @@ def _refuse(spec: Spec) -> None:
             f"data.holdout = {spec.data.holdout}: a backtest evaluates on all rows of later "
             "periods, and learns them; set data.holdout = 0 (--holdout 0)"
         )
-    if spec.data.sample:
-        raise UnsupportedError(
-            "data.sample: a backtest evaluates on all rows; leave it out (--set 'data.sample={}')"
-        )
     refuse_delay(spec, "backtest")
 
 
@@ -210,9 +227,20 @@ def _learn(run: BacktestRun, session: Session, reporting: Reporting) -> float:
     run.watchers.extend(reporting.watchers(model, rows, None))
     began = time.perf_counter()
     with classes_divided(model, rows), watching(run.watchers, model.metrics):
-        run.learn_epochs(1)
+        try:
+            run.learn_epochs(1)
+        except StoppedError as error:
+            raise StoppedError(_stopped(run), signal=error.exit_code - 128) from None
         run.end_period()
     return time.perf_counter() - began
+
+
+def _stopped(run: BacktestRun) -> str:
+    finished = f"{counted(len(run.periods), 'period')} finished"
+    return (
+        f"stopped after row {run.model.metrics.total_rows:,}, {finished}; a backtest saves "
+        "nothing: run it again. With --log FILE each finished period is a line of the log"
+    )
 
 
 def _result(run: BacktestRun, by: str, gap: float, seconds: float) -> dict[str, Any]:

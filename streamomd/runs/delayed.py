@@ -7,27 +7,37 @@ commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, Times
+from streamomd.core.batch import Batch, Skipped, Times
+from streamomd.core.counted import counted
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
 from streamomd.runs.exact import ExactRun
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.dataset import Dataset
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
-from streamomd.training.holdout import rows_held_out, stretches_of
+from streamomd.shards.shard import ShardSet
+from streamomd.training.allowed_urls import find_list
+from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.holdout import rows_held_out, stretches_of, with_places
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.by_time import NEVER
-from streamomd.training.row_stream import Source
+from streamomd.training.model import Model
+from streamomd.training.open_checkpoint import first_needed, list_numbers
+from streamomd.training.progress import note
 from streamomd.training.sampling import sampled_rows
-from streamomd.training.signals import raise_stopped
+from streamomd.training.shard_views import view_shards
+from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.teaching import Schedule, Teaching, stream_times
 from streamomd.training.training_step import learn_rows
 
@@ -39,7 +49,12 @@ NONE_DUE = (1 << 63) - 1
 
 @dataclass(eq=False)
 class DelayedRun(ExactRun):
-    """A walk that predicts rows, with a second one that learns them later."""
+    """A walk that predicts rows, with a second one that learns them later.
+
+    predicts_all: whether rows are predicted that are not sampled, which arrive then, too.
+    """
+
+    predicts_all: ClassVar[bool] = False
 
     @property
     def schedule(self) -> Schedule:
@@ -56,9 +71,10 @@ class DelayedRun(ExactRun):
 
     @cached_property
     def _teacher(self) -> Teacher:
-        data, at = self.model.spec.data, self.model.teaching.cursor
-        order = places(data.order, data.seed, len(self.shards), at.epoch)
-        return Teacher(self, self._source(), order)
+        shards, before = rows_to_learn(self.model, self.shards, self.manager)
+        # No commit while it reads: the first cursor is between two rows then.
+        source = DelayedRun(self.model, shards, None, [], StopRequest(), self.connection)
+        return Teacher(source, self.schedule, before, all_arrive=self.predicts_all)
 
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Predict a piece; before each row others are learned that are due when it arrives."""
@@ -144,13 +160,53 @@ class DelayedRun(ExactRun):
         return margins, losses
 
 
-class Teacher:
-    """Reads the rows of a run again and learns them, from ``model.teaching`` on."""
+def rows_to_learn(
+    model: Model, shards: Dataset, manager: CheckpointManager | None
+) -> tuple[Dataset, int]:
+    """The shards that the second cursor reads, and how many of the run are before them.
 
-    def __init__(self, run: DelayedRun, source: Source, order: Sequence[int]) -> None:
-        self._run, self._order = run, order
-        at = run.model.teaching.cursor
-        self._pieces: Iterator[Piece[Rows]] = iter(source(order, (at.place, at.row)))
+    Those of an update come after shards that were predicted before it and are not all learned yet.
+    """
+    first = model.update.first
+    if not model.update.of_new:
+        return shards, 0
+    assert manager is not None
+    assert isinstance(shards, ShardSet)
+    numbers = list_numbers(manager.ledger, 0)
+    before = bisect_left(numbers, first)
+    at = min(before, bisect_left(numbers, first_needed(model, manager.ledger)))
+    if at == before:
+        return shards, at
+    data, facts = model.spec.data, [manager.ledger.shards[number] for number in numbers[at:before]]
+    note(f"{counted(len(facts), 'shard')} of rows that wait for their labels are read again")
+    found = view_shards(find_list(data, model.plan, facts), data, model.plan, anywhere=True)
+    found = with_places(found, model.holdout_by, manager.shards)
+    versions = {**found.versions, **shards.versions}
+    return replace(shards, shards=(*found.shards, *shards.shards), versions=versions), at
+
+
+def _places_among(skipped: Skipped, fewer: Skipped, rows: int) -> NDArray[np.int64]:
+    """The places of rows among those of the same batch of which fewer are skipped."""
+    some, more = (np.delete(np.arange(rows), one.places) for one in (skipped, fewer))
+    return np.searchsorted(more, some)
+
+
+class Teacher:
+    """Reads the rows of a run again and learns them, from ``model.teaching`` on.
+
+    run: of the shards that it reads, from the one with this number on. all_arrive: whether stream
+    time is also that of rows that are not sampled.
+    """
+
+    def __init__(
+        self, run: DelayedRun, schedule: Schedule, before: int, *, all_arrive: bool
+    ) -> None:
+        self._run, self._schedule, self._before = run, schedule, before
+        self._all_arrive, self._latest = all_arrive, run.model.teaching.latest
+        data, at = run.model.spec.data, run.model.teaching.cursor
+        self._order = places(data.order, data.seed, len(run.shards), at.epoch)
+        start = (at.place - before, at.row) if at.place >= before else (0, 0)
+        self._pieces: Iterator[Piece[Rows]] = iter(run._source()(self._order, start))
         self._piece: Piece[Rows] | None = None
         self._batch: Batch
         self._stream = self._due = np.empty(0, np.int64)
@@ -178,9 +234,14 @@ class Teacher:
             piece, run = self._piece, self._run
             shard = self._order[piece.position]
             self._batch, self._held = run.rows_and_held_out(piece, shard)
-            assert self._batch.time is not None
-            self._stream = stream_times(self._batch.time, run.model.teaching.latest)
-            self._due = run.schedule.due(self._stream)
+            arrived = piece.value.batch if self._all_arrive else self._batch
+            assert arrived.time is not None
+            stream = stream_times(arrived.time, self._latest)
+            self._latest = int(stream[-1]) if len(stream) else self._latest
+            if arrived is not self._batch:
+                stream = stream[_places_among(self._batch.skipped, arrived.skipped, piece.rows)]
+            self._stream = stream
+            self._due = self._schedule.due(self._stream)
             self._low = self._saved = 0
         return True
 
@@ -191,11 +252,13 @@ class Teacher:
         for begin, end in ((0, high - low),) if out is None else stretches_of(out):
             if out is not None and out[begin]:
                 continue
-            rows = some if end - begin == high - low else some.rows(begin, end)
+            rows = own = some if end - begin == high - low else some.rows(begin, end)
             if model.class_weights is not None:
                 rows = model.class_weights.weighted(model.metrics, rows)
             with Stage("learn"):
                 self._margins = model.engine.learn(model.state, self._sums, rows)
+            if model.spec.model.calibrate != "none":
+                model.metrics.count_margins(self._margins, own.y, own.weight)
             self._rows += end - begin
             self._values += rows.values.size
         self._low = high
@@ -215,7 +278,7 @@ class Teacher:
         before, bad = model.teaching, self._batch.skipped.before(low)
         name = self._run.shard_name(self._order[piece.position])
         end = piece.row + low + bad
-        cursor = Cursor(before.cursor.epoch, piece.position, end)
+        cursor = Cursor(before.cursor.epoch, self._before + piece.position, end)
         model.teaching = Teaching(cursor, int(self._stream[low - 1]), before.rows + self._rows)
         at = (name, piece.row + self._saved), (name, end)
         model.guard.after(model.state, self._sums, self._margins, self._values, at)

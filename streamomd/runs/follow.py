@@ -176,9 +176,11 @@ class Follower:
         try:
             learn()
         except StorageError:
-            # In exact mode the state is that of the cursor's row, wherever the error occurred.
+            # In exact mode the state is that of the cursor's row, wherever the error occurred, but
+            # not of both cursors of a delay.
             # Another's take-over may have succeeded nevertheless: it would stop this one.
-            if run.manager is None or run.model.spec.train.mode != "exact":
+            spec = run.model.spec
+            if run.manager is None or spec.train.mode != "exact" or spec.data.delay:
                 self.run = None
             raise
         if run.learned is None:

@@ -130,6 +130,8 @@ def _first_batch(
     mode, options = model.spec.train.mode, model.spec.checkpoint.storage_options
     if model.guard.exact or mode == "averaged" or (mode == "sharded" and connection is not None):
         return error
+    if model.spec.data.delay and model.update.of_new:  # which learns rows of shards before
+        return error
     rows = max(0, model.metrics.total_rows - manager.rows)
     note(
         f"{error}; looking for the first batch since commit {manager.sequence}: "

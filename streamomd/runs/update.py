@@ -53,6 +53,7 @@ from streamomd.training.model import Model
 from streamomd.training.model_document import is_named
 from streamomd.training.open_checkpoint import (
     find_current_list,
+    first_needed,
     open_ledger,
     take_over,
 )
@@ -223,6 +224,9 @@ class UpdateRun:
         if self.manager is None:
             self.manager = take_over(model, self.loaded, self.store, self.ledger)
         self.manager.share(Digests())  # the ledger has those of the lists before
+        if model.spec.data.delay:  # rows of which are read again
+            waiting = self.ledger.digests(first_needed(model, self.ledger, first))
+            model.digests = Digests(waiting)
         new = ledger_facts(arrivals.shards, named=is_named(model))
         record, sequence = self._next_record(), self.manager.sequence + 1
         own = {"update": record.number, "sequence": sequence}

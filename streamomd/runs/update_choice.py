@@ -40,11 +40,6 @@ def refuse_update(spec: Spec) -> None:
         )
     if spec.data.order == "shuffled":
         raise UnsupportedError(SHUFFLED)
-    if spec.data.delay:
-        raise UnsupportedError(
-            f"data.delay = {spec.data.delay:g} s: an update reads new shards alone, and rows of "
-            "learned ones still wait for their labels: train on all shards again"
-        )
     if spec.data.held_after is not None:
         raise UnsupportedError(
             f"data.holdout = {spec.data.holdout}: every new row would be held out, and none "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -113,15 +114,19 @@ class _Shared:
         self._lock = threading.Lock()
         self._opened: OpenShard | None = None
         self._whole: tuple[StoredObject, Load] | None = None
+        self._late: Callable[[], StoredObject | None] = lambda: None
+        self._is_over = False
         self._batches: dict[int, _Batch] = {}
 
     def need(self, job: Job) -> Need:
         shard, group = self._shard, job.group
         with self._lock:
             if shard.size <= WHOLE_BYTES:
-                stored, load = self._whole or _whole(shard_object(self._fs, shard))
-                is_last = next(groups_from(shard, group.number + 1), None) is None
-                self._whole = None if is_last else (stored, load)  # jobs hold what they need
+                stored, load = self._whole or _whole(self._late() or shard_object(self._fs, shard))
+                self._late = weakref.ref(stored)
+                # Jobs hold what they need. A thread may ask after that of the last job.
+                self._is_over |= next(groups_from(shard, group.number + 1), None) is None
+                self._whole = None if self._is_over else (stored, load)
                 share = -(-shard.size * group.rows // max(1, shard.rows))
                 return Need(stored, share, load)
             while self._next <= group.number:

@@ -132,7 +132,7 @@ class Model:
         kind, margins = self.spec.model.calibrate, self.metrics.margins
         if kind == "none":
             return None
-        at = (kind, self.metrics.total_rows, id(margins))
+        at = (kind, self.metrics.total_rows, self.teaching.rows, id(margins))
         if self._fitted is None or self._fitted[0] != at:
             self._fitted = at, fit_calibration(kind, margins)
         return self._fitted[1]

@@ -132,7 +132,7 @@ def resume_checkpoint(
         )
     if differences:
         note(explain(differences))
-    model.digests = Digests(ledger.digests(model.update.first))
+    model.digests = Digests(ledger.digests(first_needed(model, ledger)))
     ledger.refresh(dict(zip(numbers, found, strict=False)))
     ledger.append(found[len(saved) :])
     _count_unread(model, shards)
@@ -155,6 +155,19 @@ def list_numbers(ledger: Ledger, first: int) -> list[int]:
     """Numbers of the shards of a list: those from the first on that were not skipped."""
     facts = ledger.shards
     return [number for number in range(first, len(facts)) if "skipped" not in facts[number]]
+
+
+def first_needed(model: Model, ledger: Ledger, first: int | None = None) -> int:
+    """The ledger's number of the first shard that is still read: of the list that is learned, or
+    with data.delay of the rows that wait for their labels. first: of the list; None: the model's.
+    """
+    first, at = model.update.first if first is None else first, model.teaching.cursor
+    if not model.spec.data.delay:
+        return first
+    waiting = list_numbers(ledger, 0)[at.place :]
+    if waiting and at.row == ledger.shards[waiting[0]].get("rows"):
+        waiting = waiting[1:]
+    return min([first, *waiting[:1]])
 
 
 def _count_unread(model: Model, shards: Dataset) -> None:

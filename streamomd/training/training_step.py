@@ -78,7 +78,8 @@ def learn_rows(
         model.label_runs.add(batch.y)
     detail = model.spec.train.detail
     given, weights = (model.engine, model.state, model.metrics), model.class_weights
-    more: Any = {"weights": weights, "calibrates": calibrates_now(model), "predict": predict}
+    calibrates = calibrates_now(model) and predict is None
+    more: Any = {"weights": weights, "calibrates": calibrates, "predict": predict}
     margins = learn_counted(*given, batch, held, detail=detail, **more)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))

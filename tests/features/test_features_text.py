@@ -348,13 +348,13 @@ def test_texts_of_very_short_words_get_more_room():
 
 
 def test_a_full_table_of_names_looks_at_some_texts(monkeypatch):
-    """Every eighth: all that it could still take are second names of its coordinates."""
-    plan, batch = one_text(pa.array([f"word{at}" for at in range(20)]))
+    """Every 32nd: all that it could still take are second names of its coordinates."""
+    plan, batch = one_text(pa.array([f"word{at}" for at in range(70)]))
     monkeypatch.setattr(Names, "is_full", True)
     names = Names()
-    assert len(dicts(encoded(plan, batch, names=names))) == 20
+    assert len(dicts(encoded(plan, batch, names=names))) == 70
     found = {name for known in names.seen().values() for name in known}
-    assert found == {"t=word0", "t=word8", "t=word16"}
+    assert found == {"t=word0", "t=word32", "t=word64"}
 
 
 BROKEN = pa.StringArray.from_buffers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from running import rows, run, write
+from running import Impatient, rows, run, with_column, write
 from timed import COUNT, DAY, FLAGS, START, seconds_of, timed_shards, train
 
 import streamomd
-from streamomd.core.errors import DataError, UnsupportedError, UsageError
+from streamomd.core.errors import DataError, StoppedError, UnsupportedError, UsageError
+from streamomd.training.holdout import number_of
+from streamomd.training.sampling import drawn_shares
 
 SECONDS = {"hour": 3600, "day": DAY, "week": 7 * DAY}
 GAPS = {"0s": 0, "1d": DAY, "6h": 21_600, "2d": 2 * DAY}
@@ -48,21 +51,31 @@ def text_of(start: int, by: str) -> str:
     return moment.strftime("%Y-%m-%dT%H:%MZ" if by == "hour" else "%Y-%m-%d")
 
 
-def literal(data: Path, by: str, gap: int, folder: Path) -> list[dict[str, Any]]:
-    """A model trained from scratch for each period, evaluated on its rows."""
+def literal(
+    data: Path, by: str, gap: int, folder: Path, share: float = 1.0, **more: Any
+) -> list[dict[str, Any]]:
+    """A model trained from scratch for each period, evaluated on its rows. share: of the rows of
+    class 0 that it is trained on."""
     table, stream = table_of(data)
+    shares = np.where(table["y"].to_numpy() == 0, share, 1.0)
+    paths = sorted(data.glob("*.parquet"))
+    drawn = [drawn_shares(0, number_of(path.name), np.arange(COUNT)) for path in paths]
+    taken = np.concatenate(drawn) < shares
+    sampled = with_column(table, "w", table["w"].to_numpy() / shares)
     starts = np.array([start_of(second, by) for second in stream.tolist()])
     found = []
     for start in sorted({*starts.tolist()}):
         before, inside = stream < start - gap, starts == start
         if not before.any():
             continue
-        old = write(folder / f"{start}" / "old.parquet", table.filter(before))
+        before &= taken
+        old = write(folder / f"{start}" / "old.parquet", sampled.filter(before))
         new = write(folder / f"{start}" / "new.parquet", table.filter(inside))
-        model = train([str(old)], time="")
+        model = train([str(old)], time="", **more)
         figures = model.evaluate(str(new), quiet=True)
         keys = ("rows", "loss", "error", "rmse", "auc", "auc_error")
         one = {key: figures[key] for key in keys}
+        one |= {"calibrated": figures["calibrated"]} if more else {}
         found.append({"period": text_of(start, by), "learned": int(before.sum()), **one})
     return found
 
@@ -93,6 +106,47 @@ def test_each_period_is_predicted_by_the_rows_before_it(
     assert found["periods"] == literal(data, by, GAPS[gap], tmp_path)
     assert found["rows"] == sum(one["rows"] for one in found["periods"])
     assert found["rows"] + found["rows_before"] == days * COUNT
+
+
+def test_sampled_rows_teach_and_all_rows_are_evaluated(tmp_path: Path) -> None:
+    """The model of each day is that of the sampled rows before it, at their larger weights; it is
+    evaluated on all rows of the day, at their own. Rows that are not sampled move the stream time,
+    too: a late row after one of a new day is not learned before that day."""
+    data = timed_shards(tmp_path / "data", late=True, days=4)
+    found = backtest(data, sets={"data.sample": {"0": 0.1}})
+    assert found["periods"] == literal(data, "day", 0, tmp_path, 0.1)
+    assert found["rows"] + found["rows_before"] == 4 * COUNT
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", pytest.param("isotonic", marks=pytest.mark.slow)])
+def test_probabilities_are_calibrated_by_the_rows_before(kind: str, tmp_path: Path) -> None:
+    """``calibrated`` of a day is what a model trained and calibrated on the rows before it has."""
+    data = timed_shards(tmp_path / "data", days=4)
+    sets = {"model.calibrate": kind}
+    found = backtest(data, gap="6h", sets=sets)["periods"]
+    assert found == literal(data, "day", GAPS["6h"], tmp_path, sets=sets)
+    assert all(one["calibrated"]["log_loss"] > 0.0 for one in found)
+
+
+def test_finished_periods_are_in_the_log(tmp_path: Path) -> None:
+    """A line for each period when it ends: an interrupted backtest has not lost them."""
+    data, log = timed_shards(tmp_path / "data", days=4), tmp_path / "log.jsonl"
+    whole = backtest(data, log=str(log))["periods"]
+    keys = ("period", "learned", "rows", "loss", "auc")
+
+    def logged() -> list[dict[str, Any]]:
+        lines = map(json.loads, log.read_text("utf-8").splitlines())
+        return [line for line in lines if line["event"] == "period"]
+
+    assert [[one[key] for key in keys] for one in logged()] == [
+        [one[key] for key in keys] for one in whole
+    ]
+    log.unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(150))
+        with pytest.raises(StoppedError, match="a backtest saves nothing: run it again"):
+            backtest(data, log=str(log), quiet=False)
+    assert [one["period"] for one in logged()] == ["2026-01-02"]
 
 
 @pytest.mark.parametrize("loss", ["square", "hinge"])
@@ -151,7 +205,8 @@ def test_periods_without_rows_have_no_line(tmp_path: Path) -> None:
         ({"gap": -1}, UsageError, "gap = -1: expected 0 or more seconds"),
         ({"epochs": 3}, UnsupportedError, r"set train\.epochs = 1, not 3"),
         ({"sets": {"data.holdout": 5}}, UnsupportedError, r"set data\.holdout = 0"),
-        ({"mode": "averaged"}, UnsupportedError, "in mode exact, not averaged"),
+        ({"mode": "sharded"}, UnsupportedError, "in mode exact, not sharded"),
+        ({"mode": "averaged"}, UsageError, r"a backtest learns in mode exact \(--mode exact\)"),
         ({"by": "week"}, DataError, "no week has rows before it to learn from: all 120 rows"),
         ({"gap": "9d"}, DataError, "no day has rows before it"),
     ],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from delayed_labels import simulate_qa
@@ -15,8 +17,10 @@ from running import Impatient, run, with_column, write
 from timed import COUNT, DAYS, FLAGS, Literal, slots, timed_shards, train
 
 import streamomd
-from streamomd.core.errors import StoppedError, UnsupportedError, UsageError
+from streamomd.core.errors import InputNotFoundError, StoppedError, UnsupportedError, UsageError
+from streamomd.training.fit_calibration import fit_calibration
 from streamomd.training.holdout import number_of
+from streamomd.training.metrics import Metrics
 from streamomd.training.sampling import drawn_shares
 
 DELAYS = {"1s": 1, "1h": 3600, "24h": 86_400, "36h": 129_600, "9d": 777_600}
@@ -154,13 +158,112 @@ def test_what_cannot_be_delayed(more: dict[str, Any], message: str, data: Path) 
         train(data, delay="1h", **more)
 
 
-def test_who_refuses_a_delay(data: Path, tmp_path: Path) -> None:
-    """update, follow and sweep; and a job without times."""
-    url = str(tmp_path / "run")
-    train(data, delay="1h", checkpoint=url)
-    for refused in (streamomd.update, streamomd.follow):
-        with pytest.raises(UnsupportedError, match=r"data\.delay = 3600 s"):
-            refused(url, quiet=True)
+def arriving(data: Path, folder: Path, days: range) -> None:
+    """Shards of these days appear."""
+    folder.mkdir(exist_ok=True)
+    for day in days:
+        shutil.copy(data / f"{day}.parquet", folder / f"{day}.parquet")
+
+
+MORE = {"data.holdout": 7, "model.class_weight": "balanced", "model.calibrate": "sigmoid"}
+
+
+@pytest.mark.parametrize(
+    "delay, sets",
+    [("30h", MORE), *(pytest.param(delay, {}, marks=pytest.mark.slow) for delay in DELAYS)],
+)
+def test_updates_are_one_run(delay: str, sets: dict[str, Any], data: Path, tmp_path: Path) -> None:
+    """A run on the first day and an update for each other day, one of them without a new row, are
+    bit-identical to one run on all days: rows wait from one update to the next, and the labels of
+    their shards become known there."""
+    whole = train(data, delay=delay, sets=sets)
+    source, url = tmp_path / "source", str(tmp_path / "run")
+    arriving(data, source, range(1))
+    train(source, delay=delay, sets=sets, checkpoint=url)
+    for day in (1, 1, 2, 3):
+        if not (source / f"{day}.parquet").exists():
+            arriving(data, source, range(day, day + 1))
+        streamomd.update(url, settle=0, quiet=True)
+    found = streamomd.load(url)
+    for key in ("state_sha256", "by_time", "holdout", "delay", "loss", "rows", "calibrated"):
+        assert found.result()[key] == whole.result()[key]
+    assert slots(found) == slots(whole)
+    assert found.metrics.current.tobytes() == whole.metrics.current.tobytes()
+
+
+@pytest.mark.parametrize("stop", [61, pytest.param(110, marks=pytest.mark.slow), 170])
+def test_an_interrupted_update_is_the_undisturbed_one(
+    stop: int, data: Path, tmp_path: Path
+) -> None:
+    """A stop after any row of an update, whose rows wait in shards of the run before; then
+    ``update`` finishes the list."""
+    whole = train(data, delay="30h")
+    source, url = tmp_path / "source", str(tmp_path / "run")
+    arriving(data, source, range(1))
+    train(source, delay="30h", checkpoint=url, sets={"checkpoint.every_rows": 20})
+    arriving(data, source, range(1, 4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(stop))
+        with pytest.raises(StoppedError):
+            streamomd.update(url, settle=0)
+    assert streamomd.load(url).metrics.total_rows < len(data_rows(data))
+    finished = streamomd.update(url, settle=0, quiet=True)
+    assert slots(finished) == slots(whole)
+    for key in ("state_sha256", "by_time", "delay", "loss"):
+        assert finished.result()[key] == whole.result()[key]
+
+
+def data_rows(data: Path) -> pa.Table:
+    """The rows of all shards."""
+    return pa.concat_tables(
+        pq.read_table(path, partitioning=None) for path in sorted(data.glob("*.parquet"))
+    )
+
+
+def test_follow_learns_labels_as_they_become_known(data: Path, tmp_path: Path) -> None:
+    """One shard in each update: all updates of one process are one run."""
+    whole = train(data, delay="30h")
+    source, url = tmp_path / "source", str(tmp_path / "run")
+    arriving(data, source, range(1))
+    train(source, delay="30h", checkpoint=url)
+    arriving(data, source, range(1, 4))
+    more = {"settle": 0, "every": 0.05, "idle_exit": 0.1, "max_shards": 1}
+    followed = streamomd.follow(url, quiet=True, **more)
+    assert slots(followed) == slots(whole)
+    assert followed.update.number == 3
+    assert followed.result()["delay"] == whole.result()["delay"]
+
+
+def test_shards_whose_rows_wait_are_needed(data: Path, tmp_path: Path) -> None:
+    """A shard that is gone or rewritten is named; one whose rows are all learned may be gone."""
+    source, url = tmp_path / "source", str(tmp_path / "run")
+    arriving(data, source, range(3))
+    train(source, delay="30h", checkpoint=url)
+    (source / "0.parquet").unlink()
+    arriving(data, source, range(3, 4))
+    streamomd.update(url, settle=0, quiet=True)
+    assert slots(streamomd.load(url)) == slots(train(data, delay="30h"))
+    (source / "2.parquet").unlink()
+    arriving(timed_shards(tmp_path / "more", days=5), source, range(4, 5))
+    with pytest.raises(InputNotFoundError, match=r"2\.parquet"):
+        streamomd.update(url, settle=0, quiet=True)
+
+
+def test_margins_are_counted_when_labels_are_known(data: Path) -> None:
+    """Calibration learns from each row when it is learned, by its margin just before."""
+    learner, counted = Literal(data), Metrics(classifies=True)
+    for row, event in simulate_qa(learner.times, 36 * 3600 * 10**9):
+        if event == "answer":
+            one = learner.rows[row]
+            margins = learner.engine.learn(learner.state, np.zeros(3), one)
+            counted.count_margins(margins, one.y, one.weight)
+    model = train(data, delay="36h", sets={"model.calibrate": "isotonic"})
+    assert model.metrics.margins.tobytes() == counted.margins.tobytes()
+    assert model.calibration == fit_calibration("isotonic", counted.margins)
+
+
+def test_who_refuses_a_delay(data: Path) -> None:
+    """A sweep; and a job without times."""
     flags = {**FLAGS, "time": "ts", "delay": "1h"}
     with pytest.raises(UnsupportedError, match="a sweep learns each row when it reads it"):
         streamomd.sweep([str(data)], grid={"eta": "0.5,1"}, **flags)

@@ -19,6 +19,7 @@ pytest.importorskip("confluent_kafka")
 from kafka_topics import Cluster, cluster
 from running import run, train
 
+import streamomd
 from streamomd.config.kafka_brokers import (
     VARIABLE,
     refuse_unnamed_brokers,
@@ -26,8 +27,6 @@ from streamomd.config.kafka_brokers import (
     with_typed_brokers,
 )
 from streamomd.core.errors import UsageError
-from streamomd.runs.resume import resume
-from streamomd.runs.update import update
 from streamomd.shards.kafka.broker import Broker
 from streamomd.training.load_model import load_model
 from streamomd.training.resume_changes import change_model_job
@@ -131,7 +130,7 @@ def test_no_command_connects_to_brokers_of_a_checkpoint(
         ):
             found = run(*words)
             assert found.code == 0, (words, found.err)
-        for call in (resume, update):
+        for call in (streamomd.resume, streamomd.update):
             with pytest.raises(UsageError, match="the checkpoint names the Kafka brokers"):
                 call(str(stopped), quiet=True)
         assert listener.connections() == 0
@@ -148,7 +147,7 @@ def test_brokers_are_named_by_flag_or_environment_or_configuration(
     file.write_text(json.dumps({"bootstrap.servers": f"other,{kafka.servers}"}))
     assert run("update", url, "--storage-options", file).code == 0
     options = {"bootstrap.servers": kafka.servers.upper()}
-    update(str(url), storage_options=options, quiet=True)
+    streamomd.update(str(url), storage_options=options, quiet=True)
     with monkeypatch.context() as patch:
         patch.setenv(VARIABLE, kafka.servers)
         assert run("update", url).code == 0

@@ -99,7 +99,7 @@ def rows(first: int, count: int) -> list[dict[str, float]]:
 
 def test_each_message_is_learned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a run that is stopped, resumed from the brokers, and updated: as rows of a file. A topic
-    that was made again, with fewer messages, is refused; so is a broker that is gone."""
+    that was made again, with as many messages or fewer, is refused; so is a broker that is gone."""
     url = tmp_path / "run"
     with broker() as one:
         topic = one.make("t")
@@ -127,10 +127,12 @@ def test_each_message_is_learned_once(tmp_path: Path, monkeypatch: pytest.Monkey
         one.delete("t")
         assert run("update", url).code == 2
         one.make("t")
-        one.send("t", 0, rows(0, 5))
-        done = run("update", url)
-        assert done.code == 3
-        assert "the topic was deleted and made again" in done.err
+        for more in ((), rows(5, 60)):
+            one.send("t", 0, [*rows(0, 5), *more])
+            one.send("t", 1, [*rows(0, 5), *more])
+            done = run("update", url)
+            assert done.code == 3
+            assert "the topic was deleted and made again since the run started" in done.err
         one.process.kill()
         one.process.wait()
         done = run("update", url)

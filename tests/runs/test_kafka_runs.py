@@ -212,6 +212,26 @@ def test_another_number_of_partitions_is_refused(
     assert "has 5 partitions now, and had 4 when the run started" in done.err
 
 
+def test_a_topic_that_was_made_again_is_refused(kafka: Cluster, tmp_path: Path) -> None:
+    """By its id, where brokers report one: it may have more messages than were learned."""
+    url, later = tmp_path / "run", tmp_path / "later"
+    kafka.send_rows("again", 0, rows(0, 12))
+    train(kafka.url("again"), *COLUMNS, "--checkpoint", later)
+    kafka.ids["again"] = 7
+    train(kafka.url("again"), *COLUMNS, "--checkpoint", url)
+    kafka.send_rows("again", 0, rows(12, 15))
+    assert run("update", url, "--json").result["new_rows"] == 3
+    assert run("update", later, "--json").result["new_rows"] == 3
+    kafka.ids["again"] = 8
+    for one in (url, later):
+        done = run("update", one)
+        assert done.code == 3
+        assert "again: the topic was deleted and made again since the run started" in done.err
+        assert run("resume", one, "--json").result["rows"] == 15
+    del kafka.ids["again"]
+    assert run("update", url, "--json").result["new_rows"] == 0
+
+
 def test_a_bad_message_is_a_bad_row_with_its_offset(kafka: Cluster, tmp_path: Path) -> None:
     good = [json.dumps(row).encode() for row in rows(0, 6)]
     bad = [b"{oops", None, b"[1]", b'{"y": 1, "x": "much"}', b'{"y": true, "x": 1}']

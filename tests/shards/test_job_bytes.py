@@ -53,6 +53,25 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def small() -> Iterator[ShardSet]:
+    """An object that is one request, of a store without ETags."""
+    fs = fsspec.filesystem("memory")
+    fs.makedirs("/small", exist_ok=True)
+    with fs.open("/small/a.parquet", "wb") as file:
+        pq.write_table(pa.table({"x00": np.arange(400.0)}), file, row_group_size=100)
+    yield find("memory://small/a.parquet")
+    fs.rm("/small", recursive=True)
+
+
+def test_a_small_object_is_one_request(small: ShardSet, requests: list[tuple[int, int]]) -> None:
+    """Even where the thread of its last row group asks before others."""
+    for order in itertools.permutations(range(GROUPS)):
+        requests.clear()
+        asked(small, ("x00",), order)
+        assert requests == [(0, small.shards[0].size)], order
+
+
 def asked(
     shards: ShardSet, columns: tuple[str, ...], order: tuple[int, ...], first: int = 0
 ) -> list[Need]:

@@ -12,19 +12,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from confluent_kafka import Producer
+
+from streamomd.shards.kafka.broker import Broker
 
 PARTITIONS = 4
 
 
 class Cluster:
-    """servers: what a URL names."""
+    """servers: what a URL names. ids: of topics, which these brokers do not have."""
 
     def __init__(self) -> None:
         # The cluster ends with the producer that made it.
         given = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0}
         self._producer = Producer(given)
         brokers = self._producer.list_topics(timeout=10).brokers.values()
+        self.ids: dict[str, int] = {}
         self.servers = ",".join(f"{one.host}:{one.port}" for one in brokers)
 
     def send(self, topic: str, partition: int, values: Iterable[bytes | None]) -> None:
@@ -45,7 +49,11 @@ class Cluster:
 def cluster() -> Iterator[Cluster]:
     """A cluster without topics; one that is written to or read exists."""
     made = Cluster()
-    yield made
+    ids = made.ids
+    with pytest.MonkeyPatch.context() as patch:
+        # Its brokers never answer.
+        patch.setattr(Broker, "topic_id", lambda self: ids.get(self._topic.name))
+        yield made
     del made
 
 

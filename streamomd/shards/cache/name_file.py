@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.features import Names
+from streamomd.features.names import SAMPLED
 from streamomd.shards.cache.entry import DamagedError
 
 SCHEMA = pa.schema({"coordinate": pa.int32(), "name": pa.large_binary()})
@@ -40,8 +43,11 @@ def add_names(packed: Any, names: Names) -> None:
     """Add to a table what ``RecordedNames.pack`` packed. Raises DamagedError, ArrowException."""
     record = pa.ipc.read_record_batch(pa.py_buffer(packed), SCHEMA)
     record.validate(full=True)
-    coordinates = record.column(0).to_numpy()
-    texts = record.column(1).cast(pa.large_string())
+    coordinates, texts = record.column(0).to_numpy(), record.column(1)
     if coordinates.min(initial=0) < 0 or texts.null_count:
         raise DamagedError("its names are no names of coordinates")
-    names.add_names(coordinates, texts)
+    if names.is_full:  # as of rows that are decoded
+        some = np.arange(0, len(texts), SAMPLED)
+        coordinates = coordinates[some]
+        texts = arrow_function()("take", [texts, pa.array(some)])
+    names.add_names(coordinates, arrow_cast(texts, pa.large_string()))

@@ -27,6 +27,9 @@ ANSWER_SECONDS = 10.0
 """For the answer to one question."""
 STALL_SECONDS = 30.0
 """Without a message of a range that the broker has."""
+ID_SECONDS = 5.0
+"""For the topic's id, without which much is known, too."""
+ID_MASK = 2**63 - 1
 STEP_SECONDS, STEP_MESSAGES = 0.1, 1000
 MOST_LETTERS = 300
 OWN = {
@@ -86,6 +89,19 @@ class Broker:
                 f"{ANSWER_SECONDS:g} s"
             )
         return Marks(*found)
+
+    def topic_id(self) -> int | None:
+        """A number that the topic got when it was made; None: the brokers do not report it."""
+        from confluent_kafka.admin import AdminClient
+
+        given = {**self._options, BROKERS: self._topic.bootstrap, "logger": _QUIET}
+        wanted = self._confluent.TopicCollection([self._topic.name])
+        try:
+            admin = AdminClient(given)
+            [found] = admin.describe_topics(wanted, request_timeout=ID_SECONDS).values()
+            return int(found.result().topic_id.get_least_significant_bits() & ID_MASK) or None
+        except Exception:  # older brokers, and users that may not ask
+            return None
 
     def messages(self, offsets: Range) -> Iterator[Message]:
         """The messages of a range, in order. Offsets of transactions and compaction have none.

@@ -51,6 +51,10 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         """The offsets that each partition has."""
         return Broker(topic, self._options).marks()
 
+    def topic_id(self, topic: Topic) -> int | None:
+        """A number that the topic got when it was made, if the brokers report it."""
+        return Broker(topic, self._options).topic_id()
+
     def forget(self, topic: Topic, offsets: Range) -> None:
         """Read a range from the brokers when it is opened next. A topic of the same name may have
         been deleted since it was last read."""

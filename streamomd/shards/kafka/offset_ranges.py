@@ -19,7 +19,7 @@ MOST_MESSAGES = 100_000
 """Offsets of a range. Its messages are in memory at the same time."""
 _TOPIC = re.compile(r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]{1,249}")
 _RANGE = re.compile(r"([0-9]{10,18})-([0-9]{5,10})-([0-9]{1,18})-([0-9]{1,18})")
-_START_OVER = (
+START_OVER = (
     "train --restart learns all messages that the topic has; train --start URL continues from this "
     "state with them"
 )
@@ -135,7 +135,7 @@ def plan_ranges(
         raise ResumeRefusedError(
             f"Kafka topic {shown(topic.url)} has {len(marks)} partitions now, and had {len(begin)} "
             "when the run started: messages of a key may be in another partition, so their order "
-            f"is not known. {_START_OVER}"
+            f"is not known. {START_OVER}"
         )
     for one in recorded:
         begin[one.partition] = max(begin.get(one.partition, 0), one.last + 1)
@@ -166,5 +166,5 @@ def _refuse_lost(topic: Topic, marks: Mapping[int, Marks], begin: Mapping[int, i
     if lines:
         raise ResumeRefusedError(
             "\n".join([f"Kafka topic {shown(topic.url)} lacks messages of this run:", *lines])
-            + f"\nSet the topic's retention above the time between updates. {_START_OVER}"
+            + f"\nSet the topic's retention above the time between updates. {START_OVER}"
         )

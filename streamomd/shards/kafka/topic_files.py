@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamomd.checkpoint.segments import Facts
-from streamomd.core.errors import InputNotFoundError
+from streamomd.core.errors import InputNotFoundError, ResumeRefusedError
 from streamomd.core.urls import shown
 from streamomd.shards.kafka.offset_ranges import (
+    START_OVER,
     Range,
     Topic,
     parse_source,
@@ -19,6 +20,8 @@ from streamomd.shards.kafka.offset_ranges import (
 from streamomd.shards.listed import Listed
 
 _PARTITION = re.compile(r"[0-9]{1,10}")
+_ID = "id"
+"""In the place of a partition, where the record has the topic's id."""
 
 
 def list_topic(
@@ -29,13 +32,13 @@ def list_topic(
     *,
     with_new: bool,
 ) -> tuple[list[Listed], dict[str, int]]:
-    """The ranges of a topic, and the offsets at which its partitions began, by URL.
+    """The ranges of a topic, and by URL the offsets at which its partitions began, and its id.
 
     ledger: of the run, by URL: ranges in it are listed as it has them. with_new: also those after
     them; without a ledger all are new. versions: the offsets as the run recorded them.
 
-    Raises InputNotFoundError for a topic without messages unless ``with_new``, and as
-    ``plan_ranges``.
+    Raises InputNotFoundError for a topic without messages unless ``with_new``, ResumeRefusedError
+    for another topic of the same name, and as ``plan_ranges``.
     """
     topic, own = parse_source(text)
     if own is not None:
@@ -44,6 +47,7 @@ def list_topic(
     starts = _starts(topic, versions)
     if known and not with_new:
         return [_listed(topic, one, ledger) for one in known], _by_url(topic, starts)
+    identity = _same_topic(topic, versions, fs.topic_id(topic))
     marks = fs.marks(topic)
     new = plan_ranges(topic, marks, known, starts or None)
     if not (new or with_new):
@@ -51,7 +55,20 @@ def list_topic(
     for one in new:
         fs.forget(topic, one)
     begin = starts or {number: one.low for number, one in marks.items()}
-    return [_listed(topic, one, ledger) for one in (*known, *new)], _by_url(topic, begin)
+    found = [_listed(topic, one, ledger) for one in (*known, *new)]
+    return found, {**identity, **_by_url(topic, begin)}
+
+
+def _same_topic(topic: Topic, versions: Mapping[str, int], number: int | None) -> dict[str, int]:
+    """The topic's id for the record, if it is known. Raises ResumeRefusedError for another one."""
+    url = f"{topic.url}/{_ID}"
+    before = versions.get(url)
+    if number is not None and before not in (None, number):
+        raise ResumeRefusedError(
+            f"Kafka topic {shown(topic.url)}: the topic was deleted and made again since the run "
+            f"started, so its offsets are those of other messages. {START_OVER}"
+        )
+    return {} if number is None else {url: number}
 
 
 def _starts(topic: Topic, versions: Mapping[str, int]) -> dict[int, int]:
