@@ -19,10 +19,13 @@ from streamomd.core.jit import recording
 from streamomd.core.phases import phase
 from streamomd.engine.merge import merge
 from streamomd.engine.state import State
+from streamomd.features.plan import Plan
 from streamomd.runs.session import Session
 from streamomd.shards.encoded_rows import encode_rows
+from streamomd.shards.formats.parquet import FLAT_VALUES
 from streamomd.shards.group_jobs import jobs_of
 from streamomd.shards.order import places
+from streamomd.shards.shard import ShardSet
 from streamomd.training.class_threads import classes_divided
 from streamomd.training.model import Model
 from streamomd.training.partitions import Share
@@ -52,6 +55,7 @@ def warm(
             jobs_of(shards, places(data.order, data.seed, len(shards), 0)), model.plan, session.spec
         )
         with phase("compiling"):
+            _load_kernels(model.plan, shards)
             rows = (encode_rows(model.plan, rows, names=model.names) for rows in unit)
             _learn(model, [one.value.batch for one in rows], shards.rows)
     unsaved = sum(not one.saved for one in found)
@@ -66,6 +70,15 @@ def warm(
         "seconds": time.perf_counter() - started,
         "folder": os.path.commonpath([one.folder for one in found]) if found else "",
     }
+
+
+def _load_kernels(plan: Plan, shards: ShardSet) -> None:
+    """Load what decodes large row groups of strings; the unit that is read here may be small."""
+    largest = max((max(shard.groups, default=0) for shard in shards), default=0)
+    if plan.dictionary and largest * len(plan.columns) >= FLAT_VALUES:
+        from streamomd.shards.formats.flat_groups import load_kernels  # late: it imports numba
+
+        load_kernels()
 
 
 def _learn(model: Model, batches: list[Batch], rows: int) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.buffers import empty
-from streamomd.features.kernels.page_headers import DATA
+from streamomd.features.kernels.page_headers import DATA, page_finder
 from streamomd.features.kernels.page_values import (
     MOST_WIDTH,
     SECTION,
@@ -30,6 +30,7 @@ from streamomd.features.kernels.page_values import (
 )
 from streamomd.shards.formats.column_pages import CODECS, ColumnPages, Page
 from streamomd.shards.formats.contract import NotFlatError, ReadRequest, cut
+from streamomd.shards.formats.page_sizes import lz4_sizer
 
 MOST_ROWS, MOST_BORDERS, LINE = 1 << 17, 64, 64
 _STORED = {
@@ -81,6 +82,15 @@ def flat_columns(
         how = kind, column.physical_type, stored, name in texts
         found.append(FlatColumn(name, leaf, levels == 1, *how))
     return found if any(column.is_coded for column in found) else []
+
+
+def load_kernels() -> None:
+    """Compile what decodes pages, or load it from the disk cache."""
+    for load in (page_finder, lz4_sizer, code_reader, level_reader, text_finder, text_writer):
+        load()
+    for stored in ("int32", "int64"):
+        value_taker(stored)
+        value_spreader(stored)
 
 
 class FlatGroup:
