@@ -3,9 +3,10 @@
 import: ``import streamomd`` (< 0.15 s). help: ``streamomd --help`` (< 0.3 s). warm, cold: from the
 start of ``streamomd train pipelines/quickstart.toml`` to the line that tells of the first row
 learned (< 0.6 s and 0.5 s of processor time, and < 2 s where no compiled loop is saved: a folder of
-its own for numba). whole: from the start of a warm ``streamomd train`` on 100 rows of numbers to its end
-(< 0.45 s of processor time). Python itself is among all of them, and measured alone. wall: seconds
-of the clock; processor: what the process had taken by then, without the second one of a cold start.
+its own for numba). whole: from the start of a warm ``streamomd train`` on 100 rows of numbers to
+its end (< 0.45 s of processor time). Python itself is among all of them, and measured alone. wall:
+seconds of the clock; processor: what the process had taken by then, without the second one of a
+cold start.
 --packages: whose imports a warm start waits for.
 """
 
