@@ -127,6 +127,10 @@ def _time_lines(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+MOST_PERIODS = 100
+"""Lines of a backtest's table."""
+
+
 def format_backtest(result: Mapping[str, Any]) -> str:
     """A table of the periods, and the figures of all of them."""
     wrong = "rmse" if result["error"] is None else "error"
@@ -139,9 +143,11 @@ def format_backtest(result: Mapping[str, Any]) -> str:
             "rows": f"{one['rows']:,}",
             **{key: "" if one[key] is None else f"{one[key]:.6f}" for key in names},
         }
-        for one in result["periods"]
+        for one in result["periods"][-MOST_PERIODS:]
     ]
     lines = [format_table(rows), f"{counted(result['rows'], 'row')}, {format_short(result)}"]
+    if more := len(result["periods"]) - len(rows):
+        lines.append(f"{counted(more, 'earlier period')} not shown: --json and -o have them")
     if result["rows_before"]:
         lines.append(
             f"{counted(result['rows_before'], 'row')} before them were not evaluated: their model "

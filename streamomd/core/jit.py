@@ -67,6 +67,14 @@ def compiled(function: Callable[..., Any], *signature: Any) -> Any:
     return _found[key]
 
 
+def callable_part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let compiled functions call this one; uncompiled, it stays as it is."""
+    from numba.extending import register_jitable
+
+    made: Callable[..., Any] = register_jitable(no_cfunc_wrapper=True)(function)
+    return made
+
+
 class LazyCompiled:
     """A function that numba compiles after ``items`` items. A run on few rows ends before that.
 

@@ -35,7 +35,7 @@ from streamomd.training.class_threads import classes_divided
 from streamomd.training.fit_calibration import fit_calibration
 from streamomd.training.holdout import with_places
 from streamomd.training.metrics import Metrics, no_rows_learned
-from streamomd.training.metrics.by_time import DAY, HOUR, period_text
+from streamomd.training.metrics.by_time import DAY, EARLIER_TEXT, HOUR, RETAINED, period_text
 from streamomd.training.model import Model
 from streamomd.training.progress import quiet_notes, watching
 from streamomd.training.row_stream import no_rows
@@ -52,7 +52,8 @@ class BacktestRun(DelayedRun):
     """A walk that predicts the rows of each period by the model of its start.
 
     length, origin: of periods. gap: nanoseconds before a period whose rows are not learned yet.
-    periods: figures of those that are finished. before: rows of the periods without a model.
+    periods: figures of those that are finished, the latest ones; earlier: of all before them,
+    None without any. before: rows of the periods without a model.
     """
 
     predicts_all: ClassVar[bool] = True
@@ -61,6 +62,7 @@ class BacktestRun(DelayedRun):
     gap: int = 0
     periods: list[dict[str, Any]] = field(default_factory=list)
     before: int = 0
+    earlier: dict[str, Any] | None = None
     _number: int | None = None
     _learned: int = 0
     _metrics: Metrics = field(default_factory=lambda: Metrics(classifies=True))
@@ -140,6 +142,24 @@ class BacktestRun(DelayedRun):
         }
         emit("period", "", "info", **found)
         self.periods.append({**found, "sums": metrics.current.copy()})
+        if len(self.periods) > RETAINED:
+            self._join_earliest()
+
+    def _join_earliest(self) -> None:
+        """Join the earliest period with those before it: figures of at most ``RETAINED``, and of
+        all earlier ones together."""
+        first = self.periods.pop(0)
+        before = self.earlier or {"rows": 0, "sums": np.zeros(3)}
+        sums = before["sums"] + first["sums"]
+        self.earlier = {
+            "period": EARLIER_TEXT,
+            "learned": first["learned"],
+            "rows": before["rows"] + first["rows"],
+            **self.model.metrics.figures(sums),
+            "auc": None,
+            "auc_error": None,
+            "sums": sums,
+        }
 
 
 def backtest(
@@ -163,7 +183,8 @@ def backtest(
 
     Gives rows, loss, error or rmse of all evaluated rows, and the same with ``period`` (its start),
     ``learned`` (rows that its model had learned), ``auc`` and ``auc_error`` of each period under
-    ``periods``; with model.calibrate also ``calibrated``. ``rows_before``: of the periods before
+    ``periods``, of the latest 2,048; earlier ones are one, "earlier". With model.calibrate also
+    ``calibrated``. ``rows_before``: of the periods before
     the first one with a model, which are not evaluated. A row belongs to the period in which it
     arrives, by stream time; ``late`` and ``ties`` count those that are not after the row before.
     With data.sample, rows that are not sampled are evaluated, too, and not learned.
@@ -247,17 +268,17 @@ def _result(run: BacktestRun, by: str, gap: float, seconds: float) -> dict[str, 
     model = run.model
     if not run.periods:
         raise DataError(_no_period(model, by))
-    sums = np.zeros(3)
-    for one in run.periods:
+    periods, sums = [*([run.earlier] if run.earlier else []), *run.periods], np.zeros(3)
+    for one in periods:
         sums += one.pop("sums")
     timed = model.metrics.by_time
     assert timed is not None
     return {
         "by": by,
         "gap": gap,
-        "rows": sum(one["rows"] for one in run.periods),
+        "rows": sum(one["rows"] for one in periods),
         **model.metrics.figures(sums),
-        "periods": run.periods,
+        "periods": periods,
         "rows_before": run.before,
         "late": timed.late,
         "ties": timed.ties,
@@ -271,7 +292,13 @@ def _result(run: BacktestRun, by: str, gap: float, seconds: float) -> dict[str, 
 def _no_period(model: Model, by: str) -> str:
     if not model.metrics.total_rows:
         return no_rows_learned(model.metrics)
+    timed, why = model.metrics.by_time, ""
+    if timed is not None and timed.late:
+        why = f" {counted(timed.late, 'late row')} count when they arrive: give shards in order."
+    if model.spec.data.sample:
+        why += " data.sample may drop all rows before."
     return (
         f"no {by} has rows before it to learn from: all {model.metrics.total_rows:,} rows are of "
-        f"one {by} or within the gap; choose a shorter --by or --gap, or give more shards"
+        f"one {by} or within the gap, or no row before is learned; choose a shorter --by or --gap, "
+        f"or give more shards.{why}"
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from streamomd.config.data_table import Data
 from streamomd.config.model_table import Model
 from streamomd.features import Names, make_plan
-from streamomd.features.hashed import categories, category, places
+from streamomd.features.hashed import HashedValues, categories, category, places
 from streamomd.features.kernels import name_index
 from streamomd.features.kernels.murmur3 import murmur, prefix_state
 
@@ -160,6 +160,39 @@ def test_of_a_dictionary_only_what_rows_have_is_told():
     assert found.tolist() == expected(plan, "c", [b"d", b"b", None, b"d", b"a"])
     kept = [name for at in sorted(names.seen()) for name in names.at(at)]
     assert sorted(kept) == ["c is null", "c=a", "c=b", "c=d"]
+
+
+SLICES = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 5), max_size=9)), max_size=6)
+
+
+@settings(deadline=None)  # the first one may compile
+@given(SLICES, st.integers(1, 6))
+def test_slices_hash_a_shared_dictionary_once(slices, bits):
+    """Whichever dictionary each slice has, 5 being a null: coordinates and names are those of
+    slices that are hashed alone."""
+    texts = [[f"{name}{k % 4}" for k in range(5)] for name in ("x", "y", "z")]
+    shared = [pa.array(some) for some in texts]
+    plan, hashed, names, alone = plan_of(bits), HashedValues(), Names(), Names()
+    for which, codes in slices:
+        indices = pa.array([None if code == 5 else code for code in codes], pa.int32())
+        array = pa.DictionaryArray.from_arrays(indices, shared[which])
+        values = [None if code == 5 else texts[which][code].encode() for code in codes]
+        found = categories(array, "c", plan, names, None, hashed)
+        assert found.tolist() == expected(plan, "c", values)
+        categories(pa.array(values, pa.binary()), "c", plan, alone)
+        seen = {at: set(names.at(at)) for at in names.seen()}
+        assert seen == {at: set(alone.at(at)) for at in alone.seen()} or "+" in str(seen)
+
+
+def test_a_dictionary_at_the_place_of_another_is_hashed():
+    """Dictionaries that come and go, of one length: none is taken for the one before."""
+    plan, hashed = plan_of(), HashedValues()
+    for k in range(50):
+        texts = [f"{k}-{j}" for j in range(20)]
+        array = pa.array(texts).dictionary_encode()
+        raw = [text.encode() for text in texts]
+        assert categories(array, "c", plan, None, None, hashed).tolist() == expected(plan, "c", raw)
+        del array
 
 
 def test_threads_hash_and_tell_at_once():

@@ -228,6 +228,52 @@ def test_dask_is_train_on_the_collection(tmp_path: Path) -> None:
     assert streamomd.Spec.parse(lazy.to_model().spec.to_json())
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what Dask calls in pandas
+@pytest.mark.parametrize("words", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_dask_weights_classes_as_memory_does(words: bool) -> None:
+    """Balanced and a dict, with weights of rows and without, of labels as text and as numbers, in
+    a frame and in arrays: the bits of the same rows in one process."""
+    import dask.array as da
+    import dask.dataframe as dd
+
+    X, y, weight = (one[:60] for one in made(3))
+    named = np.array(WORDS)[y.astype(int)] if words else y.astype(int)
+    frame = pd.DataFrame(X).rename(columns=str)
+    labels, own = pd.Series(named, name="label"), pd.Series(weight)
+    lazy = [dd.from_pandas(one, npartitions=3) for one in (frame, labels, own)]
+    given = {name: 0.5 + place for place, name in enumerate(np.unique(named).tolist()[:2])}
+    for told in ("balanced", given):
+        model = Classifier(class_weight=told, max_iter=EPOCHS)
+        for some in (None, own):
+            near = bits(model.fit(frame, labels, some))
+            found = model.fit(lazy[0], lazy[1], lazy[2] if some is not None else None)
+            assert bits(found) == near
+            assert bits(found) != bits(Classifier(max_iter=EPOCHS).fit(frame, labels, some))
+        if not words:
+            chunks = [da.from_array(one, chunks=(25, *one.shape[1:])) for one in (X, named)]
+            assert bits(model.fit(*chunks)) == bits(model.fit(X, named))
+
+
+@pytest.mark.parametrize(
+    "told, message",
+    [
+        ("balance", "balance"),
+        ({7: 1}, "not in class_weight"),
+        ({0: -1}, "expected 0 or more"),
+        ([1], "class_weight"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_dask_refuses_the_class_weights_that_memory_refuses(told: Any, message: str) -> None:
+    """Unknown words and classes, weights below 0, and other types, with the same kind of error."""
+    import dask.array as da
+
+    X, y, _ = made(2)
+    chunks = [da.from_array(one, chunks=(40, *one.shape[1:])) for one in (X, (y > 0).astype(int))]
+    with pytest.raises(ValueError, match=message):
+        Classifier(class_weight=told).fit(*chunks)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_rows_that_come_later_are_checked_as_the_first(value):
     """A CSR matrix is looked at once, and refused as scikit-learn refuses it. Finite values whose

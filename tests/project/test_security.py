@@ -1,6 +1,7 @@
 """What must never happen, each with its test. Elsewhere: hostile names, links, sizes and manifests
 in test_checkpoint_hostile, fuzzed bytes in test_fuzz, retention in test_checkpoint_retention,
-secrets in test_secrets, every URL redacted in test_shards_find.
+secrets in test_secrets, every URL redacted in test_shards_find, brokers that only a checkpoint
+names in test_kafka_brokers, metadata of tables in test_iceberg.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from running import Impatient, rows, run, with_column, write
 from timed import COUNT, DAY, FLAGS, START, seconds_of, timed_shards, train
 
 import streamomd
+from streamomd.analysis.report.backtest_page import backtest_page
+from streamomd.cli.formatting import format_backtest
 from streamomd.core.errors import DataError, StoppedError, UnsupportedError, UsageError
 from streamomd.training.holdout import number_of
 from streamomd.training.sampling import drawn_shares
@@ -126,6 +128,50 @@ def test_probabilities_are_calibrated_by_the_rows_before(kind: str, tmp_path: Pa
     found = backtest(data, gap="6h", sets=sets)["periods"]
     assert found == literal(data, "day", GAPS["6h"], tmp_path, sets=sets)
     assert all(one["calibrated"]["log_loss"] > 0.0 for one in found)
+
+
+def test_many_periods_have_bounded_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The latest have their own; the rows and losses of earlier ones are one period, which the page
+    and the table have, too."""
+    data = timed_shards(tmp_path / "data", days=6)
+    whole = backtest(data)
+    monkeypatch.setattr("streamomd.runs.backtest.RETAINED", 2)
+    monkeypatch.setattr("streamomd.cli.formatting.MOST_PERIODS", 2)
+    found = backtest(data)
+    assert found["periods"][1:] == whole["periods"][-2:]
+    first, expected = found["periods"][0], whole["periods"][:3]
+    assert (first["period"], first["learned"]) == ("earlier", 3 * COUNT)
+    assert first["rows"] == sum(one["rows"] for one in expected)
+    assert (found["rows"], found["loss"]) == (whole["rows"], pytest.approx(whole["loss"]))
+    assert "earlier" in backtest_page(found)
+    assert "1 earlier period not shown" in format_backtest(found)
+
+
+@pytest.mark.parametrize("kind", ["isotonic", "sigmoid"])
+def test_rows_of_one_class_are_calibrated(kind: str, tmp_path: Path) -> None:
+    """The other class never comes: probabilities are near 0, the log loss is finite, no AUC."""
+    data = timed_shards(tmp_path / "data", days=3)
+    for path in data.glob("*.parquet"):
+        table = pq.read_table(path, partitioning=None)
+        write(path, with_column(table, "y", np.zeros(COUNT, np.int64)))
+    sets = {"model.calibrate": kind, "model.classes": [0, 1], "model.class_weight": "balanced"}
+    for one in backtest(data, sets=sets)["periods"]:
+        assert 0.0 < one["calibrated"]["log_loss"] < 0.1
+        assert one["auc"] is None
+
+
+def test_time_that_runs_backwards_and_samples_of_nothing(tmp_path: Path) -> None:
+    """Why no period has a model is said."""
+    data = timed_shards(tmp_path / "data", days=3)
+    shards = [str(data / f"{day}.parquet") for day in (2, 1, 0)]
+    given = {**FLAGS, "time": "ts", "sets": {"data.order": "given"}}
+    with pytest.raises(DataError, match="120 late rows count when they arrive: give shards in or"):
+        streamomd.backtest(shards, **given)
+    nothing = {"data.sample": {"0": 1e-9, "1": 1e-9}}
+    with pytest.raises(DataError, match=r"data\.sample may drop all rows before"):
+        backtest(data, sets=nothing)
+    with pytest.raises(DataError, match=r"no row is sampled: data\.sample dropped 180 rows"):
+        train(data, sets=nothing)
 
 
 def test_finished_periods_are_in_the_log(tmp_path: Path) -> None:

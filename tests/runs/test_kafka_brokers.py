@@ -20,6 +20,7 @@ from kafka_topics import Cluster, cluster
 from running import run, train
 
 import streamomd
+from streamomd.config.build_job import build_job
 from streamomd.config.kafka_brokers import (
     VARIABLE,
     refuse_unnamed_brokers,
@@ -27,6 +28,7 @@ from streamomd.config.kafka_brokers import (
     with_typed_brokers,
 )
 from streamomd.core.errors import UsageError
+from streamomd.runs.worker_task import SentSettings
 from streamomd.shards.kafka.broker import Broker
 from streamomd.training.load_model import load_model
 from streamomd.training.resume_changes import change_model_job
@@ -194,6 +196,13 @@ def test_workers_get_the_brokers_of_the_driver(
         "bootstrap.servers": kafka.servers,
         "types": {"x": "double", "y": "int64"},
     }
+
+
+def test_a_task_gets_the_brokers_of_its_sender() -> None:
+    """The task of ``submit`` resumes from a checkpoint, on a worker."""
+    job = build_job({"data": {"shards": ["kafka://a:1/t"], "label": "y"}}, {})
+    assert SentSettings.of(job).options[0] == {"bootstrap.servers": "a:1"}
+    assert "bootstrap" not in str(job.to_json())
 
 
 def test_brokers_are_asked_only_if_they_are_named() -> None:

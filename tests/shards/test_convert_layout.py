@@ -82,6 +82,17 @@ def test_compression_of_all_columns_is_chosen(tmp_path, form, codec):
         convert([str(source)], source_format="csv", to=to + "-", form="arrow", compression=form)
 
 
+def test_fields_of_structs_are_compressed(tmp_path):
+    """Each leaf of a nested column is stored as a column of its type is."""
+    rows = [{"a": {"b": f"t{at % 9}", "c": ["x", "y"], "d": at}, "n": [[at]]} for at in range(99)]
+    batch, path = pa.RecordBatch.from_pylist(rows), str(tmp_path / "a.parquet")
+    pq.write_table(pa.Table.from_batches([batch]), path, **stored(batch, "zstd"))
+    found = chunks(path)
+    assert found.keys() == {"a.b", "a.c.list.element", "a.d", "n.list.element.list.element"}
+    assert {codec for codec, _ in found.values()} == {"ZSTD"}
+    assert pq.read_table(path).to_pylist() == rows
+
+
 def test_unknown_compression_is_refused(tmp_path):
     """With the nearest name."""
     with pytest.raises(UsageError, match=r"unknown compression 'zst'.*zstd"):

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamomd.shards.formats import column_pages, flat_groups, page_sizes, page_values, parquet
+from streamomd.features.kernels import page_values
+from streamomd.features.kernels.page_headers import find_pages
+from streamomd.shards.formats import column_pages, flat_groups, page_sizes, parquet
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.formats.footer import read_at, read_footer
-from streamomd.shards.formats.page_headers import find_pages
 from streamomd.shards.formats.page_sizes import lz4_size, snappy_size, zstd_size
 from streamomd.shards.shard_file import open_file
 
@@ -69,7 +70,7 @@ def batches(path: Path, texts: list[str], unit: int, *, flat: bool) -> Iterator[
             file, footer, read_at(file, name), request, lambda group, digest: None
         )
         if not flat:
-            groups._flat = []
+            groups._flat_group = lambda group: None
         for group in range(pq.read_metadata(path).num_row_groups):
             yield from groups(group)
             groups.release()
@@ -160,7 +161,7 @@ def check_form(
     how["use_dictionary"] = bool(dictionary)
     if dictionary == "falls back":
         how |= {"dictionary_pagesize_limit": 200, "data_page_size": 300, "write_batch_size": 16}
-    monkeypatch.setattr(parquet, "_slices", read_by_pyarrow)
+    monkeypatch.setattr(parquet, "_next_rows", read_by_pyarrow)
     for rows, group, unit in sizes:
         table = drawn(rows, nulls, seed=rows, texts=not dictionary)
         write(folder / "a.parquet", table, row_group_size=group, **how)
@@ -296,6 +297,20 @@ def test_many_spoilt_pages(tmp_path: Path) -> None:
 def test_many_spoilt_pages_compiled(tmp_path: Path) -> None:
     """As before, as the code runs."""
     assert min(check_spoilt(tmp_path, range(4_000, 14_000)).values()) > 1_000
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("flat", [True, False])
+def test_codes_outside_of_a_dictionary(flat: bool, tmp_path: Path) -> None:
+    """pyarrow's readers do not compare them: hashing would write outside of its table."""
+    path = tmp_path / "a.parquet"
+    how: dict[str, Any] = {"write_page_checksum": False, "compression": "none"}
+    write(path, pa.table({"few": ["x", "y", "z"] * 8}), **how)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    end, data = chunk.dictionary_page_offset + chunk.total_compressed_size, path.read_bytes()
+    path.write_bytes(data[: end - 6] + b"\xff" * 6 + data[end:])  # 24 codes of 2 bits
+    with pytest.raises(pa.ArrowInvalid, match="not in its dictionary"):
+        [*batches(path, TEXTS, 1 << 20, flat=flat)]
 
 
 @pytest.mark.parametrize("codec", ["lz4_raw", "snappy", "zstd"])

@@ -177,6 +177,43 @@ def test_dates_and_seconds_are_times(data: Path, tmp_path: Path) -> None:
     assert dated["day"] == whole["day"]
 
 
+def test_zones_and_summer_time_are_instants(data: Path, tmp_path: Path) -> None:
+    """Hours are those of UTC, over both changes of summer time, of any unit, as dictionary and as
+    dates of either width."""
+    seconds = np.sort(np.random.default_rng(0).integers(0, 300, COUNT)) * 86_400 + 1_767_231_000
+    stamps = pa.array(seconds.astype("datetime64[s]"))
+    whole = train(other_times(data, tmp_path / "utc", stamps)).result()["by_time"]
+    kinds = {
+        "zone": stamps.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", "Europe/Berlin")),
+        "ms": stamps.cast(pa.timestamp("ms")),
+        "ns": stamps.cast(pa.timestamp("ns", "America/New_York")),
+        "dictionary": stamps.dictionary_encode(),
+    }
+    for name, kind in kinds.items():
+        assert train(other_times(data, tmp_path / name, kind)).result()["by_time"] == whole
+    for kind in (stamps.cast(pa.date32()), stamps.cast(pa.timestamp("ms")).cast(pa.date64())):
+        days = train(other_times(data, tmp_path / str(kind.type), kind)).result()["by_time"]
+        assert days["day"] == whole["day"]
+
+
+def test_times_near_the_limits_of_64_bits(data: Path, tmp_path: Path) -> None:
+    """Within 2^62 ns of 1970 they are counted; others are bad rows; text is refused by its type."""
+    limit = 1 << 62
+    ns = np.resize(np.array([-limit, -1, 0, limit]), COUNT)
+    kind = pa.timestamp("ns")
+    timed = train(other_times(data, tmp_path / "in", pa.array(ns).cast(kind))).result()["by_time"]
+    names = [one["period"] for one in timed["day"]]
+    assert names == ["1823-11-12", "1969-12-31", "1970-01-01", "2116-02-20"]
+    for far in (limit + 1, -limit - 1, 2**63 - 1, -(2**63) + 1):
+        ns[7] = far
+        shards = other_times(data, tmp_path / str(far), pa.array(ns).cast(kind))
+        with pytest.raises(BadRowError, match=r"row 7, column 'ts': found .* expected a time from"):
+            train(shards)
+    words = other_times(data, tmp_path / "text", pa.array(["2026-01-01"] * COUNT))
+    with pytest.raises(SchemaError, match="column 'ts' is string: time takes timestamps"):
+        train(words)
+
+
 def test_null_times_are_bad_rows(data: Path, tmp_path: Path) -> None:
     """An error that names the row, or skipped and counted as null."""
     seconds = [None if row in (3, 50) else int(one) for row, one in enumerate(seconds_of(0))]

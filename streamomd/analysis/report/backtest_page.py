@@ -18,6 +18,7 @@ from streamomd.core.counted import counted
 from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.urls import protocol, shown
 from streamomd.shards.atomic_write import open_atomic
+from streamomd.training.metrics.by_time import EARLIER_TEXT
 
 Result = Mapping[str, Any]
 NAMES = {"loss": "Loss", "error": "Error", "rmse": "RMSE", "auc": "AUC"}
@@ -66,7 +67,7 @@ def backtest_page(result: Result) -> str:
 
 
 def _chart(result: Result, key: str) -> Element:
-    periods = result["periods"]
+    periods = [one for one in result["periods"] if one["period"] != EARLIER_TEXT]
     at = np.array([_day(one["period"]) for one in periods])
     y = np.array([np.nan if one[key] is None else one[key] for one in periods])
     x = Axis.of_integers(f"{result['by']} (UTC)", at, dates=True)

@@ -140,12 +140,11 @@ def train_collection(
     from streamomd.runs.train import train
     from streamomd.training.progress import note
 
-    for name in ("warm_start", "class_weight"):
-        if getattr(estimator, name, None):
-            raise UnsupportedError(
-                f"{name} is for rows in memory, and X is a Dask collection: remove it (rows are "
-                "learned in partition order; sample_weight may be another collection)"
-            )
+    if getattr(estimator, "warm_start", False):
+        raise UnsupportedError(
+            "warm_start is for rows in memory, and X is a Dask collection: remove it (rows are "
+            "learned in partition order; sample_weight may be another collection)"
+        )
     epochs = estimator.max_iter or 1
     given = [y] if sample_weight is None else [y, sample_weight]
     if not all(map(is_dask, given)):
@@ -153,6 +152,11 @@ def train_collection(
             "X is a Dask collection: y and sample_weight must be Dask collections, too, with "
             "equal partitions"
         )
+    if getattr(estimator, "class_weight", None) is not None:
+        from streamomd.integrations.sklearn.collection_weights import weighted_by_class
+
+        sample_weight = weighted_by_class(estimator.class_weight, y, sample_weight, classes)
+        given = [y, sample_weight]
     if not hasattr(X, "columns"):
         spec = spec_of(estimator, {}, classes, epochs=epochs, report=note)
         return train(_job(spec), shards=(X, *given), quiet=True)

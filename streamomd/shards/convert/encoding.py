@@ -5,7 +5,7 @@ Measured in benchmarks/layout.py, decided in docs/decisions/025-the-layout-of-sh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ FEW = 1 / 8
 """A column of numbers is a dictionary if its distinct values are at most this share of them."""
 LONG = 64
 """Strings of more bytes on average are texts: plain, unless they repeat."""
+_ELEMENT = ".list.element"
 COMPRESSIONS: Mapping[str, tuple[str, int | None]] = {
     "lz4": ("lz4", 3),
     "fast": ("lz4", None),
@@ -65,16 +66,16 @@ def stored(batch: pa.RecordBatch, compression: str = "lz4") -> dict[str, Any]:
         if field.name in lists:
             codecs[field.name], encoding[field.name] = "none", "PLAIN"
             continue
-        path, kind, values = _leaf(field, batch.column(field.name))
-        whole = pa.types.is_integer(kind)
-        number = whole or pa.types.is_floating(kind)
-        codecs[path] = codec
-        if not number and level is not None:
-            levels[path] = level
-        if number and (path != field.name or not whole) and _varies(values):
-            encoding[path] = "DELTA_BINARY_PACKED" if whole else "PLAIN"
-        elif _are_texts(values):
-            encoding[path] = "PLAIN"
+        for path, values in _leaves(field.name, batch.column(field.name)):
+            whole = pa.types.is_integer(values.type)
+            number = whole or pa.types.is_floating(values.type)
+            codecs[path] = codec
+            if not number and level is not None:
+                levels[path] = level
+            if number and (path.endswith(_ELEMENT) or not whole) and _varies(values):
+                encoding[path] = "DELTA_BINARY_PACKED" if whole else "PLAIN"
+            elif _are_texts(values):
+                encoding[path] = "PLAIN"
     found: dict[str, Any] = {"write_statistics": [*codecs.keys() - lists]} if lists else {}
     found |= {"compression_level": levels} if levels else {}
     return found | {
@@ -85,11 +86,15 @@ def stored(batch: pa.RecordBatch, compression: str = "lz4") -> dict[str, Any]:
     }
 
 
-def _leaf(field: pa.Field, column: pa.Array) -> tuple[str, pa.DataType, pa.Array]:
-    """The path in Parquet, type and values of what a column holds."""
-    if not pa.types.is_list(field.type):
-        return field.name, field.type, column
-    return f"{field.name}.list.element", field.type.value_type, column.flatten()
+def _leaves(path: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """The path in Parquet and the values of each leaf of a column."""
+    if pa.types.is_struct(column.type):
+        for at, field in enumerate(column.type):
+            yield from _leaves(f"{path}.{field.name}", column.field(at))
+    elif pa.types.is_list(column.type):
+        yield from _leaves(path + _ELEMENT, column.flatten())
+    else:
+        yield path, column
 
 
 def _are_texts(values: pa.Array) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.shards.formats.page_headers import (
+from streamomd.features.kernels.page_headers import (
     DATA,
     DATA_2,
     DEPTH,
@@ -19,6 +19,7 @@ from streamomd.shards.formats.page_headers import (
     NO_ROOM,
     page_finder,
 )
+from streamomd.shards.formats.contract import NotFlatError
 from streamomd.shards.formats.page_sizes import lz4_sizer, snappy_size, zstd_size
 from streamomd.shards.formats.parquet_pages import MOST_UNFOLDED, RATIO
 
@@ -26,10 +27,6 @@ CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "ZSTD": "zstd", "LZ4": "lz4_ra
 """By pyarrow's name in a footer; each says how many bytes a page unfolds to."""
 MOST_PAGES = 1 << 15
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
-
-
-class NotFlatError(Exception):
-    """pyarrow reads these pages, and says what is wrong with them, if anything is."""
 
 
 class Page(NamedTuple):

@@ -14,6 +14,10 @@ Check = Callable[[int, bytes], None]
 Statistics = Callable[[bytes, pa.Schema, Collection[str]], tuple[GroupStatistics, ...]]
 
 
+class NotFlatError(Exception):
+    """pyarrow reads these pages, and says what is wrong with them, if anything is."""
+
+
 class ReadAt(Protocol):
     """``read_at(offset, length)``: exactly that many bytes."""
 

@@ -17,10 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.buffers import empty
-from streamomd.shards.formats.column_pages import CODECS, ColumnPages, NotFlatError, Page
-from streamomd.shards.formats.contract import ReadRequest, cut
-from streamomd.shards.formats.page_headers import DATA
-from streamomd.shards.formats.page_values import (
+from streamomd.features.kernels.page_headers import DATA
+from streamomd.features.kernels.page_values import (
     MOST_WIDTH,
     SECTION,
     code_reader,
@@ -30,6 +28,8 @@ from streamomd.shards.formats.page_values import (
     value_spreader,
     value_taker,
 )
+from streamomd.shards.formats.column_pages import CODECS, ColumnPages, Page
+from streamomd.shards.formats.contract import NotFlatError, ReadRequest, cut
 
 MOST_ROWS, MOST_BORDERS, LINE = 1 << 17, 64, 64
 _STORED = {
@@ -48,13 +48,14 @@ Take = Callable[[int, int], Any]
 
 @dataclass(frozen=True)
 class FlatColumn:
-    """A column with one value a row. stored: the dtype of its values in a page; empty: texts.
-    is_coded: texts may stay a dictionary."""
+    """A column with one value a row. physical: Parquet's type. stored: the dtype of its values in a
+    page; empty: texts. is_coded: texts may stay a dictionary."""
 
     name: str
     leaf: int
     nullable: bool
     kind: pa.DataType
+    physical: str
     stored: str
     is_coded: bool
 
@@ -77,7 +78,8 @@ def flat_columns(
         stored, kinds = _STORED.get(column.physical_type, ("", ("string",)))
         if str(kind) not in kinds or (not stored and column.physical_type != "BYTE_ARRAY"):
             return []
-        found.append(FlatColumn(name, leaf, levels == 1, kind, stored, name in texts))
+        how = kind, column.physical_type, stored, name in texts
+        found.append(FlatColumn(name, leaf, levels == 1, *how))
     return found if any(column.is_coded for column in found) else []
 
 
@@ -144,7 +146,8 @@ class _Column:
     def __init__(self, column: FlatColumn, group: Any, take: Take) -> None:
         chunk = group.column(column.leaf)
         codec = CODECS.get(chunk.compression)
-        if codec is None or chunk.num_values != group.num_rows:
+        as_declared = chunk.physical_type == column.physical
+        if codec is None or not as_declared or chunk.num_values != group.num_rows:
             raise NotFlatError
         begin, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
         if dictionary is not None and 0 < dictionary < begin:

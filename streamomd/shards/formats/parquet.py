@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,21 +15,23 @@ import pyarrow.parquet as pq
 
 from streamomd.features.nested import selected
 from streamomd.shards.chunks import ChunkFile, RecordingFile, not_loaded, read_into_of
-from streamomd.shards.formats.column_pages import NotFlatError
 from streamomd.shards.formats.contract import (
     Check,
     Format,
     Groups,
+    NotFlatError,
     ReadAt,
     ReadRequest,
     cut,
     decoded_bytes,
 )
-from streamomd.shards.formats.flat_groups import FlatGroup, flat_columns
 from streamomd.shards.formats.parquet_pages import checker
 from streamomd.shards.formats.parquet_statistics import group_statistics
 from streamomd.shards.formats.thrift import end_of_field, read_struct
 from streamomd.shards.stored_object import ObjectFile
+
+if TYPE_CHECKING:
+    from streamomd.shards.formats.flat_groups import FlatColumn, FlatGroup
 
 MAGIC = b"PAR1"
 FIRST_ROWS = 128
@@ -123,7 +125,8 @@ class _RowGroups:
         self._chunks = None if check is None else ChunkFile(self._size, read_into_of(file), *steps)
         given = (self._metadata.schema, self._leaves, self._size, read_at)
         self._check_pages = checker(footer, *given)
-        self._flat = flat_columns(self._metadata.schema, schema, self._leaves, self._texts)
+        self._types = schema
+        self._flat: list[FlatColumn] | None = None
         self._opened: dict[tuple[bool, int], pq.ParquetFile] = {}
         self._recording: tuple[RecordingFile, pq.ParquetFile] | None = None
         self._ranges: tuple[int, list[tuple[int, int]]] = (-1, [])
@@ -146,12 +149,12 @@ class _RowGroups:
         kinds = (True, False) if self._texts else (False,)
         buffer_bytes = self._buffer_bytes(group)
         attempts = [partial(self._open, as_texts, buffer_bytes) for as_texts in kinds]
-        return _decoded(flat, attempts, group, self._leaves, self._first, self._wanted)
+        return _slices(flat, attempts, group, self._leaves, self._first, self._wanted)
 
     def _flat_group(self, group: int) -> FlatGroup | None:
         """The group, where its pages are decoded without pyarrow's readers."""
         chunks = self._chunks
-        if not self._flat or chunks is None or not chunks.is_held:
+        if not self._texts or chunks is None or not chunks.is_held:
             return None
         # As many as the reader found: to ask pyarrow for a forged chunk would end the process.
         if len(self.ranges(group)) != len(self._leaves):
@@ -159,15 +162,19 @@ class _RowGroups:
         facts = self._metadata.row_group(group)
         if facts.num_rows * len(self._leaves) < FLAT_VALUES and facts.total_byte_size < FLAT_BYTES:
             return None
+        from streamomd.shards.formats.flat_groups import FlatGroup, flat_columns  # late: numba
+
+        if self._flat is None:
+            given = self._metadata.schema, self._types, self._leaves, self._texts
+            self._flat = flat_columns(*given)
         found = {*self.ranges(group)}
 
         def take(*chunk: int) -> Any:
             return chunks.take(*chunk) if chunk in found else None
 
-        try:
-            return FlatGroup(self._flat, facts, take, self._wanted)
-        except NotFlatError:
-            return None
+        with suppress(NotFlatError):
+            return FlatGroup(self._flat, facts, take, self._wanted) if self._flat else None
+        return None
 
     def release(self) -> None:
         """Refer to no bytes of the group that was read."""
@@ -235,40 +242,29 @@ def _first_rows(schema: Any, leaves: list[int], unit_bytes: int) -> int:
     return max(1, min(FIRST_ROWS, unit_bytes // max(1, width)))
 
 
-def _decoded(
-    flat: FlatGroup | None,
-    attempts: Sequence[Callable[[], pq.ParquetFile]],
-    group: int,
-    leaves: list[int],
-    first: int,
-    wanted: ReadRequest,
-) -> Iterator[pa.RecordBatch]:
-    """A group's rows, in slices; where a page is not as expected, pyarrow reads on."""
-    given = 0
-    with suppress(NotFlatError):
-        for batch in flat.slices() if flat is not None else ():
-            given += batch.num_rows
-            yield batch
-            del batch
-        if flat is not None:
-            return
-    yield from _slices(attempts, group, leaves, first, wanted, given)
-
-
 def _slices(
+    pages: FlatGroup | None,
     attempts: Sequence[Callable[[], pq.ParquetFile]],
     group: int,
     leaves: list[int],
     first: int,
     wanted: ReadRequest,
-    given: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """A group's rows, in slices; each attempt reads on where Arrow cannot in the one before.
+    """A group's rows, in slices; each attempt reads on where the one before cannot.
 
-    The first attempt reads texts as dictionaries. Arrow cannot for texts stored by their lengths or
-    common beginnings, as DuckDB and Java's second version store them, in Java's case from the
+    The first decodes pages of flat columns without Arrow's readers. Of those, the first reads texts
+    as dictionaries. Arrow cannot for texts stored by their lengths or common beginnings, as DuckDB
+    and Java's second version store them, in Java's case from the
     middle of a group on.
     """
+    given = 0
+    if pages is not None:
+        with suppress(NotFlatError):
+            for batch in pages.slices():
+                given += batch.num_rows
+                yield batch
+                del batch
+            return
     for attempt in attempts:
         parquet, rows, declared, seen = attempt(), first, 0.0, 0
         fixed = _is_fixed(parquet.metadata.schema, leaves)
@@ -290,7 +286,7 @@ def _slices(
                     flat = {*wanted.columns} <= {*batch.schema.names}
                     pick = pa.RecordBatch.select if flat else selected
                     chosen = pick(batch, wanted.columns).slice(before)
-                    _check_codes(chosen)
+                    _check_codes(chosen.columns)
                     limit = 4 * wanted.unit_bytes
                     for part in [chosen] if nbytes <= limit else cut(chosen, limit):
                         given += part.num_rows
@@ -303,9 +299,9 @@ def _slices(
                 raise
 
 
-def _check_codes(batch: pa.RecordBatch) -> None:
+def _check_codes(columns: Sequence[pa.Array]) -> None:
     """Raise ArrowInvalid for a code that is not in its dictionary: pyarrow does not look."""
-    for column in batch.columns:
+    for column in columns:
         if pa.types.is_dictionary(column.type) and column.null_count < len(column):
             codes = column.indices.fill_null(0) if column.null_count else column.indices
             # As an unsigned number a negative code is above all others.

@@ -27,8 +27,10 @@ ANSWER_SECONDS = 10.0
 """For the answer to one question."""
 STALL_SECONDS = 30.0
 """Without a message of a range that the broker has."""
-ID_SECONDS = 5.0
-"""For the topic's id, without which much is known, too."""
+ID_SECONDS = 2.0
+"""For a topic's id, which some brokers never answer."""
+_WITHOUT_IDS = set[str]()
+"""Brokers that have not reported one: each listing of ``follow`` would wait again."""
 ID_MASK = 2**63 - 1
 STEP_SECONDS, STEP_MESSAGES = 0.1, 1000
 MOST_LETTERS = 300
@@ -91,9 +93,12 @@ class Broker:
         return Marks(*found)
 
     def topic_id(self) -> int | None:
-        """A number that the topic got when it was made; None: the brokers do not report it."""
+        """A number that the topic got when it was made; None: the brokers, which answered other
+        questions, do not report it."""
         from confluent_kafka.admin import AdminClient
 
+        if self._topic.servers in _WITHOUT_IDS:
+            return None
         given = {**self._options, BROKERS: self._topic.bootstrap, "logger": _QUIET}
         wanted = self._confluent.TopicCollection([self._topic.name])
         try:
@@ -101,6 +106,7 @@ class Broker:
             [found] = admin.describe_topics(wanted, request_timeout=ID_SECONDS).values()
             return int(found.result().topic_id.get_least_significant_bits() & ID_MASK) or None
         except Exception:  # older brokers, and users that may not ask
+            _WITHOUT_IDS.add(self._topic.servers)
             return None
 
     def messages(self, offsets: Range) -> Iterator[Message]:

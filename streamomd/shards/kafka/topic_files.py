@@ -47,8 +47,8 @@ def list_topic(
     starts = _starts(topic, versions)
     if known and not with_new:
         return [_listed(topic, one, ledger) for one in known], _by_url(topic, starts)
-    identity = _same_topic(topic, versions, fs.topic_id(topic))
     marks = fs.marks(topic)
+    identity = _same_topic(topic, versions, fs.topic_id(topic))
     new = plan_ranges(topic, marks, known, starts or None)
     if not (new or with_new):
         raise InputNotFoundError(f"{shown(topic.url)}: no partition of the topic has a message")

@@ -385,6 +385,8 @@ def no_rows_learned(metrics: Metrics) -> str:
         return f"every row is held out (data.holdout): {counted(metrics.held.total_rows, 'row')}"
     if metrics.filtered:
         return f"no row satisfies where: it dropped {counted(metrics.filtered, 'row')}"
+    if metrics.sampled_out:
+        return f"no row is sampled: data.sample dropped {counted(metrics.sampled_out, 'row')}"
     return "no rows were read"
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.extending import register_jitable
-
-from streamomd.core.jit import LazyCompiled, int64, read, written
+from streamomd.core.jit import LazyCompiled, callable_part, int64, read, written
 
 FEW = 20_000
 """Rows that are added before the kernel is compiled."""
 
 
-@register_jitable(no_cfunc_wrapper=True)
+@callable_part
 def find_period(
     number: int, numbers: Any, rows: Any, sums: Any, counts: Any, earlier: Any
 ) -> Any:  # fmt: skip

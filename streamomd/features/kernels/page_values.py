@@ -18,7 +18,7 @@ from typing import Any
 from numba.extending import register_jitable
 
 from streamomd.core.jit import compiled, int64, read, written
-from streamomd.shards.formats.page_headers import MALFORMED, varint
+from streamomd.features.kernels.page_headers import MALFORMED, varint
 
 AT, END, WIDTH, LEFT, PACKED, VALUE, SECTION = range(7)
 """Of a section: the next run, the end, bits of a value; of the current run: values left, whether
