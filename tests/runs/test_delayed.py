@@ -191,7 +191,9 @@ def test_updates_are_one_run(delay: str, sets: dict[str, Any], data: Path, tmp_p
     assert found.metrics.current.tobytes() == whole.metrics.current.tobytes()
 
 
-@pytest.mark.parametrize("stop", [61, pytest.param(110, marks=pytest.mark.slow), 170])
+@pytest.mark.parametrize(
+    "stop", [*(pytest.param(row, marks=pytest.mark.slow) for row in (61, 110)), 170]
+)
 def test_an_interrupted_update_is_the_undisturbed_one(
     stop: int, data: Path, tmp_path: Path
 ) -> None:
