@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class Clock(NamedTuple):
+@dataclass(frozen=True)
+class Clock:
     """now_ns: of the wall, as files have it. seconds: monotonic."""
 
     now_ns: Callable[[], int] = time.time_ns

@@ -161,6 +161,16 @@ def test_names_that_are_none(coordinates: list[int], texts: list[bytes | None]) 
     assert not len(names)
 
 
+def test_a_full_table_looks_at_some_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in eight, as of rows that are decoded: others could only be second names."""
+    texts = [b"c=%d" % at for at in range(17)]
+    columns = [pa.array(range(17), pa.int32()), pa.array(texts, pa.large_binary())]
+    packed, names = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize(), Names()
+    monkeypatch.setattr(Names, "is_full", True)
+    add_names(packed, names)
+    assert names.to_json() == {str(at): (f"c={at}",) for at in (0, 8, 16)}
+
+
 def test_resume_within_a_group(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
