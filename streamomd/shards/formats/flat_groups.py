@@ -33,6 +33,8 @@ from streamomd.shards.formats.contract import NotFlatError, ReadRequest, cut
 from streamomd.shards.formats.page_sizes import lz4_sizer
 
 MOST_ROWS, MOST_BORDERS, LINE = 1 << 17, 64, 64
+LONGEST = 64
+"""Bytes of a plain text, on average: of longer ones nearly all time is copying, as in pyarrow."""
 _STORED = {
     "INT32": ("int32", ("int8", "int16", "int32", "uint8", "uint16", "uint32", "date32[day]")),
     "INT64": ("int64", ("int64", "uint64")),
@@ -175,6 +177,8 @@ class _Column:
         self.itemsize = np.dtype(column.stored or np.int32).itemsize
         plain = sum(page.unfolded for page in pages if not page.is_coded)
         self.width = max(self.itemsize, plain / max(1, group.num_rows))
+        if not column.stored and self.width > LONGEST:
+            raise NotFlatError
         self._next, self._left, self._at = 0, 0, 0
         self._data = _ALL
 
