@@ -115,7 +115,7 @@ def _learn(
             held = rows_held_out(spec.data, place, rows, batch.skipped, batch.time)
             given, detail = (model.engine, state, metrics), spec.train.detail
             more: Any = {"weights": weights, "calibrates": request.calibrates}
-            before = model.engine.rows_learned(state)
+            before = 0.0 if watcher is None else model.engine.rows_learned(state)
             margins = learn_counted(*given, batch, held, detail=detail, part=part, **more)
             learned = margins if held is None else margins[~held]
             if watcher is not None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -335,7 +336,7 @@ def test_a_clock_that_goes_backwards_learns_each_shard_once(tmp_path: Path) -> N
     folder, url = begin(tmp_path)
     script = Script()
     plain, jumps = script.clock.now_ns, [0]
-    script.clock = script.clock._replace(now_ns=lambda: plain() - jumps[0])
+    script.clock = replace(script.clock, now_ns=lambda: plain() - jumps[0])
     arrivals(script, folder, range(1, 4), 100.0)
     script.actions.append((150.0, lambda: jumps.__setitem__(0, 3_600 * 10**9)))
     told, _ = followed(script.follower(url, idle_exit=9_000.0))

@@ -23,7 +23,16 @@ from sim_cluster import Here
 from sim_loop import Signal
 from sim_star import SimStar
 from sim_store import SimStore
-from sim_tiny import TinyRounds, described, merge, new, rows_of_group
+from sim_tiny import (
+    TinyRounds,
+    apply,
+    decide,
+    described,
+    merge,
+    new,
+    rows_of_group,
+    sense,
+)
 from sim_tiny import receive as receiving
 from sim_world import World
 
@@ -37,7 +46,7 @@ from streamomd.distributed import (
     round_state,
     worker_group,
 )
-from streamomd.training import checkpoint_manager, progress
+from streamomd.training import checkpoint_manager, partitions, progress
 
 
 def run(seed: int) -> World:
@@ -108,6 +117,8 @@ def places() -> Iterator[tuple[Any, str, Any]]:
     yield round_state, "engine_of", lambda spec, plan: _engine()
     yield round_state, "load_model", _loaded
     yield averaged_worker, "rows_of_group", rows_of_group
+    for function in (sense, decide, apply):
+        yield partitions, function.__name__, function
     yield averaged_worker, "merge", merge
     yield partition_owner, "engine_of", lambda spec, plan: _engine()
     yield partition_owner, "Rounds", TinyRounds

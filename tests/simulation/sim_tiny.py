@@ -57,25 +57,29 @@ class TinyEngine:
 
     step_numbers = 2
 
-    def sense(self, state: State, edges: Any, batch: DenseBatch) -> Sensed:
-        w = state.table[:, 0]
-        shares = [w[a:b].sum() % MODULUS for a, b in pairwise(edges)]
-        numbers = np.array(shares)[:, None, None] + batch.y[None, :, None]
-        return Sensed(numbers, np.ones(numbers.shape[:2], np.uint8))
 
-    def decide(self, state: State, sums: Any, batch: DenseBatch, numbers: Any) -> Any:
-        steps = np.ones((len(batch), 1, 2))
-        for at in range(len(batch)):
-            steps[at, 0, 1] = numbers[:, at, 0].sum() % MODULUS
-            sums += [1.0, steps[at, 0, 1], 0.0]
-        return steps, np.zeros((len(batch), 1))
+def sense(engine: TinyEngine, state: State, edges: Any, batch: DenseBatch) -> Sensed:
+    """As the functions of streamomd.engine.micro_batches, all three."""
+    w = state.table[:, 0]
+    shares = [w[a:b].sum() % MODULUS for a, b in pairwise(edges)]
+    numbers = np.array(shares)[:, None, None] + batch.y[None, :, None]
+    return Sensed(numbers, np.ones(numbers.shape[:2], np.uint8))
 
-    def apply(self, state: State, batch: DenseBatch, steps: Any) -> None:
-        self.work(len(batch))
-        for y, (active, total) in zip(batch.y, steps[:, 0], strict=True):
-            assert active
-            state.table[:, 0] = (state.table[:, 0] * 3 + total + y) % MODULUS
-            state.clock += 1
+
+def decide(engine: TinyEngine, state: State, sums: Any, batch: DenseBatch, numbers: Any) -> Any:
+    steps = np.ones((len(batch), 1, 2))
+    for at in range(len(batch)):
+        steps[at, 0, 1] = numbers[:, at, 0].sum() % MODULUS
+        sums += [1.0, steps[at, 0, 1], 0.0]
+    return steps, np.zeros((len(batch), 1))
+
+
+def apply(engine: TinyEngine, state: State, batch: DenseBatch, steps: Any) -> None:
+    engine.work(len(batch))
+    for y, (active, total) in zip(batch.y, steps[:, 0], strict=True):
+        assert active
+        state.table[:, 0] = (state.table[:, 0] * 3 + total + y) % MODULUS
+        state.clock += 1
 
 
 def learn(w: Any, y: float) -> None:

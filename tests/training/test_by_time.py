@@ -120,7 +120,7 @@ def test_cuts_change_no_bit(times: list[int], cuts: list[int], retained: int) ->
         made = ByTime()
         for low, high in zip([0, *edges], [*edges, len(times)], strict=True):
             time, some = np.array(times[low:high], np.int64), terms[low:high]
-            made.count(time, some[:, 0], some[:, 1:])
+            made.count(time, some[:, 0].copy(), some[:, 1:].copy())
             made.read(time)
             made = ByTime.from_arrays(made.arrays())
         return made
@@ -282,7 +282,8 @@ def test_parts_are_summed(times: list[int], cut: int, retained: int) -> None:
 
     def counted(low: int, high: int | None) -> ByTime:
         made, some = ByTime(), terms[low:high]
-        made.count(np.array(times[low:high], np.int64), some[:, 0], some[:, 1:])
+        time = np.array(times[low:high], np.int64)
+        made.count(time, some[:, 0].copy(), some[:, 1:].copy())
         made.read(np.array(times[low:high], np.int64))
         return made
 

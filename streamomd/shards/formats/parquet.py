@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -304,8 +303,9 @@ def _check_codes(columns: Sequence[pa.Array]) -> None:
     for column in columns:
         if pa.types.is_dictionary(column.type) and column.null_count < len(column):
             codes = column.indices.fill_null(0) if column.null_count else column.indices
+            numbers = codes.to_numpy()  # of any type of whole numbers, where the schema is Arrow's
             # As an unsigned number a negative code is above all others.
-            if int(codes.to_numpy().view(np.uint32).max()) >= len(column.dictionary):
+            if int(numbers.view(f"u{numbers.itemsize}").max()) >= len(column.dictionary):
                 raise pa.ArrowInvalid("a code of a page is not in its dictionary")
 
 
