@@ -67,6 +67,16 @@ def compiled(function: Callable[..., Any], *signature: Any) -> Any:
     return _found[key]
 
 
+def is_at_hand(function: Callable[..., Any], *signature: Any) -> bool:
+    """Whether ``compiled`` gives the function without compiling it: this process or the disk cache
+    has it."""
+    if (function, signature) in _found:
+        return True
+    copy = _stamped(function, signature)
+    folder = Path(numba_cache()(copy).cache_path)
+    return any(folder.glob(f"*.{copy.__name__}-*.nbi"))
+
+
 def callable_part(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let compiled functions call this one; uncompiled, it stays as it is."""
     from numba.extending import register_jitable
@@ -112,14 +122,19 @@ float64 = types.float64
 
 
 def _compile(function: Any, signature: Any) -> Any:
+    return compile_cached(_stamped(function, signature), signature)
+
+
+def _stamped(function: Any, signature: Any) -> Any:
+    """A copy whose name has a hash of all that the function is made of. The function itself has its
+    name still, and may be compiled for other types."""
     source = b"".join(Path(name).read_bytes() for name in sorted(_files(function)))
     words = [str(part.dtype) for part in signature if isinstance(part, types.Array)]
     stamp = hashlib.sha256(source).hexdigest()[:10]
     name = "_".join([function.__name__, *dict.fromkeys(words), stamp])
-    # A copy: the function itself keeps its name, and may be compiled for other types.
     copy = type(function)(function.__code__, function.__globals__, name, function.__defaults__)
     copy.__qualname__, copy.__module__ = name, function.__module__
-    return compile_cached(copy, signature)
+    return copy
 
 
 def _files(function: FunctionType) -> set[str]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streamomd.core.jit import recording
 from streamomd.features.kernels import page_values
 from streamomd.features.kernels.page_headers import find_pages
 from streamomd.shards.formats import column_pages, flat_groups, page_sizes, parquet
@@ -40,6 +41,7 @@ class Local:
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels as plain Python, which compares every place with the end of its array."""
     monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
+    monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values: True)
     monkeypatch.setattr(column_pages, "page_finder", lambda: find_pages)
     monkeypatch.setattr(column_pages, "lz4_sizer", lambda: lz4_size)
     for name, made in {
@@ -57,6 +59,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels compiled, also for few rows."""
     monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
+    monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values: True)
 
 
 def batches(path: Path, texts: list[str], unit: int, *, flat: bool) -> Iterator[pa.RecordBatch]:
@@ -184,6 +187,30 @@ def test_slices_share_a_dictionary(tmp_path: Path) -> None:
     assert len(made) > 2
     places = {batch.column("few").dictionary.buffers()[2].address for batch in made}
     assert len(places) == 1
+
+
+def test_few_values_compile_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the disk cache has no kernels, a process compiles them after COLD_VALUES values only;
+    where it has them, and while ``warm`` compiles for later processes, they are used at once."""
+    groups: list[int] = []
+    monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
+    monkeypatch.setattr(flat_groups, "FlatGroup", lambda *given: groups.append(1))
+    rows = drawn(600, 0.0)
+    write(tmp_path / "a.parquet", rows, row_group_size=100)
+    for at_hand, left, expected in (
+        (False, 10**9, 0),
+        (False, 250 * rows.num_columns, 4),
+        (True, 10**9, 6),
+    ):
+        monkeypatch.setattr(flat_groups, "is_code_reader_at_hand", lambda value=at_hand: value)
+        monkeypatch.setattr(flat_groups, "_left", [left])
+        groups.clear()
+        read = [*batches(tmp_path / "a.parquet", TEXTS, 9_000, flat=True)]
+        assert sum(map(len, read)) == 600
+        assert len(groups) == expected
+    monkeypatch.setattr(flat_groups, "is_code_reader_at_hand", lambda: False)
+    with recording():
+        assert flat_groups.is_worth_compiling(1)
 
 
 OTHERS = {

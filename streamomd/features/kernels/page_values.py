@@ -17,7 +17,7 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from streamomd.core.jit import compiled, int64, read, written
+from streamomd.core.jit import compiled, int64, is_at_hand, read, written
 from streamomd.features.kernels.page_headers import MALFORMED, varint
 
 AT, END, WIDTH, LEFT, PACKED, VALUE, SECTION = range(7)
@@ -32,8 +32,18 @@ MOST_WIDTH = 24
 @functools.cache
 def code_reader() -> Any:
     """``read_codes``, compiled."""
+    return compiled(read_codes, *_code_types())
+
+
+@functools.cache
+def is_code_reader_at_hand() -> bool:
+    """Whether ``code_reader`` needs no compilation, when it is asked first."""
+    return is_at_hand(read_codes, *_code_types())
+
+
+def _code_types() -> list[Any]:
     room = [written("uint32"), written("uint8"), written("int32")]
-    return compiled(read_codes, read("uint8"), written("int64"), int64, int64, *room)
+    return [read("uint8"), written("int64"), int64, int64, *room]
 
 
 @functools.cache

@@ -161,18 +161,21 @@ class _RowGroups:
         facts = self._metadata.row_group(group)
         if facts.num_rows * len(self._leaves) < FLAT_VALUES and facts.total_byte_size < FLAT_BYTES:
             return None
-        from streamomd.shards.formats.flat_groups import FlatGroup, flat_columns  # late: numba
+        from streamomd.shards.formats import flat_groups  # late: numba
 
         if self._flat is None:
             given = self._metadata.schema, self._types, self._leaves, self._texts
-            self._flat = flat_columns(*given)
+            self._flat = flat_groups.flat_columns(*given)
+        values = facts.num_rows * len(self._leaves)
+        if not self._flat or not flat_groups.is_worth_compiling(values):
+            return None
         found = {*self.ranges(group)}
 
         def take(*chunk: int) -> Any:
             return chunks.take(*chunk) if chunk in found else None
 
         with suppress(NotFlatError):
-            return FlatGroup(self._flat, facts, take, self._wanted) if self._flat else None
+            return flat_groups.FlatGroup(self._flat, facts, take, self._wanted)
         return None
 
     def release(self) -> None:
