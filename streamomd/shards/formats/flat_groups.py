@@ -103,7 +103,7 @@ def load_kernels() -> None:
 
 
 def is_worth_compiling(values: int) -> bool:
-    """Whether to decode a group of so many values here: what decodes them is compiled already, or
+    """Whether to decode a group of this many values here: what decodes them is compiled already, or
     the process has decoded enough values, or compiles for later ones."""
     _left[0] -= values
     return _left[0] < 0 or is_code_reader_at_hand() or is_recording()
