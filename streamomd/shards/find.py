@@ -306,7 +306,7 @@ def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Mapping[st
 
 
 def source_texts(shards: str | Sequence[str]) -> list[str]:
-    """The names of sources. Raises UsageError for rows in memory, and for what is no name."""
+    """The names of sources. Raises UsageError for rows in memory, and for what is not a name."""
     refuse_rows_in_memory(shards)
     given = [shards] if isinstance(shards, str | os.PathLike) else list(shards)
     texts = [os.fspath(text) for text in given]

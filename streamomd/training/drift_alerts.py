@@ -204,7 +204,7 @@ def check_counters(model: Model) -> None:
     if "categories" in drift.arrays:
         keys, seen = drift.arrays["categories"], SeenCategories(drift.arrays["seen"])
         if not np.array_equal(keys, seen.valid(keys, plan.bits)):
-            raise ValueError("metrics.driftcategories holds a number that is no category")
+            raise ValueError("metrics.driftcategories holds a number that is not a category")
     most = {"new_categories": categorical, "loss": 0}
     if not all(-1 <= one.column < most.get(one.kind, columns) for one in drift.alerts):
         raise ValueError(f"an alert of another column than the {columns} numeric ones")
