@@ -56,7 +56,7 @@ class JobBytes:
             if job.position != position:
                 position = job.position
                 self._first[position] = job.group.number
-                self._first.pop(position - 2 * JOBS_AHEAD, None)  # nobody asks for it any longer
+                self._first.pop(position - 2 * JOBS_AHEAD, None)  # no thread requests it again
             yield job
 
     def need(self, job: Job) -> Need:
