@@ -28,7 +28,7 @@ from streamomd.checkpoint.transfers import in_flight
 from streamomd.core.errors import CorruptionError, DivergedError, StorageError
 
 pytest.importorskip("s3fs", reason="s3fs is not installed")
-from s3_server import Answer, S3Server
+from s3_server import Answer, S3Server, hold
 
 PARTS = 12
 PART = ".safetensors"
@@ -182,18 +182,19 @@ def test_a_part_is_what_safetensors_would_save(described: dict[str, Any]) -> Non
 
 def test_parts_are_in_flight_and_the_manifest_is_last(server: S3Server) -> None:
     """8 to 16 parts are on their way at a time, and the manifest follows all of them."""
-    server.latency = 0.05
     writer = begin(opened(server))
     server.count()
-    writer.commit({"rows": 10}, numbers(1, ranges=PARTS))
+    server.fault = hold(8)
+    writer.commit({"rows": 10}, numbers(1, ranges=24))
     assert 8 <= server.most_in_flight() <= 16
     puts = [one for one in server.log if one[0] == "PUT"]
     (manifest,) = (one for one in puts if "/commits/" in one[1])
     assert manifest[2] > max(end for _, key, _, end in puts if key.endswith(PART))
     server.count()
+    server.fault = hold(8)
     loaded, parts = load_all(opened(server))
     assert 8 <= server.most_in_flight() <= 16
-    assert parts == plain(numbers(1, ranges=PARTS))
+    assert parts == plain(numbers(1, ranges=24))
     assert loaded.rejected == ()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from s3_server import PAGE, S3Server
+from s3_server import PAGE, S3Server, hold
 
 from streamomd.checkpoint.segments import shorten_facts
 from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
@@ -55,19 +55,18 @@ def test_footers_are_requested_64_at_a_time(server: S3Server) -> None:
     fill(server, [f"data/{at:03}.parquet" for at in range(2 * CONNECTIONS)])
     list_shards("s3://bucket/data", storage_options=options(server))  # the client has started
     server.count()
-    server.latency = 0.3
+    server.fault = hold(CONNECTIONS, ".parquet")
     shards = find("s3://bucket/data", storage_options=options(server))
     assert len(shards) == shards.rows == 2 * CONNECTIONS
     assert server.most_in_flight(".parquet") == CONNECTIONS
     assert requests(server)["GET"] == 2 * CONNECTIONS
-    server.latency = 0.0
     known = {one["url"]: shorten_facts(one) for one in shards.fingerprint()}
     again = find("s3://bucket/data", storage_options=options(server), known=known)
     assert [one.url for one in again] == [one.url for one in shards]
     assert requests(server)["GET"] == 0
     urls = [one.url for one in shards]
     given = {"order": "given", "storage_options": options(server), "known": known}
-    server.latency = 0.1
+    server.fault = hold(CONNECTIONS // 2, ".parquet")
     again = find(urls, tables=TableOptions(as_files=True), **given)
     assert [one.url for one in again] == urls
     assert server.most_in_flight(".parquet") >= CONNECTIONS / 2

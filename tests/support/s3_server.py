@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import threading
 import time
@@ -30,6 +31,23 @@ Fault = Callable[[str, str], Awaitable[Answer | None]]
 
 async def _no_fault(operation: str, key: str) -> Answer | None:
     return None
+
+
+def hold(count: int, ending: str = ".safetensors") -> Fault:
+    """A fault: requests for such names wait until ``count`` of them are in flight, 5 s at most."""
+    waiting, full = 0, asyncio.Event()
+
+    async def fault(operation: str, key: str) -> Answer | None:
+        nonlocal waiting
+        if key.endswith(ending):
+            waiting += 1
+            if waiting >= count:
+                full.set()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(full.wait(), 5.0)
+        return None
+
+    return fault
 
 
 @dataclass(eq=False)
