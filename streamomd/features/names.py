@@ -79,12 +79,22 @@ class Names:
             values = pc.binary_join_element_wise(before, values, pa.scalar(b"", values.type))
             values, prefix = values.fill_null(f"{column} is null".encode()), b""
         with self._lock:
-            self._open().add(np.asarray(coordinates, np.int32), prefix, _utf8(values), hashes)
+            given = np.asarray(coordinates, np.int32), prefix, *_places(_utf8(values))
+            self._open().add(*given, hashes)
+
+    def note_ascii(
+        self, column: str, coordinates: NDArray[np.int32], data: NDArray[np.uint8],
+        starts: NDArray[np.int64], stops: NDArray[np.int64], hashes: NDArray[np.uint32],
+    ) -> None:  # fmt: skip
+        """As ``note``, of values that are ASCII and lie in ``data`` from starts to before stops."""
+        with self._lock:
+            prefix = f"{column}=".encode()
+            self._open().add(coordinates, prefix, data, starts, stops, hashes)
 
     def add_names(self, coordinates: NDArray[np.int32], names: pa.Array) -> None:
         """Add names, valid UTF-8 strings, at coordinates."""
         with self._lock:
-            self._open().add(coordinates, b"", names)
+            self._open().add(coordinates, b"", *_places(names))
 
     def update(self, seen: Mapping[int, tuple[str, ...]]) -> None:
         """Add the names of another table, as ``seen`` gives it."""
@@ -99,7 +109,7 @@ class Names:
         if self._ledger is None:
             coordinates, names = _flat(self._seen)
             self._ledger = NameTable()
-            self._ledger.add(coordinates, b"", names)
+            self._ledger.add(coordinates, b"", *_places(names))
             self._written = len(self._ledger)
         return self._ledger
 
@@ -156,6 +166,14 @@ def _flat(seen: Mapping[int, tuple[str, ...]]) -> tuple[NDArray[np.int32], pa.Ar
     places = np.fromiter(seen, np.int32, len(seen))
     texts = [name.encode(errors="backslashreplace") for names in seen.values() for name in names]
     return places.repeat([*map(len, seen.values())]), pa.array(texts, pa.large_binary())
+
+
+def _places(
+    values: pa.Array,
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """The bytes of values, and where each begins and ends."""
+    data, offsets = buffers(values)
+    return data, offsets[:-1], offsets[1:]
 
 
 def _utf8(values: pa.Array) -> pa.Array:
