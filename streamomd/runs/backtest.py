@@ -105,7 +105,7 @@ class BacktestRun(DelayedRun):
             metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
         model.metrics.current[...] = self._finished + metrics.current
         model.metrics.count(len(batch))
-        model.guard.after(model.state, metrics.current, margins, batch.values.size, at)
+        model.guard.predicted(metrics.current, margins, at)
 
     def _begin_period(self, number: int) -> None:
         """Begin a period, unless it is under way."""
@@ -221,7 +221,7 @@ def backtest(
             length, origin = PERIODS[by]
             periods = (length, origin, round(lag * 1e9))
             rows = with_places(session.shards, model.holdout_by)  # by which rows are sampled
-            run = BacktestRun(model, rows, None, [], stop, connection, *periods)
+            run = BacktestRun(model, rows, None, [], stop, connection, None, *periods)
             seconds = _learn(run, session, opened)
             return _result(run, by, lag, seconds)
 
