@@ -28,7 +28,11 @@ from streamomd.training.training_step import begin_epoch, learn_rows, observe_ro
 
 @dataclass(eq=False)
 class ExactRun:
-    """One walk of a model over its shards, from its cursor on."""
+    """One walk of a model over its shards, from its cursor on.
+
+    manager: makes the commits, if there are any. recorded: the one whose ledger has the shards of
+    the run; ``manager``, or that of a run whose rows this one learns again.
+    """
 
     model: Model
     shards: Dataset
@@ -36,6 +40,7 @@ class ExactRun:
     watchers: list[Watcher]
     stop: StopRequest
     connection: Any = None
+    recorded: CheckpointManager | None = None
 
     def learn_epochs(self, epochs: int) -> None:
         """Learn the remaining rows of ``epochs`` epochs.
