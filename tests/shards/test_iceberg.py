@@ -212,6 +212,18 @@ def test_a_table_that_was_of_version_1(tables: Any) -> None:
     assert xs("iceberg://tests/ns.old") == order
 
 
+def test_a_snapshot_without_files_has_no_rows(tables: Any) -> None:
+    """After an append of no rows, and after all rows were deleted."""
+    table = tables.create_table("ns.t", SCHEMA)
+    table.append(rows(0, 0))
+    with pytest.raises(DataError, match=r"no rows: no data file is in .*ns.t in version"):
+        find(NAME)
+    table.append(rows(0))
+    table.delete("x >= 0")
+    with pytest.raises(DataError, match="no rows: no data file"):
+        find(NAME)
+
+
 def test_other_formats_are_refused(table: Any) -> None:
     """ORC and Avro files are named."""
     source = forged(table, "append", [file(copied(table, "z.orc"), form=FileFormat.ORC)])
