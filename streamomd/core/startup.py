@@ -179,7 +179,7 @@ def _name_memory_functions() -> None:
     machine code contains its own copies of those.
     """
     import llvmlite.binding as llvm
-    from numba.core.runtime import _nrt_python
+    from numba.core.runtime import _nrt_python  # type: ignore[attr-defined]
 
     for name, address in _nrt_python.c_helpers.items():
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
