@@ -138,6 +138,11 @@ class Model:
         return self._fitted[1]
 
     @property
+    def teaches_later(self) -> bool:
+        """Whether rows are learned later than they are predicted, by a second cursor."""
+        return self.spec.data.delay > 0.0 or self.metrics.backtest is not None
+
+    @property
     def has_probabilities(self) -> bool:
         """Whether its predictions have probabilities: by its loss, or calibrated ones."""
         likely = self.engine.loss.probabilistic or self.spec.model.calibrate != "none"
