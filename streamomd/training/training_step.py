@@ -53,9 +53,10 @@ def learn_foreign_rows(model: Model, batch: Batch) -> Floats:
 
 
 def learn_more(model: Model, batch: Batch) -> Floats:
-    """Learn a batch that was encoded by the model's plan, after those learned before."""
+    """Learn a batch that was encoded by the model's plan, after those learned before. Its rows are
+    new, so they count for calibration and alerts."""
     model.metrics.begin(model.cursor.epoch)
-    return learn_rows(model, batch)
+    return learn_rows(model, batch, is_new=True)
 
 
 def learn_rows(
@@ -66,13 +67,14 @@ def learn_rows(
     rows: tuple[Place, Place] | None = None,
     *,
     predict: Predict | None = None,
+    is_new: bool = False,
 ) -> Floats:
     """Learn a batch that the features made; margins of before learning, (rows, learners).
 
     bad: bad rows that were skipped, counted by reason. held: (rows,), validation rows, which are
     predicted and not learned. rows: where the batch begins and ends, for the error. predict: see
-    ``learn_counted``. Raises
-    DivergedError if a number of the model is no longer finite.
+    ``learn_counted``. is_new: whether no epoch had these rows. Raises DivergedError if a number of
+    the model is no longer finite.
     """
     if bad is not None:
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
@@ -80,7 +82,7 @@ def learn_rows(
         model.label_runs.add(batch.y)
     detail = model.spec.train.detail
     given, weights = (model.engine, model.state, model.metrics), model.class_weights
-    calibrates = calibrates_now(model) and predict is None
+    calibrates = calibrates_now(model, is_new=is_new) and predict is None
     more: Any = {"weights": weights, "calibrates": calibrates, "predict": predict}
     margins = learn_counted(*given, batch, held, detail=detail, **more)
     learned = margins if held is None else margins[~held]
@@ -89,20 +91,20 @@ def learn_rows(
         model.guard.predicted(model.metrics.current, learned, rows)
         return margins
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
-    if watched_alerts(model):
+    if watched_alerts(model, is_new=is_new):
         watch_rows(model, learned_rows(batch, held), learned)
     return margins
 
 
-def calibrates_now(model: Model) -> bool:
+def calibrates_now(model: Model, *, is_new: bool = False) -> bool:
     """Whether margins are counted for calibration: of rows that are learned for the first time."""
-    return is_first_time(model) and model.spec.model.calibrate != "none"
+    return (is_new or is_first_time(model)) and model.spec.model.calibrate != "none"
 
 
-def watched_alerts(model: Model) -> Alert | None:
+def watched_alerts(model: Model, *, is_new: bool = False) -> Alert | None:
     """The job's alerts, if it has any and rows are learned for the first time."""
     alert = model.spec.alert
-    return alert if alert.watches and is_first_time(model) else None
+    return alert if alert.watches and (is_new or is_first_time(model)) else None
 
 
 def reader_plan(model: Model) -> Plan:
