@@ -32,18 +32,8 @@ MOST_WIDTH = 24
 @functools.cache
 def code_reader() -> Any:
     """``read_codes``, compiled."""
-    return compiled(read_codes, *_code_types())
-
-
-@functools.cache
-def is_code_reader_at_hand() -> bool:
-    """Whether ``code_reader`` needs no compilation, when it is asked first."""
-    return is_at_hand(read_codes, *_code_types())
-
-
-def _code_types() -> list[Any]:
     room = [written("uint32"), written("uint8"), written("int32")]
-    return [read("uint8"), written("int64"), int64, int64, *room]
+    return compiled(read_codes, read("uint8"), written("int64"), int64, int64, *room)
 
 
 @functools.cache
@@ -62,8 +52,18 @@ def text_finder() -> Any:
 @functools.cache
 def text_writer() -> Any:
     """``write_texts``, compiled."""
-    given = [read("uint8"), int64, read("int32"), read("uint8")]
-    return compiled(write_texts, *given, written("uint8"))
+    return compiled(write_texts, *_writer_types())
+
+
+@functools.cache
+def is_text_writer_at_hand() -> bool:
+    """Whether ``text_writer``, which every use needs, needs no compilation when it is asked
+    first."""
+    return is_at_hand(write_texts, *_writer_types())
+
+
+def _writer_types() -> list[Any]:
+    return [read("uint8"), int64, read("int32"), read("uint8"), written("uint8")]
 
 
 @functools.cache
@@ -226,9 +226,11 @@ def write_texts(data: Any, at: int, offsets: Any, valid: Any, out: Any) -> None:
     for k in range(len(offsets) - 1):
         if not nullable or valid[k]:
             at += 4
-            begin, size = int(offsets[k]), int(offsets[k + 1]) - int(offsets[k])
+            # Places known to be non-negative: a cell of 300 bytes takes 10 ns instead of 324.
+            begin, source = int(offsets[k]) & _PLACE, at & _PLACE
+            size = int(offsets[k + 1]) - int(offsets[k])
             for j in range(size):
-                out[begin + j] = data[at + j]
+                out[begin + j] = data[source + j]
             at += size
 
 

@@ -7,7 +7,7 @@ here (lists, other types, encodings and codecs, invalid pages), and says what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -23,7 +23,7 @@ from streamomd.features.kernels.page_values import (
     MOST_WIDTH,
     SECTION,
     code_reader,
-    is_code_reader_at_hand,
+    is_text_writer_at_hand,
     level_reader,
     text_finder,
     text_writer,
@@ -46,6 +46,8 @@ _STORED = {
 """The dtype of values in a page, by Parquet's physical type, and the types of Arrow read of it."""
 _CODED = pa.dictionary(pa.int32(), pa.string())
 _ALL = np.empty(0, np.uint8)
+_MOST_CELLS = (1 << 31) - 1
+"""Bytes of a binary column."""
 
 COLD_VALUES = 1 << 26
 """Values that a process decodes by pyarrow before it compiles what decodes them here: that takes as
@@ -59,7 +61,8 @@ Take = Callable[[int, int], Any]
 @dataclass(frozen=True)
 class FlatColumn:
     """A column with one value a row. physical: Parquet's type. stored: the dtype of its values in a
-    page; empty: texts. is_coded: texts may stay a dictionary."""
+    page; empty: texts, or cells of bytes. is_coded: texts may stay a dictionary. is_list: its cells
+    are lists of numbers."""
 
     name: str
     leaf: int
@@ -68,15 +71,21 @@ class FlatColumn:
     physical: str
     stored: str
     is_coded: bool
+    is_list: bool
 
 
 def flat_columns(
-    schema: Any, types: pa.Schema, leaves: Sequence[int], texts: Sequence[str]
+    schema: Any,
+    types: pa.Schema,
+    leaves: Sequence[int],
+    texts: Sequence[str],
+    lists: Collection[str] = (),
 ) -> list[FlatColumn]:
     """The columns of a file, if all of the leaves are read here; none otherwise, and where no text
-    may stay a dictionary: of numbers alone pyarrow is as fast.
+    may stay a dictionary and no cell is a list: of numbers alone pyarrow is as fast.
 
-    schema: pyarrow's ParquetSchema. texts: columns that may stay dictionaries.
+    schema: pyarrow's ParquetSchema. texts: columns that may stay dictionaries. lists: binary ones
+    whose cells are lists of numbers.
     """
     found = []
     for leaf in leaves:
@@ -85,12 +94,13 @@ def flat_columns(
         if column.max_repetition_level or levels > 1 or types.names.count(name) != 1:
             return []
         kind = types.field(name).type
-        stored, kinds = _STORED.get(column.physical_type, ("", ("string",)))
+        others = ("binary",) if name in lists else ("string",)
+        stored, kinds = _STORED.get(column.physical_type, ("", others))
         if str(kind) not in kinds or (not stored and column.physical_type != "BYTE_ARRAY"):
             return []
-        how = kind, column.physical_type, stored, name in texts
+        how = kind, column.physical_type, stored, name in texts, not stored and name in lists
         found.append(FlatColumn(name, leaf, levels == 1, *how))
-    return found if any(column.is_coded for column in found) else []
+    return found if any(column.is_coded or column.is_list for column in found) else []
 
 
 def load_kernels() -> None:
@@ -106,7 +116,7 @@ def is_worth_compiling(values: int) -> bool:
     """Whether to decode a group of this many values here: what decodes them is compiled already, or
     the process has decoded enough values, or compiles for later ones."""
     _left[0] -= values
-    return _left[0] < 0 or is_code_reader_at_hand() or is_recording()
+    return _left[0] < 0 or is_text_writer_at_hand() or is_recording()
 
 
 class FlatGroup:
@@ -188,10 +198,10 @@ class _Column:
             raise NotFlatError
         self._values, self._size = self._read_dictionary()
         self.borders = set() if column.stored else _borders(pages)
-        self.itemsize = np.dtype(column.stored or np.int32).itemsize
+        self.itemsize = 0 if column.is_list else np.dtype(column.stored or np.int32).itemsize
         plain = sum(page.unfolded for page in pages if not page.is_coded)
-        self.width = max(self.itemsize, plain / max(1, group.num_rows))
-        if not column.stored and self.width > LONGEST:
+        self.width = max(self.itemsize, 1, plain / max(1, group.num_rows))
+        if not (column.stored or column.is_list) and self.width > LONGEST:
             raise NotFlatError
         self._next, self._left, self._at = 0, 0, 0
         self._data = _ALL
@@ -212,6 +222,8 @@ class _Column:
 
     def read(self, rows: int, memory: NDArray[np.uint8], room: _Room) -> pa.Array:
         """The next rows."""
+        if self._column.is_list:
+            return self._read_cells(rows, room)
         stored, texts = self._column.stored, []
         values = memory.view(_bits(stored)) if stored else memory.view(np.int32)
         codes = room.codes if stored else values
@@ -246,6 +258,33 @@ class _Column:
             return _numbers(self._column, values, bitmap, nulls)
         given = [bitmap, pa.py_buffer(values)]
         return pa.DictionaryArray.from_buffers(_CODED, rows, given, self._values, nulls)
+
+    def _read_cells(self, rows: int, room: _Room) -> pa.Array:
+        """The next rows of bytes, those of several pages one after another in one buffer."""
+        offsets, found, done, size = empty(rows + 1, np.int32), [], 0, 0
+        offsets[0] = 0
+        while done < rows:
+            if not self._left:
+                self._turn_page()
+            low, done = done, done + min(self._left, rows - done)
+            self._left -= done - low
+            valid, ends = room.valid[low:done], np.empty(done - low + 1, np.int32)
+            if self._read_levels(done - low, room, valid) == done - low:
+                valid[:] = 1
+            begin, data = self._at, self._data
+            self._at = _checked(text_finder()(data, begin, len(data), valid, ends))
+            found.append((data, begin, ends, valid, size))
+            offsets[low + 1 : done + 1] = ends[1:] + np.int64(size)
+            size += int(ends[-1])
+            if size > _MOST_CELLS:
+                raise NotFlatError
+        cells = empty(size, np.uint8)
+        for data, begin, ends, valid, at in found:
+            text_writer()(data, begin, ends, valid, cells[at:])
+        gone = room.valid[:rows]
+        nulls = rows - int(np.count_nonzero(gone))
+        given = [_bitmap(gone) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(cells)]
+        return pa.Array.from_buffers(self._column.kind, rows, given, nulls)
 
     def _read_codes(self, out: Any, room: _Room, valid: Any) -> int:
         given = self._data, self._state, int(self._column.nullable), self._size
