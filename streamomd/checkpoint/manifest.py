@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from streamomd.checkpoint.parts import PartEntry, parse_entry
 from streamomd.checkpoint.sealed_json import seal, unseal
 from streamomd.checkpoint.validated_json import Fields
+from streamomd.core.data_class import dataclass
 from streamomd.core.errors import CorruptionError, NoCommitError
 from streamomd.core.urls import printable
 

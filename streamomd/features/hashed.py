@@ -102,8 +102,9 @@ def places(
         table = (hashed or HashedValues()).table(column, values)
         wanted = np.empty(min(len(codes), len(table)) + 1, np.int32)
         hashes = np.empty(len(wanted), np.uint32)
+    data, offsets = buffers(values)
     size = hasher()(
-        _NO_CODES if codes is None else codes, gone, *buffers(values),
+        _NO_CODES if codes is None else codes, gone, data, offsets,
         *prefix_state(category(column, b""), plan.hash_seed),
         coordinate(category(column, None), plan.hash_seed, 32),
         (1 << plan.bits) - 1, plan.hashed_offset, table, wanted, hashes, out,
@@ -112,7 +113,8 @@ def places(
         # From another value on in other batches: those of a dictionary are often the same.
         some = slice(size % SAMPLED, size, SAMPLED) if names.is_full else slice(0, size)
         wanted = np.arange(size)[some] if codes is None else wanted[some]
-        _note_names(names, column, plan, values, wanted, np.ascontiguousarray(hashes[some]))
+        found = np.ascontiguousarray(hashes[some])
+        _note_names(names, column, plan, (values, data, offsets), wanted, found)
     return out
 
 
@@ -132,21 +134,30 @@ def listed_categories(
 
 
 def _note_names(
-    names: Names, column: str, plan: Plan, values: pa.Array, wanted: NDArray[Any],
-    hashes: NDArray[np.uint32],
+    names: Names, column: str, plan: Plan,
+    given: tuple[pa.Array, NDArray[np.uint8], NDArray[np.int64]],
+    wanted: NDArray[Any], hashes: NDArray[np.uint32],
 ) -> None:  # fmt: skip
-    """Note the names of the hashed values, where they are not settled."""
+    """Note the names of the hashed values, where they are not settled.
+
+    given: the values, and their bytes and offsets.
+    """
     from streamomd.features.kernels.name_index import chooser  # late: it imports numba
 
     first, mask = plan.hashed_offset, (1 << plan.bits) - 1
     fresh = np.empty(len(hashes), np.int64)
     unnamed = chooser()(len(hashes), hashes, first, mask, *names.watch(plan.size), fresh)
     if unnamed:
-        fresh = fresh[:unnamed]
+        (values, data, offsets), fresh = given, fresh[:unnamed]
         at, found = wanted[fresh], hashes[fresh]
+        coordinates = (first + (found & np.uint32(mask))).astype(np.int32)
+        letters = data[offsets[0] : offsets[-1]]
+        if not values.null_count and at.max() < len(values) and letters.max(initial=0) < 128:
+            # Most are: Arrow would copy them three times.
+            names.note_ascii(column, coordinates, data, offsets[at], offsets[at + 1], found)
+            return
         taken = pa.array(at, mask=at == len(values))
         some = as_bytes(arrow_function()("take", [values, taken]))
-        coordinates = (first + (found & np.uint32(mask))).astype(np.int32)
         names.note(column, coordinates, some, found)
 
 
@@ -160,13 +171,18 @@ def coded(array: pa.Array) -> tuple[Codes, pa.Array]:
     indices, values = known.indices, known.dictionary
     if indices.type != pa.int32():
         indices = arrow_cast(indices, pa.int32())
+    if not len(indices):
+        return _NO_CODES, values
+    valid, data = indices.buffers()
+    low, high = indices.offset, indices.offset + len(indices)
+    codes = np.frombuffer(data, np.int32, high)[low:]
     if not indices.null_count:
-        return indices.to_numpy(), values
-    # A quarter of the time of Arrow's fill_null.
-    valid, data = (np.frombuffer(part, np.uint8) for part in indices.buffers())
-    some = slice(indices.offset, indices.offset + len(indices))
-    null = np.unpackbits(valid, bitorder="little")[some] == 0
-    return np.where(null, np.int32(len(values)), data.view(np.int32)[some]), values
+        return codes, values
+    bits = np.frombuffer(valid, np.uint8)
+    some = np.unpackbits(bits, count=high, bitorder="little")[low:].view(np.int8)
+    # A tenth of the time of np.where, and this one's is a quarter of that of Arrow's fill_null.
+    null = np.int32(len(values))
+    return (codes - null) * some + null, values
 
 
 def as_bytes(values: pa.Array) -> pa.Array:

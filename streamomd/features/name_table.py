@@ -8,8 +8,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.features.arrow_buffers import buffers
-
 _LETTERS = 1 << 16
 _BITS = 1 << 21  # 256 KiB, which stays in a processor's own cache
 
@@ -64,21 +62,24 @@ class NameTable:
         self,
         coordinates: NDArray[np.int32],
         prefix: bytes,
-        rest: pa.Array,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        stops: NDArray[np.int64],
         hashes: NDArray[np.uint32] | None = None,
     ) -> None:
         """Add names, each a prefix and a rest, that are not there yet, all in UTF-8.
 
-        hashes: of the names' values; None: unknown.
+        data, starts, stops: bytes, and where in them the rests are. hashes: of the names' values;
+        None: unknown.
         """
         from streamomd.features.kernels.name_index import noter
 
-        if not len(rest):
+        some = len(starts)
+        if not some:
             return
         if hashes is None:
-            hashes = np.zeros(len(rest), np.uint32)
-        data, offsets = buffers(rest)
-        letters = len(rest) * (len(prefix) + 1) + int(offsets[-1] - offsets[0])
+            hashes = np.zeros(some, np.uint32)
+        letters = some * (len(prefix) + 1) + int((stops - starts).sum())
         room = int(self._ends[len(self)]) + letters
         if room > len(self._letters):
             self._letters = np.concatenate((self._letters, np.empty(room, np.uint8)))
@@ -86,7 +87,8 @@ class NameTable:
         table = self._keys, self._counts, self._known, self._entries
         closed = self._closed if self._exact else self._closed[:0]
         start = np.frombuffer(prefix, np.uint8)
-        noter()(len(rest), coordinates, hashes, start, data, offsets, *table, *order, closed)
+        given = coordinates, hashes, start, data, starts, stops
+        noter()(some, *given, *table, *order, closed)
 
     def since(self, place: int) -> tuple[NDArray[np.int32], pa.Array]:
         """The names from one on, large_binary, and their coordinates."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.checkpoint.sealed_json import canonical
 from streamomd.core.startup import arrow_cast, arrow_function, no_garbage_collection
 from streamomd.features.arrow_buffers import buffers
 from streamomd.features.name_table import NameTable, Watch
@@ -18,6 +20,8 @@ from streamomd.features.plan import Plan
 _COORDINATES = 65_536
 _EACH = 4
 _MORE = "+"
+_INDEX_BITS = 19
+"""Of a name's place: more than (_EACH + 1) * _COORDINATES."""
 SAMPLED = 8
 """Once no other coordinate gets a name, one value in eight is searched for names: what is found
 then is a second name of a coordinate, and to search all takes a sixth of the time of texts, a
@@ -79,12 +83,22 @@ class Names:
             values = pc.binary_join_element_wise(before, values, pa.scalar(b"", values.type))
             values, prefix = values.fill_null(f"{column} is null".encode()), b""
         with self._lock:
-            self._open().add(np.asarray(coordinates, np.int32), prefix, _utf8(values), hashes)
+            given = np.asarray(coordinates, np.int32), prefix, *_places(_utf8(values))
+            self._open().add(*given, hashes)
+
+    def note_ascii(
+        self, column: str, coordinates: NDArray[np.int32], data: NDArray[np.uint8],
+        starts: NDArray[np.int64], stops: NDArray[np.int64], hashes: NDArray[np.uint32],
+    ) -> None:  # fmt: skip
+        """As ``note``, of values that are ASCII and lie in ``data`` from starts to before stops."""
+        with self._lock:
+            prefix = f"{column}=".encode()
+            self._open().add(coordinates, prefix, data, starts, stops, hashes)
 
     def add_names(self, coordinates: NDArray[np.int32], names: pa.Array) -> None:
         """Add names, valid UTF-8 strings, at coordinates."""
         with self._lock:
-            self._open().add(coordinates, b"", names)
+            self._open().add(coordinates, b"", *_places(names))
 
     def update(self, seen: Mapping[int, tuple[str, ...]]) -> None:
         """Add the names of another table, as ``seen`` gives it."""
@@ -99,7 +113,7 @@ class Names:
         if self._ledger is None:
             coordinates, names = _flat(self._seen)
             self._ledger = NameTable()
-            self._ledger.add(coordinates, b"", names)
+            self._ledger.add(coordinates, b"", *_places(names))
             self._written = len(self._ledger)
         return self._ledger
 
@@ -131,6 +145,14 @@ class Names:
         seen = self._by_coordinate()
         return {str(place): seen[place] for place in sorted(seen)}
 
+    def document(self) -> bytes:
+        """Canonical JSON of ``to_json``."""
+        if self._ledger is None:
+            return canonical(self.to_json())
+        with self._lock:
+            coordinates, names = self._ledger.since(0)
+            return _document(coordinates, names)
+
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
         """The table that was saved; names beyond its bounds are dropped."""
@@ -151,11 +173,58 @@ def _by_coordinate(
     return zip(places.tolist(), map(texts.__getitem__, map(slice, edges, edges[1:])), strict=True)
 
 
+def _document(coordinates: NDArray[np.int32], names: pa.Array) -> bytes:
+    """Canonical JSON of the names of each coordinate, in their order: a fifth of the time that
+    Python's own encoder takes, most of it to make and sort tuples."""
+    if not len(names):
+        return b"{}"
+    place = coordinates.astype(np.int64)
+    digits = np.searchsorted(10 ** np.arange(1, 10), place, side="right") + 1
+    # Keys are ordered as text: digits from the left, then shorter before longer.
+    keys = ((place * 10 ** (10 - digits) * 16 + digits) << _INDEX_BITS) + np.arange(len(place))
+    order = np.sort(keys) & ((1 << _INDEX_BITS) - 1)
+    place = coordinates[order]
+    first = np.diff(place, prepend=-1) != 0
+    call, kind, none = arrow_function(), pa.large_binary(), pa.scalar(b"", pa.large_binary())
+    texts = _escaped(call("take", [names, pa.array(order)]))
+    labels = arrow_cast(arrow_cast(pa.array(place[first]), pa.large_string()), kind)
+    ends = pa.scalar(b'"],"', kind), pa.scalar(b'":["', kind)
+    heads = call("binary_join_element_wise", [ends[0], labels, ends[1], none])
+    befores = pa.concat_arrays([heads, pa.array([b'","'], kind)])
+    which = np.where(first, np.cumsum(first) - 1, len(heads))
+    parts = call("take", [befores, pa.array(which)])
+    data, offsets = buffers(call("binary_join_element_wise", [parts, texts, none]))
+    return b"{" + data[offsets[0] + len(b'"],') : offsets[-1]].tobytes() + b'"]}'
+
+
+def _escaped(names: pa.Array) -> pa.Array:
+    """The names as JSON in ASCII has them between quotes."""
+    data, offsets = buffers(names)
+    letters = data[offsets[0] : offsets[-1]]
+    strange = (letters - 0x20 >= 0x5F) | (letters == ord('"')) | (letters == ord("\\"))
+    places = np.flatnonzero(strange) + offsets[0]
+    if not len(places):
+        return names
+    which = np.zeros(len(names), np.bool_)
+    which[np.searchsorted(offsets, places, side="right") - 1] = True
+    some = names.filter(pa.array(which)).to_pylist()
+    made = pa.array([json.dumps(name.decode())[1:-1].encode() for name in some], names.type)
+    return arrow_function()("replace_with_mask", [names, pa.array(which), made])
+
+
 def _flat(seen: Mapping[int, tuple[str, ...]]) -> tuple[NDArray[np.int32], pa.Array]:
     """Each name's coordinate, and the names."""
     places = np.fromiter(seen, np.int32, len(seen))
     texts = [name.encode(errors="backslashreplace") for names in seen.values() for name in names]
     return places.repeat([*map(len, seen.values())]), pa.array(texts, pa.large_binary())
+
+
+def _places(
+    values: pa.Array,
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """The bytes of values, and where each begins and ends."""
+    data, offsets = buffers(values)
+    return data, offsets[:-1], offsets[1:]
 
 
 def _utf8(values: pa.Array) -> pa.Array:

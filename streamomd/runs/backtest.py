@@ -105,7 +105,7 @@ class BacktestRun(DelayedRun):
             metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
         model.metrics.current[...] = self._finished + metrics.current
         model.metrics.count(len(batch))
-        model.guard.after(model.state, metrics.current, margins, batch.values.size, at)
+        model.guard.predicted(metrics.current, margins, at)
 
     def _begin_period(self, number: int) -> None:
         """Begin a period, unless it is under way."""
@@ -158,8 +158,22 @@ class BacktestRun(DelayedRun):
             **self.model.metrics.figures(sums),
             "auc": None,
             "auc_error": None,
+            **_calibrated_together([before, first]),
             "sums": sums,
         }
+
+
+def _calibrated_together(periods: list[dict[str, Any]]) -> dict[str, Any]:
+    """``calibrated`` of the rows of all periods: the mean log loss, None if one has none; nothing
+    without calibration."""
+    known = [(one["calibrated"], one["sums"][0]) for one in periods if "calibrated" in one]
+    if not known:
+        return {}
+    weight = sum(weight for _, weight in known)
+    if not weight or any(one is None or one["log_loss"] is None for one, _ in known):
+        return {"calibrated": {"log_loss": None}}
+    total = sum(one["log_loss"] * weight for one, weight in known)
+    return {"calibrated": {"log_loss": float(total / weight)}}
 
 
 def backtest(
@@ -184,8 +198,8 @@ def backtest(
     Gives rows, loss, error or rmse of all evaluated rows, and the same with ``period`` (its start),
     ``learned`` (rows that its model had learned), ``auc`` and ``auc_error`` of each period under
     ``periods``, of the latest 2,048; earlier ones are one, "earlier". With model.calibrate also
-    ``calibrated``. ``rows_before``: of the periods before
-    the first one with a model, which are not evaluated. A row belongs to the period in which it
+    ``calibrated``, of all rows with the log loss alone. ``rows_before``: of the periods before the
+    first one with a model, which are not evaluated. A row belongs to the period in which it
     arrives, by stream time; ``late`` and ``ties`` count those that are not after the row before.
     With data.sample, rows that are not sampled are evaluated, too, and not learned.
 
@@ -207,7 +221,7 @@ def backtest(
             length, origin = PERIODS[by]
             periods = (length, origin, round(lag * 1e9))
             rows = with_places(session.shards, model.holdout_by)  # by which rows are sampled
-            run = BacktestRun(model, rows, None, [], stop, connection, *periods)
+            run = BacktestRun(model, rows, None, [], stop, connection, None, *periods)
             seconds = _learn(run, session, opened)
             return _result(run, by, lag, seconds)
 
@@ -269,6 +283,7 @@ def _result(run: BacktestRun, by: str, gap: float, seconds: float) -> dict[str, 
     if not run.periods:
         raise DataError(_no_period(model, by))
     periods, sums = [*([run.earlier] if run.earlier else []), *run.periods], np.zeros(3)
+    calibrated = _calibrated_together(periods)
     for one in periods:
         sums += one.pop("sums")
     timed = model.metrics.by_time
@@ -278,6 +293,7 @@ def _result(run: BacktestRun, by: str, gap: float, seconds: float) -> dict[str, 
         "gap": gap,
         "rows": sum(one["rows"] for one in periods),
         **model.metrics.figures(sums),
+        **calibrated,
         "periods": periods,
         "rows_before": run.before,
         "late": timed.late,

@@ -83,6 +83,9 @@ def learn_rows(
     margins = learn_counted(*given, batch, held, detail=detail, **more)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
+    if predict is not None:  # the other cursor checks the state after the rows that it learns
+        model.guard.predicted(model.metrics.current, learned, rows)
+        return margins
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
     if watched_alerts(model):
         watch_rows(model, learned_rows(batch, held), learned)

@@ -127,8 +127,9 @@ def test_a_table_fills_up_as_if_each_value_were_noted(bits):
 def test_what_is_settled_is_not_told_again(monkeypatch):
     """A value is told of once; from another process's table or a saved one, once more at most."""
     seen = []
-    note = Names.note
-    monkeypatch.setattr(Names, "note", lambda *given: seen.append(len(given[3])) or note(*given))
+    note = Names.note_ascii
+    count = lambda *given: seen.append(len(given[2])) or note(*given)  # noqa: E731
+    monkeypatch.setattr(Names, "note_ascii", count)
     plan, names = plan_of(8), Names()
     stream = [str(value) for value in range(10_000)]
     told([stream] * 3, plan, names)
@@ -138,6 +139,21 @@ def test_what_is_settled_is_not_told_again(monkeypatch):
     assert sum(seen) == 0
     told([stream] * 3, plan, Names.from_json(names.to_json()))
     assert sum(seen) == 0  # all 256 coordinates are full
+
+
+def test_names_of_values_in_ascii_and_of_others():
+    """Those of ASCII values are noted from their dictionary's bytes, all others from a copy."""
+    plan, names = plan_of(), Names()
+    for values in (["", "ab", "c"], ["d", "é"], ["e", None], [b"\xff", b"f"]):
+        kind = pa.binary() if isinstance(values[0], bytes) else pa.string()
+        known = pa.array(["unused", *values, "unused"], kind).slice(1, len(values))
+        for codes in ([0, 1, 0], [None, 1]):
+            array = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), known)
+            categories(array, "c", plan, names)
+        categories(known, "c", plan, names)
+    told = {name for some in names.seen().values() for name in some}
+    letters = {*"abcdef"} - {*"ab"} | {"", "ab", "é", "\\xff"}
+    assert told == {"c is null", *(f"c={value}" for value in letters)}
 
 
 def test_names_of_another_table_are_not_told_twice():

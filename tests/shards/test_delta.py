@@ -73,6 +73,13 @@ def refusal(shards: object, kind: type[StreamomdError], **options: Any) -> str:
     return str(caught.value)
 
 
+def test_a_version_without_files_has_no_rows(tmp_path: Path) -> None:
+    """A table that was created and not written to."""
+    append(tmp_path / "t", rows(0).slice(0, 0))
+    with pytest.raises(DataError, match=r"no rows: no data file is in the table .*t in version 0"):
+        find(str(tmp_path / "t"))
+
+
 @pytest.mark.parametrize("prefix", ["", "delta+", "delta+file://", "DELTA+"])
 def test_a_table_is_read_in_the_order_of_its_commits(prefix: str, tmp_path: Path) -> None:
     """Files have random names; rows come in the order in which they were appended."""

@@ -36,7 +36,7 @@ def chooser() -> LazyCompiled:
 @functools.cache
 def noter() -> LazyCompiled:
     """``note``, soon compiled."""
-    given = [read("int32"), read("uint32"), read("uint8"), read("uint8"), read("int64")]
+    given = [read("int32"), read("uint32"), *[read("uint8")] * 2, *[read("int64")] * 2]
     table = [written("int32"), written("uint8"), written("uint32"), written("int32")]
     order = [written("int32"), written("int64"), written("uint8"), written("int64")]
     return LazyCompiled(note, [*given, *table, *order, written("uint8")], FEW)
@@ -103,14 +103,15 @@ def copied(letters: Any, end: int, data: Any, start: int, stop: int) -> int:
 
 
 def note(
-    coordinates: Any, hashes: Any, prefix: Any, data: Any, offsets: Any, keys: Any, counts: Any,
-    known: Any, entries: Any, where: Any, ends: Any, letters: Any, sizes: Any, closed: Any,
+    coordinates: Any, hashes: Any, prefix: Any, data: Any, starts: Any, stops: Any, keys: Any,
+    counts: Any, known: Any, entries: Any, where: Any, ends: Any, letters: Any, sizes: Any,
+    closed: Any,
 ) -> None:  # fmt: skip
     """Put names into the table and the order, each at its coordinate, unless it is there.
 
-    data, offsets: what follows the prefix in each name, as Arrow has it. where, ends, letters: of
-    each name in order its coordinate, where it ends after a first 0, and the letters of all; room
-    for all that may come. sizes: how many names there are, and coordinates. closed: as
+    data, starts, stops: what follows the prefix in each name, and where it lies. where, ends,
+    letters: of each name in order its coordinate, where it ends after a first 0, and the letters of
+    all; room for all that may come. sizes: how many names there are, and coordinates. closed: as
     ``unsettled``'s, or empty.
     """
     for i in range(len(coordinates)):
@@ -121,7 +122,7 @@ def note(
         new = sizes[0]
         begin = ends[new]
         end = copied(letters, begin, prefix, 0, len(prefix))
-        end = copied(letters, end, data, offsets[i], offsets[i + 1])
+        end = copied(letters, end, data, starts[i], stops[i])
         count, first, fresh = int(counts[at]), EACH * at, True
         for k in range(first, first + count):
             name = entries[k]
