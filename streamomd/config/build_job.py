@@ -57,7 +57,8 @@ def build_job(
     shards were found. report: as in ``Spec.parse``. inherit: gives the tables that a job, given as
     tables, takes over from another (``inherited_tables``), or None.
     """
-    for rows in (job, flags.get("shards")):
+    data = job.get("data") if isinstance(job, Mapping) else None
+    for rows in (job, flags.get("shards"), data.get("shards") if isinstance(data, Mapping) else ()):
         refuse_rows_in_memory(rows)
     if isinstance(job, list | tuple):
         flags = _with_shards([str(shard) for shard in job], flags)

@@ -36,7 +36,13 @@ from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
 from streamomd.runs.update_choice import choice_of, given_keys, refuse_update, update_table
-from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
+from streamomd.shards.arrivals import (
+    Arrivals,
+    Choice,
+    SkippedShard,
+    find_arrivals,
+    skipped_of_tables,
+)
 from streamomd.shards.columns import distinct_schemas
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
@@ -163,11 +169,12 @@ class UpdateRun:
         """
         data = self.model.spec.data
         check = check_sources(data.shards, data, self.report)
-        listing = self._list(appends_only=appends_only)
+        listing, known = self._list(appends_only=appends_only), self.ledger.shards
+        again = skipped_of_tables(known, listing) if choice.retry_skipped else []
         found = find_arrivals(
-            self.ledger.shards,
+            known,
             listing.fs,
-            listing.files,
+            [*again, *listing.files],
             choice,
             now_ns=self.clock(),
             check=check,
@@ -178,8 +185,7 @@ class UpdateRun:
         self.skipped = found.skipped
         for line in (*listing.notes, *found.notes):
             self.report(line)
-        known = {str(facts["url"]) for facts in self.ledger.shards}
-        taken = known | {shard.url for shard in found.shards}
+        taken = {str(facts["url"]) for facts in known} | {shard.url for shard in found.shards}
         # Files that wait are listed again only if they come after the version that is recorded.
         self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
         return found

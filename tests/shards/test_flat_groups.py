@@ -43,7 +43,7 @@ class Local:
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels as plain Python, which compares every place with the end of its array."""
     monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
-    monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values: True)
+    monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values, lists: True)
     monkeypatch.setattr(column_pages, "page_finder", lambda: find_pages)
     monkeypatch.setattr(column_pages, "lz4_sizer", lambda: lz4_size)
     for name, made in {
@@ -51,6 +51,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
         "level_reader": page_values.read_levels,
         "text_finder": page_values.find_texts,
         "text_writer": page_values.write_texts,
+        "cell_copier": page_values.copy_cells,
     }.items():
         monkeypatch.setattr(flat_groups, name, lambda made=made: made)
     monkeypatch.setattr(flat_groups, "value_taker", lambda kind: page_values.take_values)
@@ -61,7 +62,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels compiled, also for few rows."""
     monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
-    monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values: True)
+    monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values, lists: True)
 
 
 def batches(path: Path, texts: list[str], unit: int, *, flat: bool) -> Iterator[pa.RecordBatch]:
@@ -257,13 +258,13 @@ def test_few_values_compile_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (False, 250 * rows.num_columns, 4),
         (True, 10**9, 6),
     ):
-        monkeypatch.setattr(flat_groups, "is_text_writer_at_hand", lambda value=at_hand: value)
+        monkeypatch.setattr(flat_groups, "is_code_reader_at_hand", lambda value=at_hand: value)
         monkeypatch.setattr(flat_groups, "_left", [left])
         groups.clear()
         read = [*batches(tmp_path / "a.parquet", TEXTS, 9_000, flat=True)]
         assert sum(map(len, read)) == 600
         assert len(groups) == expected
-    monkeypatch.setattr(flat_groups, "is_text_writer_at_hand", lambda: False)
+    monkeypatch.setattr(flat_groups, "is_code_reader_at_hand", lambda: False)
     with recording():
         assert flat_groups.is_worth_compiling(1)
 

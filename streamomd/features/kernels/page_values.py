@@ -32,8 +32,18 @@ MOST_WIDTH = 24
 @functools.cache
 def code_reader() -> Any:
     """``read_codes``, compiled."""
+    return compiled(read_codes, *_code_types())
+
+
+@functools.cache
+def is_code_reader_at_hand() -> bool:
+    """Whether ``code_reader`` needs no compilation, when it is asked first."""
+    return is_at_hand(read_codes, *_code_types())
+
+
+def _code_types() -> list[Any]:
     room = [written("uint32"), written("uint8"), written("int32")]
-    return compiled(read_codes, read("uint8"), written("int64"), int64, int64, *room)
+    return [read("uint8"), written("int64"), int64, int64, *room]
 
 
 @functools.cache
@@ -52,18 +62,24 @@ def text_finder() -> Any:
 @functools.cache
 def text_writer() -> Any:
     """``write_texts``, compiled."""
-    return compiled(write_texts, *_writer_types())
+    given = [read("uint8"), int64, read("int32"), read("uint8")]
+    return compiled(write_texts, *given, written("uint8"))
 
 
 @functools.cache
-def is_text_writer_at_hand() -> bool:
-    """Whether ``text_writer``, which every use needs, needs no compilation when it is asked
-    first."""
-    return is_at_hand(write_texts, *_writer_types())
+def cell_copier() -> Any:
+    """``copy_cells``, compiled."""
+    return compiled(copy_cells, *_cell_types())
 
 
-def _writer_types() -> list[Any]:
-    return [read("uint8"), int64, read("int32"), read("uint8"), written("uint8")]
+@functools.cache
+def is_cell_copier_at_hand() -> bool:
+    """Whether ``cell_copier`` needs no compilation, when it is asked first."""
+    return is_at_hand(copy_cells, *_cell_types())
+
+
+def _cell_types() -> list[Any]:
+    return [read("uint8"), int64, read("uint8"), written("int32"), written("uint8")]
 
 
 @functools.cache
@@ -232,6 +248,34 @@ def write_texts(data: Any, at: int, offsets: Any, valid: Any, out: Any) -> None:
             for j in range(size):
                 out[begin + j] = data[source + j]
             at += size
+
+
+def copy_cells(data: Any, at: int, valid: Any, offsets: Any, out: Any) -> int:
+    """Copy cells of bytes, one after another, and write where each begins and ends in ``out``;
+    where the last one ends in data, or MALFORMED.
+
+    data: each cell after its length in four bytes, from ``at`` on. valid: which rows have one;
+    empty: all. offsets: (n + 1,), of which the first is where to begin. Found and copied in one
+    pass: a length is in the cache because the cell before it was read.
+    """
+    done, end, nullable = int(offsets[0]) & _PLACE, len(data), len(valid) > 0
+    for k in range(len(offsets) - 1):
+        if not nullable or valid[k]:
+            if end - at < 4:
+                return MALFORMED
+            size = (
+                int(data[at]) | (int(data[at + 1]) << 8) | (int(data[at + 2]) << 16)
+                | (int(data[at + 3]) << 24)
+            )  # fmt: skip
+            at = (at + 4) & _PLACE
+            if size > end - at or size > len(out) - done:
+                return MALFORMED
+            for j in range(size):
+                out[done + j] = data[at + j]
+            at += size
+            done = (done + size) & _PLACE
+        offsets[k + 1] = done
+    return at
 
 
 def take_values(codes: Any, values: Any, out: Any) -> None:

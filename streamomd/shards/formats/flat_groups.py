@@ -22,8 +22,10 @@ from streamomd.features.kernels.page_headers import DATA, page_finder
 from streamomd.features.kernels.page_values import (
     MOST_WIDTH,
     SECTION,
+    cell_copier,
     code_reader,
-    is_text_writer_at_hand,
+    is_cell_copier_at_hand,
+    is_code_reader_at_hand,
     level_reader,
     text_finder,
     text_writer,
@@ -105,18 +107,22 @@ def flat_columns(
 
 def load_kernels() -> None:
     """Compile what decodes pages, or load it from the disk cache."""
-    for load in (page_finder, lz4_sizer, code_reader, level_reader, text_finder, text_writer):
+    for load in (
+        page_finder, lz4_sizer, code_reader, level_reader, text_finder, text_writer, cell_copier
+    ):  # fmt: skip
         load()
     for stored in ("int32", "int64"):
         value_taker(stored)
         value_spreader(stored)
 
 
-def is_worth_compiling(values: int) -> bool:
+def is_worth_compiling(values: int, *, lists: bool = False) -> bool:
     """Whether to decode a group of this many values here: what decodes them is compiled already, or
-    the process has decoded enough values, or compiles for later ones."""
+    the process has decoded enough values, or compiles for later ones. lists: some column's cells
+    are lists."""
     _left[0] -= values
-    return _left[0] < 0 or is_text_writer_at_hand() or is_recording()
+    at_hand = is_cell_copier_at_hand if lists else is_code_reader_at_hand
+    return _left[0] < 0 or at_hand() or is_recording()
 
 
 class FlatGroup:
@@ -261,30 +267,35 @@ class _Column:
 
     def _read_cells(self, rows: int, room: _Room) -> pa.Array:
         """The next rows of bytes, those of several pages one after another in one buffer."""
-        offsets, found, done, size = empty(rows + 1, np.int32), [], 0, 0
-        offsets[0] = 0
+        offsets, cells = empty(rows + 1, np.int32), empty(self._most_bytes(rows), np.uint8)
+        offsets[0] = done = nulls = 0
         while done < rows:
             if not self._left:
                 self._turn_page()
             low, done = done, done + min(self._left, rows - done)
             self._left -= done - low
-            valid, ends = room.valid[low:done], np.empty(done - low + 1, np.int32)
-            if self._read_levels(done - low, room, valid) == done - low:
+            valid = room.valid[low:done]
+            found = self._read_levels(done - low, room, valid)
+            some = valid if found < done - low else _ALL
+            at = cell_copier()(self._data, self._at, some, offsets[low : done + 1], cells)
+            self._at = _checked(at)
+            if not len(some):
                 valid[:] = 1
-            begin, data = self._at, self._data
-            self._at = _checked(text_finder()(data, begin, len(data), valid, ends))
-            found.append((data, begin, ends, valid, size))
-            offsets[low + 1 : done + 1] = ends[1:] + np.int64(size)
-            size += int(ends[-1])
-            if size > _MOST_CELLS:
-                raise NotFlatError
-        cells = empty(size, np.uint8)
-        for data, begin, ends, valid, at in found:
-            text_writer()(data, begin, ends, valid, cells[at:])
-        gone = room.valid[:rows]
-        nulls = rows - int(np.count_nonzero(gone))
-        given = [_bitmap(gone) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(cells)]
+            nulls += done - low - found
+        bitmap = _bitmap(room.valid[:rows]) if nulls else None
+        given = [bitmap, pa.py_buffer(offsets), pa.py_buffer(cells[: offsets[-1]])]
         return pa.Array.from_buffers(self._column.kind, rows, given, nulls)
+
+    def _most_bytes(self, rows: int) -> int:
+        """The most bytes that the next rows can have, by the sizes of their pages."""
+        most, left = len(self._data) - self._at, self._left
+        for page in self._pages.pages[self._next :]:
+            if left >= rows:
+                break
+            most, left = most + page.unfolded, left + page.values
+        if most > _MOST_CELLS:
+            raise NotFlatError
+        return most
 
     def _read_codes(self, out: Any, room: _Room, valid: Any) -> int:
         given = self._data, self._state, int(self._column.nullable), self._size

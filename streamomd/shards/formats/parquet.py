@@ -172,7 +172,8 @@ class _RowGroups:
         values = facts.num_rows * len(self._leaves)
         if self._lists:
             values += facts.total_byte_size // ELEMENT_BYTES
-        if not self._flat or not flat_groups.is_worth_compiling(values):
+        lists = bool(self._lists)
+        if not self._flat or not flat_groups.is_worth_compiling(values, lists=lists):
             return None
         found = {*self.ranges(group)}
 
