@@ -104,10 +104,13 @@ class Names:
         """Add the names of another table, as ``seen`` gives it."""
         self.add_names(*_flat(seen))
 
-    def since(self, version: int) -> tuple[NDArray[np.int32], pa.Array]:
-        """Coordinates and names (large_binary) that were added since a version, in order."""
+    def since(self, version: int, until: int | None = None) -> tuple[NDArray[np.int32], pa.Array]:
+        """Coordinates and names (large_binary) that were added since a version, in order.
+
+        until: a later version; None: the last one.
+        """
         with self._lock:
-            return self._open().since(version)
+            return self._open().since(version, until)
 
     def _open(self) -> NameTable:
         if self._ledger is None:
