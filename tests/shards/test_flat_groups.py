@@ -17,11 +17,12 @@ import pytest
 
 from streamomd.core.jit import recording
 from streamomd.features.kernels import page_values
+from streamomd.features.kernels.lz4_blocks import MALFORMED, unfold, unfolder
 from streamomd.features.kernels.page_headers import find_pages
-from streamomd.shards.formats import column_pages, flat_groups, page_sizes, parquet
+from streamomd.shards.formats import column_pages, flat_groups, parquet
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.formats.footer import read_at, read_footer
-from streamomd.shards.formats.page_sizes import lz4_size, snappy_size, zstd_size
+from streamomd.shards.formats.page_sizes import snappy_size, zstd_size
 from streamomd.shards.shard_file import open_file
 
 CODECS = ("none", "snappy", "lz4", "zstd")
@@ -43,12 +44,11 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
     monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values: True)
     monkeypatch.setattr(column_pages, "page_finder", lambda: find_pages)
-    monkeypatch.setattr(column_pages, "lz4_sizer", lambda: lz4_size)
+    monkeypatch.setattr(column_pages, "unfolder", lambda: unfold)
     for name, made in {
         "code_reader": page_values.read_codes,
         "level_reader": page_values.read_levels,
-        "text_finder": page_values.find_texts,
-        "text_writer": page_values.write_texts,
+        "text_copier": page_values.copy_texts,
     }.items():
         monkeypatch.setattr(flat_groups, name, lambda made=made: made)
     monkeypatch.setattr(flat_groups, "value_taker", lambda kind: page_values.take_values)
@@ -340,15 +340,82 @@ def test_codes_outside_of_a_dictionary(flat: bool, tmp_path: Path) -> None:
         [*batches(path, TEXTS, 1 << 20, flat=flat)]
 
 
-@pytest.mark.parametrize("codec", ["lz4_raw", "snappy", "zstd"])
+@pytest.mark.parametrize("codec", ["snappy", "zstd"])
 def test_sizes(codec: str) -> None:
-    """A compressed page says how many bytes it unfolds to; cut off, an LZ4 block says none."""
+    """A compressed page says how many bytes it unfolds to."""
+    size = {"snappy": snappy_size, "zstd": zstd_size}[codec]
+    for data in blocks():
+        assert size(bytes(pa.compress(data, codec, asbytes=True))) == len(data)
+    assert zstd_size(b"") == snappy_size(b"") == -1
+
+
+def blocks() -> Iterator[bytes]:
+    """Bytes of which nothing, some, or nearly all repeats, at short and long distances."""
     draw = np.random.default_rng(0)
-    size = {"lz4_raw": lz4_size, "snappy": snappy_size, "zstd": zstd_size}[codec]
-    for length in (1, 14, 15, 16, 255, 300, 70_000):
-        for data in (bytes(length), draw.bytes(length), b"ab" * length):
-            packed = bytes(pa.compress(data, codec, asbytes=True))
-            given = np.frombuffer(packed, np.uint8) if codec == "lz4_raw" else packed
-            assert size(given) == len(data)
-    assert lz4_size(np.frombuffer(b"\xf0\xff", np.uint8)) == -1
-    assert zstd_size(b"") == snappy_size(b"") == page_sizes.lz4_size(np.empty(0, np.uint8)) == -1
+    for length in (1, 12, 13, 14, 15, 16, 40, 63, 64, 65, 255, 300, 70_000):
+        yield from (bytes(length), draw.bytes(length), b"ab" * length)
+        yield b"".join(b"\x08\0\0\0%08x" % draw.integers(1 << 32) for _ in range(length // 12 + 1))
+        for far in (3, 7, 8, 9, 15, 16, 17):
+            yield (draw.bytes(far) * length)[:length] + draw.bytes(9)
+
+
+def unfolded(packed: bytes, size: int, run: Any = unfold) -> bytes | int:
+    """What an LZ4 block unfolds to in a buffer of a size, or MALFORMED; it writes nowhere else."""
+    room = np.full(size + 64, 7, np.uint8)
+    given = np.frombuffer(packed, np.uint8)
+    done = int(run()(given, room[:size]) if run is unfolder else run(given, room[:size]))
+    assert (room[size:] == 7).all()
+    return room[:done].tobytes() if done >= 0 else MALFORMED
+
+
+def by_pyarrow(packed: bytes, size: int) -> bytes | None:
+    """What pyarrow's codec writes to a buffer of a size, if it accepts the block."""
+    try:
+        return bytes(pa.Codec("lz4_raw").decompress(packed, size, asbytes=True))
+    except OSError:
+        return None
+
+
+def test_lz4_blocks() -> None:
+    """Blocks of LZ4's own encoder; cut off, or in a buffer that is too small, they are refused."""
+    for data in blocks():
+        packed = bytes(pa.compress(data, "lz4_raw", asbytes=True))
+        assert unfolded(packed, len(data), unfolder) == data
+        assert unfolded(packed, len(data) - 1, unfolder) == MALFORMED
+        if len(data) < 400:
+            assert unfolded(packed, len(data)) == data
+            assert unfolded(packed, len(data) - 1) == MALFORMED
+            assert all(unfolded(packed[:k], len(data)) != data for k in range(len(packed)))
+    assert unfolded(b"", 0) == unfolded(b"\xf0\xff", 300) == MALFORMED
+
+
+def check_spoilt_blocks(seeds: range, run: Any) -> int:
+    """Compare spoilt LZ4 blocks with pyarrow: how many are accepted, all with the same bytes."""
+    accepted = 0
+    data = [one for one in blocks() if 10 < len(one) < 400]
+    for seed in seeds:
+        draw = random.Random(seed)
+        whole = draw.choice(data)
+        packed = bytearray(bytes(pa.compress(whole, "lz4_raw", asbytes=True)))
+        for _ in range(draw.choice((1, 1, 2, 5))):
+            at = draw.randrange(len(packed))
+            packed[at] = draw.choice((draw.randrange(256), 0, 255, packed[at] ^ 16, packed[at] ^ 1))
+        size = len(whole) + draw.choice((0, 0, 1, -1))
+        found = unfolded(bytes(packed), size, run)
+        if not isinstance(found, int) and len(found) == size:
+            assert found == by_pyarrow(bytes(packed), size), f"seed {seed}"
+            accepted += 1
+    return accepted
+
+
+def test_spoilt_lz4_blocks() -> None:
+    """What is accepted is what pyarrow decompresses, byte by byte."""
+    assert check_spoilt_blocks(range(150), unfold) > 10
+    assert check_spoilt_blocks(range(150, 2_000), unfolder) > 100
+
+
+@pytest.mark.slow
+def test_many_spoilt_lz4_blocks() -> None:
+    """As before, of more blocks."""
+    assert check_spoilt_blocks(range(2_000, 20_000), unfold) > 500
+    assert check_spoilt_blocks(range(20_000, 300_000), unfolder) > 10_000

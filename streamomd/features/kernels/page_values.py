@@ -18,6 +18,7 @@ from typing import Any
 from numba.extending import register_jitable
 
 from streamomd.core.jit import compiled, int64, is_at_hand, read, written
+from streamomd.features.kernels.lz4_blocks import copy_word
 from streamomd.features.kernels.page_headers import MALFORMED, varint
 
 AT, END, WIDTH, LEFT, PACKED, VALUE, SECTION = range(7)
@@ -54,16 +55,10 @@ def level_reader() -> Any:
 
 
 @functools.cache
-def text_finder() -> Any:
-    """``find_texts``, compiled."""
-    return compiled(find_texts, read("uint8"), int64, int64, read("uint8"), written("int32"))
-
-
-@functools.cache
-def text_writer() -> Any:
-    """``write_texts``, compiled."""
-    given = [read("uint8"), int64, read("int32"), read("uint8")]
-    return compiled(write_texts, *given, written("uint8"))
+def text_copier() -> Any:
+    """``copy_texts``, compiled."""
+    given = [read("uint8"), int64, read("uint8"), written("int32"), written("uint8")]
+    return compiled(copy_texts, *given)
 
 
 @functools.cache
@@ -194,42 +189,38 @@ def read_codes(
     return found
 
 
-def find_texts(data: Any, at: int, end: int, valid: Any, offsets: Any) -> int:
-    """Write where texts begin and end if they are put one after another, from 0 on; where the last
-    one ends in data, or MALFORMED.
+def copy_texts(data: Any, at: int, valid: Any, offsets: Any, out: Any) -> int:
+    """Copy the next texts of a page one after another; where the last one ends in data, or
+    MALFORMED.
 
-    data: each text after its length in four bytes, from ``at`` to before ``end``. valid: which rows
-    have one; empty: all. offsets: (n + 1,).
+    data: from ``at`` on, each text after its length in four bytes. valid: which rows have one;
+    empty: all. offsets: (n + 1,), where each begins and ends in out.
     """
-    done, nullable = 0, len(valid) > 0
+    done, end, room, nullable = 0, len(data), len(out), len(valid) > 0
     offsets[0] = 0
     for k in range(len(offsets) - 1):
         if not nullable or valid[k]:
             if end - at < 4:
                 return MALFORMED
+            a = at & _PLACE
             size = (
-                int(data[at]) | (int(data[at + 1]) << 8) | (int(data[at + 2]) << 16)
-                | (int(data[at + 3]) << 24)
+                int(data[a]) | (int(data[a + 1]) << 8) | (int(data[a + 2]) << 16)
+                | (int(data[a + 3]) << 24)
             )  # fmt: skip
             at += 4
-            if size > end - at:
+            if size > end - at or size > room - done:
                 return MALFORMED
+            j = 0
+            while j + 8 <= size:
+                copy_word(data, at + j, out, done + j)
+                j += 8
+            while j < size:
+                out[(done + j) & _PLACE] = data[(at + j) & _PLACE]
+                j += 1
             at += size
             done += size
         offsets[k + 1] = done
     return at
-
-
-def write_texts(data: Any, at: int, offsets: Any, valid: Any, out: Any) -> None:
-    """Copy the texts that ``find_texts`` found from ``at`` on."""
-    nullable = len(valid) > 0
-    for k in range(len(offsets) - 1):
-        if not nullable or valid[k]:
-            at += 4
-            begin, size = int(offsets[k]), int(offsets[k + 1]) - int(offsets[k])
-            for j in range(size):
-                out[begin + j] = data[at + j]
-            at += size
 
 
 def take_values(codes: Any, values: Any, out: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.features.kernels.lz4_blocks import unfolder
 from streamomd.features.kernels.page_headers import (
     DATA,
     DATA_2,
@@ -20,7 +21,7 @@ from streamomd.features.kernels.page_headers import (
     page_finder,
 )
 from streamomd.shards.formats.contract import NotFlatError
-from streamomd.shards.formats.page_sizes import lz4_sizer, snappy_size, zstd_size
+from streamomd.shards.formats.page_sizes import snappy_size, zstd_size
 from streamomd.shards.formats.parquet_pages import MOST_UNFOLDED, RATIO
 
 CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "ZSTD": "zstd", "LZ4": "lz4_raw"}
@@ -65,6 +66,7 @@ class ColumnPages:
     def __init__(self, data: Any, codec: str, rows: int, *, nullable: bool) -> None:
         self._data, self._codec = memoryview(data), codec
         self._bytes = np.frombuffer(self._data, np.uint8)
+        self._room = self._bytes[:0]
         pages = self._found(rows)
         has_dictionary = bool(pages) and pages[0].kind == DICTIONARY
         self.dictionary = pages.pop(0) if has_dictionary else None
@@ -85,7 +87,7 @@ class ColumnPages:
         return [Page(*numbers) for numbers in table.reshape(-1, FIELDS)[:count].tolist()]
 
     def body(self, page: Page) -> NDArray[np.uint8]:
-        """The bytes of a page, decompressed."""
+        """The bytes of a page, decompressed; they are valid until the next page's are asked for."""
         stored = self._bytes[page.begin : page.begin + page.stored]
         if page.crc != MISSING and zlib.crc32(stored.data) != page.crc & 0xFFFFFFFF:
             raise NotFlatError
@@ -102,8 +104,18 @@ class ColumnPages:
     def _decompressed(self, stored: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
         if not size and not len(stored):
             return stored
+        # A page must not claim what would fill the memory.
+        if size > max(MOST_UNFOLDED, RATIO * len(stored)):
+            raise NotFlatError
+        if self._codec == "lz4_raw":
+            if len(self._room) < size:
+                self._room = np.empty(size, np.uint8)
+            if unfolder()(stored, self._room[:size]) != size:
+                raise NotFlatError
+            return self._room[:size]
         # pyarrow does not say how much of its buffer a codec filled.
-        if size > max(MOST_UNFOLDED, RATIO * len(stored)) or _size(self._codec, stored) != size:
+        head = stored[:32].tobytes()
+        if (zstd_size if self._codec == "zstd" else snappy_size)(head) != size:
             raise NotFlatError
         try:
             return np.frombuffer(pa.Codec(self._codec).decompress(stored, size), np.uint8)
@@ -121,10 +133,3 @@ def _check(page: Page, nullable: bool, has_dictionary: bool) -> None:
         known &= not nullable or page.levels == _RLE
     if not known:
         raise NotFlatError
-
-
-def _size(codec: str, stored: NDArray[np.uint8]) -> int:
-    if codec == "lz4_raw":
-        return int(lz4_sizer()(stored))
-    head = stored[:32].tobytes()
-    return zstd_size(head) if codec == "zstd" else snappy_size(head)

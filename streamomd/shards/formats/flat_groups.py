@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.jit import is_recording
 from streamomd.features.buffers import empty
+from streamomd.features.kernels.lz4_blocks import unfolder
 from streamomd.features.kernels.page_headers import DATA, page_finder
 from streamomd.features.kernels.page_values import (
     MOST_WIDTH,
@@ -25,14 +26,12 @@ from streamomd.features.kernels.page_values import (
     code_reader,
     is_code_reader_at_hand,
     level_reader,
-    text_finder,
-    text_writer,
+    text_copier,
     value_spreader,
     value_taker,
 )
 from streamomd.shards.formats.column_pages import CODECS, ColumnPages, Page
 from streamomd.shards.formats.contract import NotFlatError, ReadRequest, cut
-from streamomd.shards.formats.page_sizes import lz4_sizer
 
 MOST_ROWS, MOST_BORDERS, LINE = 1 << 17, 64, 64
 LONGEST = 64
@@ -95,7 +94,7 @@ def flat_columns(
 
 def load_kernels() -> None:
     """Compile what decodes pages, or load it from the disk cache."""
-    for load in (page_finder, lz4_sizer, code_reader, level_reader, text_finder, text_writer):
+    for load in (page_finder, unfolder, code_reader, level_reader, text_copier):
         load()
     for stored in ("int32", "int64"):
         value_taker(stored)
@@ -202,8 +201,6 @@ class _Column:
             return None, 0
         data, stored = self._pages.body(page), self._column.stored
         if not stored:
-            if 4 * page.values > len(data):
-                raise NotFlatError
             return _texts(data, 0, page.values, _ALL)[0], page.values
         size = page.values * np.dtype(stored).itemsize
         if size > len(data):
@@ -319,12 +316,14 @@ def _texts(
     data: NDArray[np.uint8], at: int, count: int, valid: NDArray[np.uint8]
 ) -> tuple[pa.Array, int]:
     """The next texts of a page, and where they end. valid: which rows have one; empty: all."""
-    offsets = np.empty(count + 1, np.int32)
-    end = _checked(text_finder()(data, at, len(data), valid, offsets))
-    texts = np.empty(int(offsets[-1]), np.uint8)
-    text_writer()(data, at, offsets, valid, texts)
-    given = [_bitmap(valid) if len(valid) else None, pa.py_buffer(offsets), pa.py_buffer(texts)]
     nulls = len(valid) - int(np.count_nonzero(valid))
+    room = len(data) - at - 4 * (count - nulls)
+    if room < 0:
+        raise NotFlatError
+    offsets, texts = np.empty(count + 1, np.int32), np.empty(room, np.uint8)
+    end = _checked(text_copier()(data, at, valid, offsets, texts))
+    written = pa.py_buffer(offsets), pa.py_buffer(texts[: int(offsets[-1])])
+    given = [_bitmap(valid) if len(valid) else None, *written]
     return pa.Array.from_buffers(pa.string(), count, given, nulls), end
 
 

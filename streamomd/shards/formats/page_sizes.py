@@ -6,21 +6,12 @@ is decompressed only where its bytes say themselves that they fill it.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from streamomd.core.jit import compiled, read
 from streamomd.shards.formats.thrift import read_unsigned
 
 _ZSTD = 0xFD2FB528
-_ESCAPE = 15
 _UNKNOWN = -1
-
-
-@functools.cache
-def lz4_sizer() -> Any:
-    """``lz4_size``, compiled."""
-    return compiled(lz4_size, read("uint8"))
 
 
 def zstd_size(data: Any) -> int:
@@ -46,36 +37,3 @@ def snappy_size(data: Any) -> int:
         return read_unsigned(data, 0, 35)[0]
     except (IndexError, ValueError):
         return _UNKNOWN
-
-
-def lz4_size(data: Any) -> int:
-    """The size of an LZ4 block: the sum of its sequences' sizes; −1 if it is none."""
-    at, end, size = 0, len(data), 0
-    while at < end:
-        token = int(data[at])
-        at += 1
-        literals = token >> 4
-        if literals == _ESCAPE:
-            more = 255
-            while more == 255:
-                if at >= end:
-                    return _UNKNOWN
-                more = int(data[at])
-                literals += more
-                at += 1
-        at += literals
-        size += literals
-        if at >= end:
-            return size if at == end else _UNKNOWN
-        at += 2
-        match = 4 + (token & 15)
-        if match == 4 + _ESCAPE:
-            more = 255
-            while more == 255:
-                if at >= end:
-                    return _UNKNOWN
-                more = int(data[at])
-                match += more
-                at += 1
-        size += match
-    return _UNKNOWN
