@@ -20,9 +20,9 @@ from streamomd.features.kernels import page_values
 from streamomd.features.kernels.lz4_blocks import MALFORMED, unfold, unfolder
 from streamomd.features.kernels.page_headers import find_pages
 from streamomd.shards.formats import column_pages, flat_groups, parquet
+from streamomd.shards.formats.column_pages import snappy_size, zstd_size
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.formats.footer import read_at, read_footer
-from streamomd.shards.formats.page_sizes import snappy_size, zstd_size
 from streamomd.shards.shard_file import open_file
 
 CODECS = ("none", "snappy", "lz4", "zstd")

@@ -21,12 +21,13 @@ from streamomd.features.kernels.page_headers import (
     page_finder,
 )
 from streamomd.shards.formats.contract import NotFlatError
-from streamomd.shards.formats.page_sizes import snappy_size, zstd_size
 from streamomd.shards.formats.parquet_pages import MOST_UNFOLDED, RATIO
+from streamomd.shards.formats.thrift import read_unsigned
 
 CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "ZSTD": "zstd", "LZ4": "lz4_raw"}
 """By pyarrow's name in a footer; each says how many bytes a page unfolds to."""
 MOST_PAGES = 1 << 15
+_ZSTD, _UNKNOWN = 0xFD2FB528, -1
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
 
 
@@ -113,7 +114,7 @@ class ColumnPages:
             if unfolder()(stored, self._room[:size]) != size:
                 raise NotFlatError
             return self._room[:size]
-        # pyarrow does not say how much of its buffer a codec filled.
+        # pyarrow does not say how much of its buffer a codec filled, but the page does.
         head = stored[:32].tobytes()
         if (zstd_size if self._codec == "zstd" else snappy_size)(head) != size:
             raise NotFlatError
@@ -133,3 +134,28 @@ def _check(page: Page, nullable: bool, has_dictionary: bool) -> None:
         known &= not nullable or page.levels == _RLE
     if not known:
         raise NotFlatError
+
+
+def zstd_size(data: Any) -> int:
+    """The size in the header of a Zstandard frame, which its decoder compares; −1 if it has none.
+
+    >>> zstd_size(bytes.fromhex("28b52ffd2005"))
+    5
+    """
+    if len(data) < 5 or int.from_bytes(data[:4], "little") != _ZSTD:
+        return _UNKNOWN
+    how = data[4]
+    single = (how >> 5) & 1
+    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[how & 3]
+    length = (single, 2, 4, 8)[how >> 6]
+    if not length or at + length > len(data):
+        return _UNKNOWN
+    return int.from_bytes(data[at : at + length], "little") + (256 if length == 2 else 0)
+
+
+def snappy_size(data: Any) -> int:
+    """The size that begins a snappy block, which its decoder compares; −1 if it has none."""
+    try:
+        return read_unsigned(data, 0, 35)[0]
+    except (IndexError, ValueError):
+        return _UNKNOWN
