@@ -14,7 +14,7 @@ from streamomd.features.arrow_buffers import buffers
 from streamomd.features.arrow_types import TEXTS, family
 from streamomd.features.canonical import Csr
 from streamomd.features.lists import elements_of, of_any_length
-from streamomd.features.names import SAMPLED, Names
+from streamomd.features.names import SAMPLED, AsciiValues, Names
 from streamomd.features.plan import Plan
 
 Codes = NDArray[np.int32]
@@ -154,7 +154,8 @@ def _note_names(
         letters = data[offsets[0] : offsets[-1]]
         if not values.null_count and at.max() < len(values) and letters.max(initial=0) < 128:
             # Most are: Arrow would copy them three times.
-            names.note_ascii(column, coordinates, data, offsets[at], offsets[at + 1], found)
+            some = AsciiValues(data, offsets[at], offsets[at + 1])
+            names.note(column, coordinates, some, found)
             return
         taken = pa.array(at, mask=at == len(values))
         some = as_bytes(arrow_function()("take", [values, taken]))
