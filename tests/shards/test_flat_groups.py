@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamomd.core.jit import recording
+from streamomd.core.jit import ItemCount, recording
 from streamomd.features.kernels import page_values
 from streamomd.features.kernels.lz4_blocks import MALFORMED, unfold, unfolder
 from streamomd.features.kernels.page_headers import find_pages
@@ -38,21 +38,63 @@ class Local:
     protocol = "file"
 
 
+class Checked(np.ndarray):  # type: ignore[type-arg]
+    """An array that refuses negative indices: numpy, and numba where it checks bounds, count them
+    from the end."""
+
+    def __getitem__(self, at: Any) -> Any:
+        refuse_negative(at)
+        return super().__getitem__(at)
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        refuse_negative(at)
+        super().__setitem__(at, value)
+
+
+def refuse_negative(at: Any) -> None:
+    """Raise IndexError for an index, or an end of a slice, that is negative."""
+    places = (at.start or 0, at.stop or 0) if isinstance(at, slice) else (at,)
+    if min(places) < 0:
+        raise IndexError(f"negative index {at}")
+
+
+def checked(kernel: Any) -> Any:
+    """A kernel as plain Python that compares every place with both ends of its array."""
+
+    def run(*given: Any) -> Any:
+        return kernel(*(x.view(Checked) if isinstance(x, np.ndarray) else x for x in given))
+
+    return run
+
+
+def test_a_negative_index_is_refused() -> None:
+    """By the arrays that the tests below use."""
+    room = np.arange(3).view(Checked)
+    assert int(room[1]) == 1
+    for at in (-1, slice(-2, None), slice(0, -1)):
+        with pytest.raises(IndexError, match="negative"):
+            room[at]
+        with pytest.raises(IndexError, match="negative"):
+            room[at] = 0
+
+
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels as plain Python, which compares every place with the end of its array."""
+    """The kernels as plain Python, which compares every place with both ends of its array."""
     monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
     monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values: True)
-    monkeypatch.setattr(column_pages, "page_finder", lambda: find_pages)
-    monkeypatch.setattr(column_pages, "unfolder", lambda: unfold)
+    monkeypatch.setattr(column_pages, "page_finder", lambda: checked(find_pages))
+    monkeypatch.setattr(column_pages, "unfolder", lambda: checked(unfold))
     for name, made in {
         "code_reader": page_values.read_codes,
         "level_reader": page_values.read_levels,
         "text_copier": page_values.copy_texts,
     }.items():
-        monkeypatch.setattr(flat_groups, name, lambda made=made: made)
-    monkeypatch.setattr(flat_groups, "value_taker", lambda kind: page_values.take_values)
-    monkeypatch.setattr(flat_groups, "value_spreader", lambda kind: page_values.spread_values)
+        monkeypatch.setattr(flat_groups, name, lambda made=made: checked(made))
+    monkeypatch.setattr(flat_groups, "value_taker", lambda kind: checked(page_values.take_values))
+    monkeypatch.setattr(
+        flat_groups, "value_spreader", lambda kind: checked(page_values.spread_values)
+    )
 
 
 @pytest.fixture
@@ -190,7 +232,7 @@ def test_slices_share_a_dictionary(tmp_path: Path) -> None:
 
 
 def test_few_values_compile_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the disk cache has no kernels, a process compiles them after COLD_VALUES values only;
+    """Where the disk cache has no kernels, a process compiles them after some values only;
     where it has them, and while ``warm`` compiles for later processes, they are used at once."""
     groups: list[int] = []
     monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
@@ -203,7 +245,8 @@ def test_few_values_compile_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (True, 10**9, 6),
     ):
         monkeypatch.setattr(flat_groups, "is_code_reader_at_hand", lambda value=at_hand: value)
-        monkeypatch.setattr(flat_groups, "_left", [left])
+        count = ItemCount(left)
+        monkeypatch.setattr(flat_groups, "values_by_pyarrow", lambda count=count: count)
         groups.clear()
         read = [*batches(tmp_path / "a.parquet", TEXTS, 9_000, flat=True)]
         assert sum(map(len, read)) == 600
@@ -359,11 +402,13 @@ def blocks() -> Iterator[bytes]:
             yield (draw.bytes(far) * length)[:length] + draw.bytes(9)
 
 
-def unfolded(packed: bytes, size: int, run: Any = unfold) -> bytes | int:
+IN_PYTHON = checked(unfold)
+
+
+def unfolded(packed: bytes, size: int, run: Any = IN_PYTHON) -> bytes | int:
     """What an LZ4 block unfolds to in a buffer of a size, or MALFORMED; it writes nowhere else."""
     room = np.full(size + 64, 7, np.uint8)
-    given = np.frombuffer(packed, np.uint8)
-    done = int(run()(given, room[:size]) if run is unfolder else run(given, room[:size]))
+    done = int((run() if run is unfolder else run)(np.frombuffer(packed, np.uint8), room[:size]))
     assert (room[size:] == 7).all()
     return room[:done].tobytes() if done >= 0 else MALFORMED
 
@@ -410,12 +455,12 @@ def check_spoilt_blocks(seeds: range, run: Any) -> int:
 
 def test_spoilt_lz4_blocks() -> None:
     """What is accepted is what pyarrow decompresses, byte by byte."""
-    assert check_spoilt_blocks(range(150), unfold) > 10
+    assert check_spoilt_blocks(range(150), IN_PYTHON) > 10
     assert check_spoilt_blocks(range(150, 2_000), unfolder) > 100
 
 
 @pytest.mark.slow
 def test_many_spoilt_lz4_blocks() -> None:
     """As before, of more blocks."""
-    assert check_spoilt_blocks(range(2_000, 20_000), unfold) > 500
+    assert check_spoilt_blocks(range(2_000, 20_000), IN_PYTHON) > 500
     assert check_spoilt_blocks(range(20_000, 300_000), unfolder) > 10_000

@@ -17,9 +17,9 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from streamomd.core.jit import compiled, int64, is_at_hand, read, written
+from streamomd.core.jit import ItemCount, callable_part, compiled, int64, is_at_hand, read, written
 from streamomd.features.kernels.lz4_blocks import copy_word
-from streamomd.features.kernels.page_headers import MALFORMED, varint
+from streamomd.features.kernels.page_headers import MALFORMED, PARTS, find_pages, varint
 
 AT, END, WIDTH, LEFT, PACKED, VALUE, SECTION = range(7)
 """Of a section: the next run, the end, bits of a value; of the current run: values left, whether
@@ -28,6 +28,16 @@ _PLACE = (1 << 47) - 1
 """A place so limited is known to be non-negative."""
 MOST_WIDTH = 24
 """Bits of a code: with the 7 bits before it, it is in four bytes."""
+
+
+for part in PARTS:
+    callable_part(part)
+
+
+@functools.cache
+def page_finder() -> Any:
+    """``find_pages``, compiled."""
+    return compiled(find_pages, read("uint8"), int64, written("int64"), written("int64"))
 
 
 @functools.cache
@@ -40,6 +50,13 @@ def code_reader() -> Any:
 def is_code_reader_at_hand() -> bool:
     """Whether ``code_reader`` needs no compilation, when it is asked first."""
     return is_at_hand(read_codes, *_code_types())
+
+
+@functools.cache
+def values_by_pyarrow() -> ItemCount:
+    """Values that pyarrow decodes before this process compiles what decodes them here. To compile
+    takes as long as is saved on some 10^8 values."""
+    return ItemCount(1 << 26)
 
 
 def _code_types() -> list[Any]:

@@ -18,8 +18,8 @@ from streamomd.features.kernels.page_headers import (
     FIELDS,
     MISSING,
     NO_ROOM,
-    page_finder,
 )
+from streamomd.features.kernels.page_values import page_finder
 from streamomd.shards.formats.contract import NotFlatError
 from streamomd.shards.formats.parquet_pages import MOST_UNFOLDED, RATIO
 from streamomd.shards.formats.thrift import read_unsigned

@@ -16,19 +16,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.jit import is_recording
 from streamomd.features.buffers import empty
 from streamomd.features.kernels.lz4_blocks import unfolder
-from streamomd.features.kernels.page_headers import DATA, page_finder
+from streamomd.features.kernels.page_headers import DATA
 from streamomd.features.kernels.page_values import (
     MOST_WIDTH,
     SECTION,
     code_reader,
     is_code_reader_at_hand,
     level_reader,
+    page_finder,
     text_copier,
     value_spreader,
     value_taker,
+    values_by_pyarrow,
 )
 from streamomd.shards.formats.column_pages import CODECS, ColumnPages, Page
 from streamomd.shards.formats.contract import NotFlatError, ReadRequest, cut
@@ -45,11 +46,6 @@ _STORED = {
 """The dtype of values in a page, by Parquet's physical type, and the types of Arrow read of it."""
 _CODED = pa.dictionary(pa.int32(), pa.string())
 _ALL = np.empty(0, np.uint8)
-
-COLD_VALUES = 1 << 26
-"""Values that a process decodes by pyarrow before it compiles what decodes them here: that takes as
-long as is saved on some 10^8 values."""
-_left = [COLD_VALUES]
 
 Take = Callable[[int, int], Any]
 """``take(offset, length)``: the bytes of a column chunk; None if the reader found none there."""
@@ -104,8 +100,7 @@ def load_kernels() -> None:
 def is_worth_compiling(values: int) -> bool:
     """Whether to decode a group of this many values here: what decodes them is compiled already, or
     the process has decoded enough values, or compiles for later ones."""
-    _left[0] -= values
-    return _left[0] < 0 or is_code_reader_at_hand() or is_recording()
+    return values_by_pyarrow().is_exceeded(values) or is_code_reader_at_hand()
 
 
 class FlatGroup:
