@@ -43,7 +43,7 @@ def test_every_length_has_the_bits_of_mmh3(seed, prefix):
     rng = np.random.default_rng(seed)
     texts = [rng.bytes(length) for length in range(41)]
     state = prefix_state(prefix, seed)
-    assert [murmur(*state, text) for text in texts] == [
+    assert [murmur(*state, b"-" + text + b"-", 1, 1 + len(text)) for text in texts] == [
         mmh3.hash(prefix + text, seed, signed=False) for text in texts
     ]
     plan, column = plan_of(hash_seed=seed), prefix.decode()
@@ -122,6 +122,17 @@ def test_a_table_fills_up_as_if_each_value_were_noted(bits):
         plain.note("c", expected(plan, "c", raw), raw)
     names = told(streams, plan, Names())
     assert (len(names), names.to_json()) == (65_536, plain.to_json())
+
+
+def test_of_a_full_table_each_column_has_its_turn(monkeypatch):
+    """Until the table is full each batch is searched, then one in eight of each column, and
+    one column in eight of each batch."""
+    names, columns = Names(), [f"c{at}" for at in range(20)]
+    assert all(names.is_due(column) for column in columns * 3)
+    monkeypatch.setattr(Names, "is_full", True)
+    due = [[column for column in columns if names.is_due(column)] for _ in range(16)]
+    assert max(map(len, due)) == 3
+    assert sorted(column for batch in due for column in batch) == sorted(columns * 2)
 
 
 def test_what_is_settled_is_not_told_again(monkeypatch):
