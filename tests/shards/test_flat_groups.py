@@ -171,6 +171,18 @@ def write(path: Path, table: pa.Table, **how: Any) -> None:
     pq.write_table(table, path, **{"write_page_checksum": True, **how})
 
 
+def test_packed_numbers() -> None:
+    """Of each width, from any bit on, with no byte behind the last one."""
+    draw = np.random.default_rng(1)
+    for width, bit, count in itertools.product(range(25), (0, 3, 13), (1, 9, 41)):
+        data = draw.integers(0, 256, (bit + count * width + 7) // 8).astype(np.uint8)
+        out = np.zeros(count + 2, np.uint32)
+        checked(page_values.unpack)(data, bit, width, count, out, 2)
+        whole = int.from_bytes(data.tobytes(), "little")
+        expected = [(whole >> (bit + k * width)) % (1 << width) for k in range(count)]
+        assert out.tolist() == [0, 0, *expected]
+
+
 FORMS = [*itertools.product(CODECS, ("1.0", "2.0"), (0.0, 0.3, 1.0), (True, False, "falls back"))]
 
 

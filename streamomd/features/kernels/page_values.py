@@ -94,20 +94,21 @@ def value_spreader(kind: str) -> Any:
 def unpack(data: Any, bit: int, width: int, count: int, out: Any, begin: int) -> None:
     """Write ``count`` numbers of ``width`` bits that lie one after another from a bit on, inside
     of data, to ``out`` from ``begin`` on."""
-    mask = (1 << width) - 1
-    # Four bytes are one load, as long as all of them are inside.
-    whole = 0
+    mask, first, shift, groups = (1 << width) - 1, bit >> 3, bit & 7, 0
+    # Eight numbers take ``width`` bytes. Four bytes are one load, as long as all are inside.
     if width:
-        whole = max(0, min(count, (((len(data) - 4) << 3) + 7 - bit) // width + 1))
-    for k in range(whole):
-        place = (bit + k * width) & _PLACE
-        b = place >> 3
-        four = (
-            int(data[b]) | (int(data[b + 1]) << 8) | (int(data[b + 2]) << 16)
-            | (int(data[b + 3]) << 24)
-        )  # fmt: skip
-        out[begin + k] = (four >> (place & 7)) & mask
-    for k in range(whole, count):
+        groups = max(0, min(count >> 3, (len(data) - 4 - first) // width))
+    for group in range(groups):
+        base, to = (first + group * width) & _PLACE, (begin + 8 * group) & _PLACE
+        for k in range(8):
+            place = shift + k * width
+            b = base + ((place >> 3) & _PLACE)
+            four = (
+                int(data[b]) | (int(data[b + 1]) << 8) | (int(data[b + 2]) << 16)
+                | (int(data[b + 3]) << 24)
+            )  # fmt: skip
+            out[to + k] = (four >> (place & 7)) & mask
+    for k in range(8 * groups, count):
         place, number = bit + k * width, 0
         for b in range(place >> 3, (place + width + 7) >> 3):
             number |= int(data[b]) << (8 * (b - (place >> 3)))
