@@ -1,9 +1,10 @@
 """The same work by streamomd and by what a user would pick instead.
 
-Installs each tool into an environment of its own, makes the data, runs every tool as its own guide
-writes it (code/), in turn, and prints the tables of the README: rows a second by wall and by
-processor, start-up, peak memory, progressive log loss at the default and at the best of eight step
-sizes, lines that a user writes. README.md beside this says what is fair and what is not.
+Installs each tool into an environment of its own, streamomd from this checkout and without extras,
+makes the data, runs every tool as its own guide writes it (code/), in turn, and prints the tables
+of the README: rows a second by wall and by processor, start-up, peak memory, progressive log loss
+at the default and at the best of eight step sizes, lines that a user writes. README.md beside this
+says what is fair and what is not.
 
     python benchmarks/peers/run.py                          # all: half an hour on two quiet cores
     python benchmarks/peers/run.py --make                   # what needs no quiet, before
@@ -27,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import tell
-from install import install, versions
+from install import checkout, install, versions
 from measure import measured
-from tools import SETS, STEPS, TOOLS, Tool, loss_in
+from tools import OURS, SETS, STEPS, TOOLS, Tool, loss_in
 
 BEGAN = time.monotonic()
 HERE = Path(__file__).parent
@@ -67,6 +68,8 @@ class Bench:
         self.args, self.tools, self.folder = args, tools, args.folder
         self.folder.mkdir(parents=True, exist_ok=True)
         self.pythons = install(tools, self.folder / "venvs")
+        ours = self.pythons.get(OURS)
+        self.package = checkout(ours, self.folder / "venvs") if ours else HERE
         self.data = self.folder / f"data-{args.rows or 'all'}"
         self.runs = Runs(self.folder / f"results-{args.rows or 'all'}.json")
 
@@ -98,7 +101,8 @@ class Bench:
         command = tool.command(name, folder, out, python, step)
         log = self.folder / f"logs/{key.replace('/', '-')}.txt"
         log.parent.mkdir(exist_ok=True)
-        figures, told = measured(command, tool.environment(folder, python, step), log)
+        environment = tool.environment(folder, python, self.package, step)
+        figures, told = measured(command, environment, log)
         shutil.rmtree(out, ignore_errors=True)
         out.unlink(missing_ok=True)
         rows = self.runs.found[f"{name}/made"]["rows"][size]

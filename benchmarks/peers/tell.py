@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from tools import SETS, TOOLS, lines_of
+from tools import OURS, SETS, TOOLS, lines_of
 
 Runs = Mapping[str, Any]
 TITLES = {
@@ -50,7 +50,7 @@ def page(runs: Runs, installed: Mapping[str, list[str]]) -> str:
 def heading(installed: Mapping[str, list[str]]) -> str:
     """The machine, and what was installed."""
     wanted = ("vowpalwabbit", "scikit-learn", "dask-ml", "dask", "river")
-    found = {package for packages in installed.values() for package in packages}
+    found = {one for venv, packages in installed.items() if venv != OURS for one in packages}
     named = [one for one in sorted(found) if one.split("==")[0] in wanted]
     python = f"Python {platform.python_version()}, {os.cpu_count()} cores"
     now = f"{time.strftime('%d %B %Y')}, load average {os.getloadavg()[2]:.1f} at the end"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 CODE = Path(__file__).parent / "code"
 ROOT = Path(__file__).parents[2]
+OURS = "streamomd"
+"""The environment of streamomd in all its forms."""
 SETS = {"i": "lists", "ii": "clicks", "iii": "covertype", "iv": "news"}
 STEPS = ("0.003", "0.0112", "0.0417", "0.156", "0.58", "2.16", "8.06", "30")
 """Eight step sizes, each 3.7 times the one before, for every tool that has one."""
@@ -57,15 +59,18 @@ class Tool:
             return ["sh", str(code), data, str(out)]
         return [str(python), str(code), data, str(out), self.step.format(step) if step else "{}"]
 
-    def environment(self, folder: Path, python: Path, step: str) -> dict[str, str]:
-        """PATH begins with the tool's own; MORE holds what a user would add to the command."""
+    def environment(self, folder: Path, python: Path, package: Path, step: str) -> dict[str, str]:
+        """PATH begins with the tool's own; MORE holds what a user would add to the command.
+
+        ``package``: the folder that streamomd is installed into.
+        """
         more = self.step.format(step).split() if step else []
-        if self.venv == "streamomd" and self.keeps:
+        if self.venv == OURS and self.keeps:
             more += ["--set", "data.cache=" + json.dumps(str(folder / self.keeps))]
         path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
         found = {**os.environ, "PATH": path, "MORE": " ".join(more)}
         found.pop("PYTHONDONTWRITEBYTECODE", None)  # bytecode is kept unless Python is told so
-        return {**found, "PYTHONPATH": str(ROOT)} if self.venv == "streamomd" else found
+        return {**found, "PYTHONPATH": str(package)} if self.venv == OURS else found
 
 
 WABBIT = ("vowpalwabbit==9.11.*",)

@@ -73,9 +73,11 @@ def warm(
 
 
 def _load_kernels(plan: Plan, shards: ShardSet) -> None:
-    """Load what decodes large row groups of strings; the unit that is read here may be small."""
+    """Load what decodes large row groups of strings, or of lists stored as binary; the unit that is
+    read here may be small."""
     largest = max((max(shard.groups, default=0) for shard in shards), default=0)
-    if plan.dictionary and largest * len(plan.columns) >= FLAT_VALUES:
+    strings = bool(plan.dictionary) and largest * len(plan.columns) >= FLAT_VALUES
+    if strings or any(shard.binary_lists for shard in shards):
         from streamomd.shards.formats.flat_groups import load_kernels  # late: it imports numba
 
         load_kernels()

@@ -16,7 +16,7 @@ from __future__ import annotations
 from streamomd.checkpoint.commit_list import read_commit, read_part, read_parts
 from streamomd.checkpoint.commit_reader import Loaded, load
 from streamomd.checkpoint.commit_writer import Writer, write_parts
-from streamomd.checkpoint.documents import read_document, write_document
+from streamomd.checkpoint.documents import read_document, write_document, write_shared
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
 from streamomd.checkpoint.ledger import Ledger, read_ledger
 from streamomd.checkpoint.ledger_report import list_ledger, read_newest_ledger
@@ -54,4 +54,5 @@ __all__ = [
     "restore_commit",
     "write_document",
     "write_parts",
+    "write_shared",
 ]

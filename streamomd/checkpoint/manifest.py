@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from streamomd.checkpoint.parts import PartEntry, parse_entry
 from streamomd.checkpoint.sealed_json import seal, unseal
 from streamomd.checkpoint.validated_json import Fields
+from streamomd.core.data_class import dataclass
 from streamomd.core.errors import CorruptionError, NoCommitError
 from streamomd.core.urls import printable
 
@@ -21,7 +22,9 @@ HOLDOUT_BY = "holdout_by"
 positions. Earlier versions know positions alone, and would learn other rows on resume."""
 GROUPS = "groups"
 """Key of a sweep's commit: its learners' commits are those that commits of groups name."""
-FEATURES = frozenset({SEGMENTS, HOLDOUT_BY, GROUPS})
+BACKTEST = "backtest"
+"""Key of a commit of a backtest. Earlier versions would learn its rows when they are predicted."""
+FEATURES = frozenset({SEGMENTS, HOLDOUT_BY, GROUPS, BACKTEST})
 """Features a manifest may require that this version supports: keys of its document."""
 KINDS = ("dataset", "names", SEGMENTS)
 """Keys of a commit's document whose value is the SHA-256 of a shared document; for segments

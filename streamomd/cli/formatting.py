@@ -51,9 +51,9 @@ def format_metrics(result: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def format_short(figures: Mapping[str, Any]) -> str:
-    """The loss of some rows, and error or RMSE."""
-    return ", ".join(_losses(figures)) or "no row was learned"
+def format_short(figures: Mapping[str, Any], *more: str) -> str:
+    """The loss of some rows, error or RMSE, and more figures by name."""
+    return ", ".join(_losses(figures, *more)) or "no row was learned"
 
 
 def _losses(figures: Mapping[str, Any], *more: str) -> list[str]:
@@ -135,7 +135,9 @@ def format_backtest(result: Mapping[str, Any]) -> str:
     """A table of the periods, and the figures of all of them."""
     wrong = "rmse" if result["error"] is None else "error"
     with_auc = any(one["auc"] is not None for one in result["periods"])
-    names = ("loss", wrong, *(("auc",) if with_auc else ()))
+    likely = ("calibrated log loss",) if "calibrated" in result else ()
+    names = ("loss", *likely, wrong, *(("auc",) if with_auc else ()))
+    with_likely = [{**one, **_log_loss(one)} for one in [*result["periods"], result]]
     rows = [
         {
             result["by"]: one["period"],
@@ -143,9 +145,10 @@ def format_backtest(result: Mapping[str, Any]) -> str:
             "rows": f"{one['rows']:,}",
             **{key: "" if one[key] is None else f"{one[key]:.6f}" for key in names},
         }
-        for one in result["periods"][-MOST_PERIODS:]
+        for one in with_likely[:-1][-MOST_PERIODS:]
     ]
-    lines = [format_table(rows), f"{counted(result['rows'], 'row')}, {format_short(result)}"]
+    whole = format_short(with_likely[-1], *likely)
+    lines = [format_table(rows), f"{counted(result['rows'], 'row')}, {whole}"]
     if more := len(result["periods"]) - len(rows):
         lines.append(f"{counted(more, 'earlier period')} not shown: --json and -o have them")
     if result["rows_before"]:
@@ -155,7 +158,13 @@ def format_backtest(result: Mapping[str, Any]) -> str:
         )
     if result["late"]:
         lines.append(f"{counted(result['late'], 'late row')}: times before that of an earlier row")
+    if saved := result.get("checkpoint"):
+        lines.append(f"saved to {typed(saved['url'])}, commit {saved['sequence']}")
     return "\n".join(lines)
+
+
+def _log_loss(one: Mapping[str, Any]) -> dict[str, float | None]:
+    return {"calibrated log loss": (one.get("calibrated") or {}).get("log_loss")}
 
 
 def format_submission(name: str, scheduler: str | None, factory: Any = None) -> str:

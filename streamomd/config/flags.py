@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from streamomd.config.aliases import KEYS, PARAMETERS, names_of
+from streamomd.config.job_table import is_number
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.core.nearest import suggestion
@@ -146,7 +147,7 @@ def _flags_of(key: str, field: FieldInfo, others: tuple[str, ...]) -> Iterator[F
     text = str(field.description)
     if extra["flag"]:
         metavar, default = extra["metavar"] or _metavar(field), _default(extra, field)
-        number = _is_number(field.annotation)
+        number = is_number(field.annotation)
         switch = field.annotation is bool
         default = "" if switch else default
         yield Flag(
@@ -160,11 +161,7 @@ def _flags_of(key: str, field: FieldInfo, others: tuple[str, ...]) -> Iterator[F
 def _metavar(field: FieldInfo) -> str:
     if get_origin(field.annotation) is Literal:
         return "|".join(get_args(field.annotation))
-    return "N" if _is_number(field.annotation) else LIST
-
-
-def _is_number(annotation: Any) -> bool:
-    return bool({int, float} & {annotation, *get_args(annotation)})
+    return "N" if is_number(field.annotation) else LIST
 
 
 def _default(extra: Mapping[str, Any], field: FieldInfo) -> str:

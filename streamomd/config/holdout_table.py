@@ -35,7 +35,7 @@ def _whole(value: Any) -> Any:
     found = values.one_in(value)
     number = found if not isinstance(found, str) else values.parse_scalar(found)
     whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
-    if not whole or not 0 <= number < 2**32:
+    if not whole or isinstance(number, bool) or not 0 <= number < 2**32:
         raise ValueError(f"expected {WHOLE}")
     return int(number)
 
@@ -72,7 +72,7 @@ def as_holdout(given: Any) -> Any:
             f"data.holdout: unknown key {str(unknown[0])!r}; expected every and after, such as "
             f"{EXAMPLE}"
         )
-    return value.get("every", 0) if not value.get("after") else dict(value)
+    return value.get("every", 0) if value.get("after", "") == "" else dict(value)
 
 
 def holdout_kind(given: Any) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticKnownError
 
 from streamomd.config.aliases import canonical_value
 
@@ -39,7 +40,7 @@ def key(
 
 
 class Table(BaseModel):
-    """Frozen; an unknown key, NaN and infinity are errors."""
+    """Frozen; an unknown key, NaN, infinity, and a boolean where a number belongs are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -49,3 +50,21 @@ class Table(BaseModel):
         if not isinstance(given, Mapping):
             return given
         return {name: canonical_value(name, value) for name, value in given.items()}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_boolean_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic takes true, and numpy's, for 1."""
+        is_boolean = type(value).__name__ in ("bool", "bool_")
+        if is_boolean and is_number(cls.model_fields[str(info.field_name)].annotation):
+            raise PydanticKnownError("float_type")
+        return value
+
+
+def is_number(annotation: Any) -> bool:
+    """Whether a key of this type holds a number.
+
+    >>> is_number(int), is_number(float | None), is_number(bool | None), is_number(dict[str, float])
+    (True, True, False, False)
+    """
+    return bool({int, float} & {annotation, *get_args(annotation)})

@@ -31,7 +31,8 @@ def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
     rule = find_rule(str(given.get("rule", DEFAULT)))
     if "rule" not in given:
         _refuse_parameters(_parameters(given, "params"))
-    loss = find_loss(str(given.get("loss") or _default_loss(rule, given)))
+    named = given.get("loss", "")
+    loss = find_loss(_default_loss(rule, given) if named in ("", None) else str(named))
     if rule.losses.names and loss.name not in rule.losses.names:
         allowed = " or ".join(rule.losses.names)
         raise UsageError(f"rule {rule.name!r} learns with loss {allowed}; got {loss.name!r}")
@@ -334,7 +335,7 @@ def _rules_with(parameter: str) -> str:
 
 
 def _parameters(model: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    given = model.get(key) or {}
+    given = {} if model.get(key) is None else model[key]
     if not isinstance(given, Mapping):
         raise UsageError(f"model.{key} = {brief(given)}: expected a table of parameters")
     return given

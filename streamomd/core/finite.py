@@ -146,6 +146,23 @@ class FiniteCheck:
                 self.exact = exact
                 self.check_state(state, rows[1])
 
+    def predicted(
+        self,
+        sums: NDArray[np.float64],
+        margins: NDArray[np.float64],
+        rows: tuple[Place, Place],
+    ) -> None:
+        """Check a batch of rows that are learned later, by their loss and their predictions.
+
+        Raises DivergedError that names the rows. ``exact`` only with ``always``: else a slot may
+        have overflowed in rows that were learned before.
+        """
+        last = margins if self._always else margins[-LAST:]
+        if not (isfinite(sums[1]) and is_finite(last)):
+            self.exact = self._always
+            problem = batch_problem(sums, np.zeros(0), last)
+            raise DivergedError(f"the model diverged: {problem} after {between(*rows)}")
+
     def finish(self, state: Any) -> None:
         """Check every number after the last batch. Raises DivergedError as ``check_state``."""
         if self._end is None:

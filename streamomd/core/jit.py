@@ -20,7 +20,12 @@ import numba
 import numpy as np
 from numba import types
 
-from streamomd.core.startup import load_numba_arrays, no_garbage_collection, numba_cache
+from streamomd.core.startup import (
+    load_numba_arrays,
+    no_garbage_collection,
+    numba_cache,
+    skip_masks,
+)
 
 log = logging.getLogger(__name__)
 _found: dict[Any, Any] = {}
@@ -188,6 +193,7 @@ def compile_one(function: Any, signature: Any, *, cached: bool) -> Any:
     with no_garbage_collection():
         dispatcher.compile(signature)
     dispatcher.disable_compile()
+    skip_masks(dispatcher)
     loaded = sum(dispatcher.stats.cache_hits.values()) > 0
     for found in _records:
         folder = str(dispatcher.stats.cache_path)

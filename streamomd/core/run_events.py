@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from streamomd.core.data_class import dataclass
 
 LEVELS = ("debug", "info", "warning", "error")
 """Events of level debug are counted; they are in no log."""

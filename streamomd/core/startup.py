@@ -171,6 +171,50 @@ def before_compiling(call: Callable[[], None]) -> Iterator[None]:
             _waiting.remove(call)
 
 
+def skip_masks(dispatcher: Any) -> None:
+    """A compiled function finds the types of its arrays without ``numpy.ma``.
+
+    numba imports it, 0.007 s, at the first array that a process passes, to refuse masked ones.
+    """
+    if not is_fast():
+        return
+    import numpy as np
+
+    numba_own = dispatcher.typeof_pyval
+
+    def typeof_pyval(value: Any) -> Any:
+        plain = type(value) is np.ndarray and value.dtype.isnative
+        if not plain or value.dtype.char not in "fdbBhHiIlLqQ":
+            return numba_own(value)
+        flags = value.flags
+        layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        return _array_type(value.dtype, value.ndim, layout, readonly=not flags.writeable)
+
+    dispatcher.typeof_pyval = typeof_pyval
+
+
+@functools.cache  # numba finds a type by its address: it has to stay
+def _array_type(dtype: Any, ndim: int, layout: str, *, readonly: bool) -> Any:
+    import numba
+
+    array: Any = numba.types.Array
+    return array(numba.from_dtype(dtype), ndim, layout, readonly=readonly)
+
+
+@functools.cache
+def _name_memory_functions() -> None:
+    """Give the linker the addresses of numba's functions that allocate and free memory.
+
+    numba gives them together with four functions that it compiles in each process, 0.018 s; saved
+    machine code contains its own copies of those.
+    """
+    import llvmlite.binding as llvm
+    from numba.core.runtime import _nrt_python  # type: ignore[attr-defined]
+
+    for name, address in _nrt_python.c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+
+
 @functools.cache
 def numba_cache() -> Any:
     """The class of numba's cache of one function on disk.
@@ -182,10 +226,9 @@ def numba_cache() -> Any:
 
     Before numba looks into its cache it loads all that a compiler knows, SciPy's linear algebra
     included: 0.4 s of processor time where loading the machine code takes 0.02. A loop that is
-    found needs memory to allocate from and nothing else; what is not found is compiled, which
-    loads the rest.
+    found needs the addresses of numba's functions in C and nothing else; what is not found is
+    compiled, which loads the rest.
     """
-    from numba.core import runtime
     from numba.core.caching import FunctionCache
 
     class NamedCache(FunctionCache):
@@ -196,14 +239,13 @@ def numba_cache() -> Any:
 
     if not is_fast():
         return NamedCache
-    memory: Any = runtime
 
     class LoopCache(NamedCache):
         """Looks into the folder before it loads the compiler."""
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             """The machine code for these argument types, or None."""
-            memory.rtsys.initialize(target_context)
+            _name_memory_functions()
             numba_own: Any = super()
             found: Any = None
             with numba_own._guard_against_spurious_io_errors():

@@ -18,6 +18,8 @@ STEP_BYTES = 1 << 20
 """Blocks have multiples of this, so that the next batch of a similar length fits."""
 MOST_BYTES = 64 << 20
 """Limit of prefetched and current rows; further buffers are freed after use."""
+ONES_BYTES, MOST_ONES = 4 << 20, 1 << 22
+"""Step of the shared array of ones, for which numpy asks for huge pages, and its longest length."""
 
 
 class BufferPool:
@@ -83,3 +85,20 @@ def empty(length: int, dtype: Any) -> NDArray[Any]:
     """An array (length,) for encoded rows, of memory that all threads reuse; not initialized."""
     kind = np.dtype(dtype)
     return np.frombuffer(_ROWS.take(length * kind.itemsize), kind)
+
+
+_ONES: dict[np.dtype[Any], NDArray[Any]] = {}
+
+
+def ones(length: int, dtype: Any) -> NDArray[Any]:
+    """An array (length,) of ones that cannot be written, of memory that all batches share: values
+    of a megabyte that are read again and again stay in the processor's cache."""
+    kind = np.dtype(dtype)
+    known = _ONES.get(kind)
+    if known is None or length > len(known):
+        step = ONES_BYTES // kind.itemsize
+        known = np.ones(-(-length // step) * step, kind)
+        known.flags.writeable = False
+        if length <= MOST_ONES:
+            _ONES[kind] = known
+    return known[:length]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.checkpoint.sealed_json import canonical
 from streamomd.core.startup import arrow_cast, arrow_function, no_garbage_collection
 from streamomd.features.arrow_buffers import buffers
 from streamomd.features.name_table import NameTable, Watch
@@ -19,6 +21,8 @@ from streamomd.features.plan import Plan
 _COORDINATES = 65_536
 _EACH = 4
 _MORE = "+"
+_INDEX_BITS = 19
+"""Of a name's place: more than (_EACH + 1) * _COORDINATES."""
 SAMPLED = 8
 """Once no other coordinate gets a name, one value in eight is searched for names, of categories
 those of one batch in eight: what is found then is a second name of a coordinate, and to search all
@@ -124,10 +128,13 @@ class Names:
         """Add the names of another table, as ``seen`` gives it."""
         self.add_names(*_flat(seen))
 
-    def since(self, version: int) -> tuple[NDArray[np.int32], pa.Array]:
-        """Coordinates and names (large_binary) that were added since a version, in order."""
+    def since(self, version: int, until: int | None = None) -> tuple[NDArray[np.int32], pa.Array]:
+        """Coordinates and names (large_binary) that were added since a version, in order.
+
+        until: a later version; None: the last one.
+        """
         with self._lock:
-            return self._open().since(version)
+            return self._open().since(version, until)
 
     def _open(self) -> NameTable:
         if self._ledger is None:
@@ -165,6 +172,14 @@ class Names:
         seen = self._by_coordinate()
         return {str(place): seen[place] for place in sorted(seen)}
 
+    def document(self) -> bytes:
+        """Canonical JSON of ``to_json``."""
+        if self._ledger is None:
+            return canonical(self.to_json())
+        with self._lock:
+            coordinates, names = self._ledger.since(0)
+            return _document(coordinates, names)
+
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
         """The table that was saved; names beyond its bounds are dropped."""
@@ -183,6 +198,45 @@ def _by_coordinate(
     places, begins = np.unique(coordinates[order], return_index=True)
     edges = [*begins.tolist(), len(texts)]
     return zip(places.tolist(), map(texts.__getitem__, map(slice, edges, edges[1:])), strict=True)
+
+
+def _document(coordinates: NDArray[np.int32], names: pa.Array) -> bytes:
+    """Canonical JSON of the names of each coordinate, in their order: a fifth of the time that
+    Python's own encoder takes, most of it to make and sort tuples."""
+    if not len(names):
+        return b"{}"
+    place = coordinates.astype(np.int64)
+    digits = np.searchsorted(10 ** np.arange(1, 10), place, side="right") + 1
+    # Keys are ordered as text: digits from the left, then shorter before longer.
+    keys = ((place * 10 ** (10 - digits) * 16 + digits) << _INDEX_BITS) + np.arange(len(place))
+    order = np.sort(keys) & ((1 << _INDEX_BITS) - 1)
+    place = coordinates[order]
+    first = np.diff(place, prepend=-1) != 0
+    call, kind, none = arrow_function(), pa.large_binary(), pa.scalar(b"", pa.large_binary())
+    texts = _escaped(call("take", [names, pa.array(order)]))
+    labels = arrow_cast(arrow_cast(pa.array(place[first]), pa.large_string()), kind)
+    ends = pa.scalar(b'"],"', kind), pa.scalar(b'":["', kind)
+    heads = call("binary_join_element_wise", [ends[0], labels, ends[1], none])
+    befores = pa.concat_arrays([heads, pa.array([b'","'], kind)])
+    which = np.where(first, np.cumsum(first) - 1, len(heads))
+    parts = call("take", [befores, pa.array(which)])
+    data, offsets = buffers(call("binary_join_element_wise", [parts, texts, none]))
+    return b"{" + data[offsets[0] + len(b'"],') : offsets[-1]].tobytes() + b'"]}'
+
+
+def _escaped(names: pa.Array) -> pa.Array:
+    """The names as JSON in ASCII has them between quotes."""
+    data, offsets = buffers(names)
+    letters = data[offsets[0] : offsets[-1]]
+    strange = (letters - 0x20 >= 0x5F) | (letters == ord('"')) | (letters == ord("\\"))
+    places = np.flatnonzero(strange) + offsets[0]
+    if not len(places):
+        return names
+    which = np.zeros(len(names), np.bool_)
+    which[np.searchsorted(offsets, places, side="right") - 1] = True
+    some = names.filter(pa.array(which)).to_pylist()
+    made = pa.array([json.dumps(name.decode())[1:-1].encode() for name in some], names.type)
+    return arrow_function()("replace_with_mask", [names, pa.array(which), made])
 
 
 def _flat(seen: Mapping[int, tuple[str, ...]]) -> tuple[NDArray[np.int32], pa.Array]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.arrow_buffers import buffers
-from streamomd.features.buffers import empty
+from streamomd.features.buffers import empty, ones
 from streamomd.features.canonical import Csr
 from streamomd.features.hashed import category
 from streamomd.features.name_table import Watch
@@ -40,10 +40,11 @@ def text_rows(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> C
     longest, most = int(np.diff(offsets).max(initial=0)), text.ngrams
     # As many as usual texts have: a page that is written for the first time costs 2 µs.
     size = most * (int(offsets[-1] - offsets[0]) // _LETTERS_A_WORD + _words_in(longest))
-    begins, (indices, values) = np.zeros(len(texts) + 1, np.int64), _entries(size)
+    counts = int(text.counts != "presence")
+    begins = np.zeros(len(texts) + 1, np.int64)
+    indices, values = empty(size, np.int32), empty(size * counts, np.float64)
     hashed = prefix_state(category(text.column, b""), plan.hash_seed)
-    shift, counts = -int(plan.bias), int(text.counts != "presence")
-    places = plan.hashed_offset, plan.bits, shift, most, counts
+    places = plan.hashed_offset, plan.bits, -int(plan.bias), most, counts
     room, lower = _room(longest, most), lower_cases()
     unknown, unnamed = room[4], _Unnamed(longest, most if names is not None else 0)
     row = 0
@@ -56,11 +57,12 @@ def text_rows(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> C
         if unknown[0]:
             look_up(np.unique(unknown[unknown > 0]).tolist(), lower)
         elif done == row:
-            indices, values = _entries(2 * len(indices), indices, values)
+            indices, values = _doubled(indices), _doubled(values)
         if names is not None:
             unnamed.note(names, text.column, plan)
         row = done
-    return begins, indices[: begins[-1]], values[: begins[-1]]
+    size = int(begins[-1])
+    return begins, indices[:size], values[:size] if counts else ones(size, np.float64)
 
 
 class _Unnamed:
@@ -136,9 +138,8 @@ def _carved(sizes: Mapping[str, tuple[int, Any]]) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _entries(size: int, *before: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Room for the entries of rows, with those written before."""
-    indices, values = empty(size, np.int32), empty(size, np.float64)
-    if before:
-        indices[: len(before[0])], values[: len(before[1])] = before
-    return indices, values
+def _doubled(entries: NDArray[Any]) -> NDArray[Any]:
+    """Room for twice as many entries, with those written before."""
+    found = empty(2 * len(entries), entries.dtype)
+    found[: len(entries)] = entries
+    return found

@@ -71,7 +71,7 @@ class DelayedRun(ExactRun):
 
     @cached_property
     def _teacher(self) -> Teacher:
-        shards, before = rows_to_learn(self.model, self.shards, self.manager)
+        shards, before = rows_to_learn(self.model, self.shards, self.manager or self.recorded)
         # No commit while it reads: the first cursor is between two rows then.
         source = DelayedRun(self.model, shards, None, [], StopRequest(), self.connection)
         return Teacher(source, self.schedule, before, all_arrive=self.predicts_all)
@@ -95,7 +95,6 @@ class DelayedRun(ExactRun):
             counted = batch.skipped.counts(passed, bad)
             out = None if held is None else held[low:high]
             self._count(batch.rows(low, high), counted, out, at, stream[low:high])
-            self._teacher.save()
             model.cursor = Cursor(model.cursor.epoch, piece.position, at[1][1])
             low, passed = high, bad
             for watcher in self.watchers:
@@ -157,30 +156,33 @@ class DelayedRun(ExactRun):
             low = high
         if not engine.layout.block:
             losses = engine.row_losses(0.0, margins, batch.y, nothing)
+        self._teacher.save()
         return margins, losses
 
 
 def rows_to_learn(
-    model: Model, shards: Dataset, manager: CheckpointManager | None
+    model: Model, shards: Dataset, recorded: CheckpointManager | None
 ) -> tuple[Dataset, int]:
     """The shards that the second cursor reads, and how many of the run are before them.
 
-    Those of an update come after shards that were predicted before it and are not all learned yet.
+    recorded: whose ledger has the shards of the run. Those of an update come after shards that were
+    predicted before it and are not all learned yet.
     """
     first = model.update.first
     if not model.update.of_new:
         return shards, 0
-    assert manager is not None
+    assert recorded is not None
     assert isinstance(shards, ShardSet)
-    numbers = list_numbers(manager.ledger, 0)
+    ledger = recorded.ledger
+    numbers = list_numbers(ledger, 0)
     before = bisect_left(numbers, first)
-    at = min(before, bisect_left(numbers, first_needed(model, manager.ledger)))
+    at = min(before, bisect_left(numbers, first_needed(model, ledger)))
     if at == before:
         return shards, at
-    data, facts = model.spec.data, [manager.ledger.shards[number] for number in numbers[at:before]]
+    data, facts = model.spec.data, [ledger.shards[number] for number in numbers[at:before]]
     note(f"{counted(len(facts), 'shard')} of rows that wait for their labels are read again")
     found = view_shards(find_list(data, model.plan, facts), data, model.plan, anywhere=True)
-    found = with_places(found, model.holdout_by, manager.shards)
+    found = with_places(found, model.holdout_by, recorded.shards)
     versions = {**found.versions, **shards.versions}
     return replace(shards, shards=(*found.shards, *shards.shards), versions=versions), at
 
@@ -275,12 +277,13 @@ class Teacher:
         piece, model, low = self._piece, self._run.model, self._low
         if piece is None or low == self._saved:
             return
-        before, bad = model.teaching, self._batch.skipped.before(low)
+        before, skipped = model.teaching, self._batch.skipped
         name = self._run.shard_name(self._order[piece.position])
-        end = piece.row + low + bad
+        end = piece.row + low + skipped.before(low)
+        begin = piece.row + self._saved + skipped.before(self._saved)
         cursor = Cursor(before.cursor.epoch, self._before + piece.position, end)
         model.teaching = Teaching(cursor, int(self._stream[low - 1]), before.rows + self._rows)
-        at = (name, piece.row + self._saved), (name, end)
+        at = (name, begin), (name, end)
         model.guard.after(model.state, self._sums, self._margins, self._values, at)
         self._saved, self._rows, self._values = low, 0, 0
 

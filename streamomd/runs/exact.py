@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from streamomd.core.data_class import dataclass
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset, unread_rows
@@ -28,7 +28,11 @@ from streamomd.training.training_step import begin_epoch, learn_rows, observe_ro
 
 @dataclass(eq=False)
 class ExactRun:
-    """One walk of a model over its shards, from its cursor on."""
+    """One walk of a model over its shards, from its cursor on.
+
+    manager: makes the commits, if there are any. recorded: the one whose ledger has the shards of
+    the run; ``manager``, or that of a run whose rows this one learns again.
+    """
 
     model: Model
     shards: Dataset
@@ -36,6 +40,7 @@ class ExactRun:
     watchers: list[Watcher]
     stop: StopRequest
     connection: Any = None
+    recorded: CheckpointManager | None = None
 
     def learn_epochs(self, epochs: int) -> None:
         """Learn the remaining rows of ``epochs`` epochs.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from streamomd.core.data_class import dataclass
 from streamomd.core.errors import UsageError
 
 HOST = "127.0.0.1"

@@ -130,8 +130,6 @@ def _first_batch(
     mode, options = model.spec.train.mode, model.spec.checkpoint.storage_options
     if model.guard.exact or mode == "averaged" or (mode == "sharded" and connection is not None):
         return error
-    if model.spec.data.delay and model.update.of_new:  # which learns rows of shards before
-        return error
     rows = max(0, model.metrics.total_rows - manager.rows)
     note(
         f"{error}; looking for the first batch since commit {manager.sequence}: "
@@ -146,7 +144,7 @@ def _first_batch(
         with quiet_notes(True):
             again, _ = load_model(model.url, storage_options=options, at=manager.sequence)
             again.spec, again.plan, again.guard = model.spec, model.plan, FiniteCheck(always=True)
-            _learn_in_mode(again, shards, None, [], stop, connection)
+            _learn_in_mode(again, shards, None, [], stop, connection, manager)
     except DivergedError as first:
         return first
     except StreamomdError as problem:
@@ -189,12 +187,14 @@ def _learn_in_mode(
     watchers: list[Watcher],
     stop: StopRequest,
     connection: Any,
+    recorded: CheckpointManager | None = None,
 ) -> None:
-    """Learn every remaining row in the job's mode."""
+    """Learn every remaining row in the job's mode. recorded: see ``ExactRun``."""
     train = model.spec.train
     if train.mode == "exact":
         kind = _exact_run(model)
-        kind(model, shards, manager, watchers, stop, connection).learn_epochs(train.epochs)
+        run = kind(model, shards, manager, watchers, stop, connection, recorded)
+        run.learn_epochs(train.epochs)
         return
     assert isinstance(shards, ShardSet)
     if not model.metrics.total_rows and not train.exact_epochs:
@@ -217,8 +217,12 @@ def _learn_in_mode(
 
 def _exact_run(model: Model) -> type[ExactRun]:
     """The class of a run in exact mode: another one where labels arrive late."""
-    if not model.spec.data.delay:
+    if not model.teaches_later:
         return ExactRun
+    if model.metrics.backtest is not None:
+        from streamomd.runs.backtest import BacktestRun
+
+        return BacktestRun
     from streamomd.runs.delayed import DelayedRun
 
     return DelayedRun

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from streamomd.core.data_class import dataclass
 from streamomd.shards.group_jobs import Job
 from streamomd.shards.stored_object import Span, StoredObject
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamomd.checkpoint.segments import Facts
 from streamomd.core.errors import (
+    DataError,
     InputNotFoundError,
     StreamomdError,
     UsageError,
@@ -97,6 +98,9 @@ def find(
             check=check,
             ledger=known,
         )
+    if not found.files:  # a directory or glob without any is an error already
+        of = ", ".join(f"{shown(url)} in version {at}" for url, at in found.versions.items())
+        raise DataError(f"no rows: no data file is in the table {of}; append rows, or name another")
     if not allow_duplicates:
         refuse_duplicates(found.fs, found.files)
     if check is not None:

@@ -45,7 +45,8 @@ def shares(shard_set: ShardSet, wanted: ReadRequest) -> Mapping[str, float]:
         read = _least(lambda: _bytes(file, chunks))
     finally:
         file.close()
-    codecs = {chunk.path_in_schema: chunk.compression for chunk in chunks}
+    names = ((chunk.path_in_schema, chunk.compression) for chunk in chunks)
+    codecs = {name: "none" if codec == "UNCOMPRESSED" else codec for name, codec in names}
     tables = [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
     bare, pressed = (_decoding(rows, codec, tables) for codec in ("none", codecs))
     parts = {

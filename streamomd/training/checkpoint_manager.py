@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, write_document
+from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, write_shared
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.run_tables import Checkpoint
 from streamomd.core.counted import counted
@@ -38,8 +38,8 @@ SHARE = 0.05  # of wall time, at most, where time is the trigger
 FAILURES = 3  # of commits in a row, before it is an error
 WRONG_INPUT = UsageError.exit_code, ChangedDataError.exit_code
 """Exit codes of errors that another attempt at the same job on the same rows meets again."""
-Named = tuple[int, dict[str, tuple[str, ...]] | None]
-"""The version of a table of names, and the table if it is not saved yet."""
+Named = tuple[int, bytes | None]
+"""The version of a table of names, and its document if it is not saved yet."""
 
 
 def diverged_remedy(model: Model) -> str:
@@ -260,12 +260,12 @@ class CheckpointManager:
         digests: list[Found],
         parts: Iterable[Part] | StoredParts,
     ) -> Commit:
-        (version, table), began = names, time.monotonic()
+        (version, data), began = names, time.monotonic()
         self.ledger.add(digests)
         self._digests += len(digests)
         with Stage("commit"):
-            if table is not None:
-                self._names = version, write_document(self._store, "names", table)
+            if data is not None:
+                self._names = version, write_shared(self._store, "names", data)
             shared = {"names": self._names[1], "segments": self.ledger.write(self._store)}
             commit = self._writer.commit({**document, **shared}, parts)
         report_commit(commit, seconds=time.monotonic() - began)
@@ -278,7 +278,7 @@ class CheckpointManager:
         names, (version, sha256) = self._model.names, self._names
         if sha256 and names.version == version:
             return version, None
-        return names.version, names.to_json()
+        return names.version, names.document()
 
     def _digests_now(self) -> list[Found]:
         """Digests that the ledger has not. No commit may be in progress.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
+from streamomd.core.data_class import dataclass
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.features import Plan

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from streamomd.core.data_class import dataclass
 
 Floats = NDArray[np.float64]
 LEAST = 100  # rows, and
@@ -34,8 +36,16 @@ class LabelRuns:
         self.changes += int(np.count_nonzero(y[1:] != y[:-1]))
         self.changes += int(self.last is not None and self.last != y[0])
         self.rows, self.last = self.rows + len(y), float(y[-1])
-        for label, count in zip(*np.unique(y, return_counts=True), strict=True):
-            self.counts[float(label)] = self.counts.get(float(label), 0) + int(count)
+        # Two classes are counted without sorting the labels.
+        known = [*self.counts] if len(self.counts) == 2 else []
+        found = {label: int(np.count_nonzero(y == label)) for label in known}
+        if sum(found.values()) < len(y):
+            found = {
+                float(label): int(n)
+                for label, n in zip(*np.unique(y, return_counts=True), strict=True)
+            }
+        for label, count in found.items():
+            self.counts[label] = self.counts.get(label, 0) + count
 
     @property
     def expected(self) -> float:

@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from caching import settled
 from running import everything, rows, run, train, write
 
 import streamomd
 from streamomd.core.profiling import STAGES, Profile, Stage, current, profiled, staged
+from streamomd.shards.find import find
+from streamomd.shards.formats.contract import ReadRequest
+from streamomd.shards.io_costs import shares
 
 READING = {"read": 0.25, "decompress": 0.25, "decode": 0.5}
 
@@ -106,6 +110,14 @@ def test_every_stage_of_a_training_is_told(tmp_path: Path) -> None:
     assert told["state_sha256"] == plain["state_sha256"]
 
 
+def test_uncompressed_pages_are_taken_apart(tmp_path: Path) -> None:
+    """Footers have another name for no compression than pyarrow writes by."""
+    table = rows(50).select(["y", "n"])
+    pq.write_table(table, tmp_path / "0.parquet", compression={"y": "none", "n": "zstd"})
+    found = shares(find(str(tmp_path)), ReadRequest(("y", "n"), (), 1 << 20, 1 << 20))
+    assert {*found} == {"read", "decompress", "decode"}
+
+
 def test_shards_without_pages_are_decoded_alone(tmp_path: Path) -> None:
     """An Arrow shard has no pages: its reading is not taken apart."""
     table = rows(50).select(["y", "w", "n"])
@@ -129,6 +141,6 @@ def test_a_resumed_run_is_told_of_too(tmp_path: Path) -> None:
 def test_reading_is_taken_apart_where_most_columns_are_read() -> None:
     """A look at the labels, before the rows, does not stand for them."""
     profile = Profile()
-    for columns, shares in ((1, {"decode": 1.0}), (3, READING), (2, {"read": 1.0})):
-        profile.split(columns, lambda shares=shares: shares)
+    for columns, parts in ((1, {"decode": 1.0}), (3, READING), (2, {"read": 1.0})):
+        profile.split(columns, lambda parts=parts: parts)
     assert profile.shares == READING

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamomd.features.buffers import MOST_BYTES, SMALLEST_BYTES, STEP_BYTES, BufferPool
+from streamomd.features.buffers import (
+    MOST_BYTES,
+    MOST_ONES,
+    SMALLEST_BYTES,
+    STEP_BYTES,
+    BufferPool,
+    ones,
+)
 
 LENGTH = SMALLEST_BYTES * 3
 
@@ -101,3 +108,15 @@ def test_threads_never_share_a_buffer() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_ones_are_shared_and_cannot_be_written() -> None:
+    """Arrays of any length, of both types; long ones are not held."""
+    for dtype in (np.float32, np.float64):
+        for length in (0, 1, 7, STEP_BYTES, 3, MOST_ONES + 1):
+            found = ones(length, dtype)
+            assert found.dtype == dtype
+            assert not found.flags.writeable
+            assert len(found) == np.count_nonzero(found == 1) == length
+        assert np.shares_memory(ones(5, dtype), ones(7, dtype))
+        assert not np.shares_memory(ones(5, dtype), ones(MOST_ONES + 1, dtype))

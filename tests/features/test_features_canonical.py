@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamomd.checkpoint import sealed_json
 from streamomd.features import Names
 from streamomd.features.canonical import canonical, out_of_order
 from streamomd.features.hashed import as_bytes, category, coordinate
@@ -157,6 +158,29 @@ def test_names_survive_json():
     again.note("new", [3], [None])
     again.note("c", [9], [b"x"])
     assert (again.at(3), again.at(9)) == (names.at(3), ("c=x",))
+
+
+@pytest.mark.parametrize("strange", ["", 'é"\\\n', "\x7f", "\x1f 𝄞", "~ !#[]\u2028"])
+def test_a_document_of_names_is_their_canonical_json(strange: str) -> None:
+    """Coordinates in the order of their text, names in the order in which they came, in ASCII; also
+    of a table that was read back, and of one that has more since."""
+    names = Names()
+    assert names.document() == b"{}"
+    places = [0, 9, 10, 99, 100, 1000, 12345, 2**18, 2**31 - 2, 10**9, 10**9 - 1, 101, 11]
+    for number in range(7):
+        values = [
+            f"{strange}{place * (number // 2)}{strange}".encode() for place in places[number:]
+        ]
+        names.note(f"c{strange}", places[number:], values)
+        oracle = {str(place): list(names.at(place)) for place in places}
+        text = json.dumps(oracle, sort_keys=True, separators=(",", ":"))
+        assert names.document() == text.encode()
+        assert Names.from_json(json.loads(text)).document() == text.encode()
+    names.note("b", [5], [b"\xff"])
+    assert json.loads(names.document())["5"] == ["b=\\xff"]
+    names = Names.from_json(json.loads(names.document()))
+    names.note("b", [4], [b"x"])
+    assert names.document() == sealed_json.canonical(names.to_json())
 
 
 def test_tables_of_names_join_as_if_one_had_seen_all():

@@ -22,6 +22,7 @@ from streamomd.training.holdout import number_of
 from streamomd.training.sampling import drawn_shares
 
 SECONDS = {"hour": 3600, "day": DAY, "week": 7 * DAY}
+FIRST = datetime.date(2026, 1, 1)
 GAPS = {"0s": 0, "1d": DAY, "6h": 21_600, "2d": 2 * DAY}
 
 
@@ -125,24 +126,47 @@ def test_probabilities_are_calibrated_by_the_rows_before(kind: str, tmp_path: Pa
     """``calibrated`` of a day is what a model trained and calibrated on the rows before it has."""
     data = timed_shards(tmp_path / "data", days=4)
     sets = {"model.calibrate": kind}
-    found = backtest(data, gap="6h", sets=sets)["periods"]
+    result = backtest(data, gap="6h", sets=sets)
+    found = result["periods"]
     assert found == literal(data, "day", GAPS["6h"], tmp_path, sets=sets)
     assert all(one["calibrated"]["log_loss"] > 0.0 for one in found)
+    check_calibrated_texts(data, result)
+
+
+def check_calibrated_texts(data: Path, result: dict[str, Any]) -> None:
+    """The table has the calibrated log loss of each day next to its loss, and of all days; the
+    page has it in the plot of the loss and in its table."""
+    heads, *texts = format_backtest(result).splitlines()
+    assert "  loss      calibrated log loss  error  " in heads
+    page, weights, losses = backtest_page(result), [], []
+    for line, one in zip(map(str.split, texts), result["periods"], strict=False):
+        log_loss = one["calibrated"]["log_loss"]
+        assert line[3:5] == [f"{one['loss']:.6f}", f"{log_loss:.6f}"]
+        assert f"{log_loss:.4g}" in page
+        shard = data / f"{(datetime.date.fromisoformat(one['period']) - FIRST).days}.parquet"
+        weights.append(sum(pq.read_table(shard, partitioning=None)["w"].to_pylist()))
+        losses.append(log_loss)
+    whole = result["calibrated"]["log_loss"]
+    assert whole == pytest.approx(np.average(losses, weights=weights))
+    assert f"calibrated log loss {whole:.6f}" in format_backtest(result)
+    assert "Loss ends at" in page
+    assert "Calibrated log loss ends at" in page
 
 
 def test_many_periods_have_bounded_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The latest have their own; the rows and losses of earlier ones are one period, which the page
     and the table have, too."""
-    data = timed_shards(tmp_path / "data", days=6)
-    whole = backtest(data)
-    monkeypatch.setattr("streamomd.runs.backtest.RETAINED", 2)
+    data, sets = timed_shards(tmp_path / "data", days=6), {"model.calibrate": "sigmoid"}
+    whole = backtest(data, sets=sets)
+    monkeypatch.setattr("streamomd.training.metrics.backtest_figures.RETAINED", 2)
     monkeypatch.setattr("streamomd.cli.formatting.MOST_PERIODS", 2)
-    found = backtest(data)
+    found = backtest(data, sets=sets)
     assert found["periods"][1:] == whole["periods"][-2:]
     first, expected = found["periods"][0], whole["periods"][:3]
     assert (first["period"], first["learned"]) == ("earlier", 3 * COUNT)
     assert first["rows"] == sum(one["rows"] for one in expected)
     assert (found["rows"], found["loss"]) == (whole["rows"], pytest.approx(whole["loss"]))
+    assert found["calibrated"]["log_loss"] == pytest.approx(whole["calibrated"]["log_loss"])
     assert "earlier" in backtest_page(found)
     assert "1 earlier period not shown" in format_backtest(found)
 
@@ -190,7 +214,9 @@ def test_finished_periods_are_in_the_log(tmp_path: Path) -> None:
     log.unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(150))
-        with pytest.raises(StoppedError, match="a backtest saves nothing: run it again"):
+        with pytest.raises(
+            StoppedError, match="nothing was saved: run it again with --checkpoint URL"
+        ):
             backtest(data, log=str(log), quiet=False)
     assert [one["period"] for one in logged()] == ["2026-01-02"]
 
@@ -279,6 +305,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (tmp_path / "page.html").read_text("utf-8")
     assert "<svg" in page
     assert "AUC by day" in page
+    assert "alibrated" not in page + done.out
     assert "<script" not in page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "job.toml", "page.html"]
     result = run("backtest", "job.toml", "--json").result

@@ -21,6 +21,7 @@ from moto_bucket import moto_bucket
 from running import everything, rows, run, shards, train, write
 
 from streamomd.config.spec import Spec
+from streamomd.core.batch import SparseBatch
 from streamomd.core.errors import ChangedDataError, UsageError
 from streamomd.shards.cache import cached_reader
 from streamomd.shards.cache.cached_reader import is_settled
@@ -73,6 +74,33 @@ def test_a_flipped_bit_is_noticed(kind: str, step: int, tmp_path: Path) -> None:
             except DamagedError:
                 refused += 1
     assert refused > len(whole) // step
+
+
+def test_values_that_are_all_one_are_not_stored(tmp_path: Path) -> None:
+    """Of batches whose values are all 1 an entry has the coordinates alone; read back they have
+    their values, next to batches of other values, of any type."""
+    other = [2.0, 1.0, 1.0 + 1e-7, 0.0, np.nan]
+    for dtype in ("float32", "float64"):
+        values = [np.ones(1000, dtype) for _ in range(2 + len(other))]
+        for at, value in enumerate(other):
+            values[1 + at][[0, 70, 999][at % 3]] = value
+        indptr, column = np.array([0, 0, 400, 1000, 1000]), np.ones(4)
+        indices = np.arange(1000, dtype=np.int32)
+        draft, sizes = Draft(str(tmp_path / "entry"), "key"), [0]
+        for row, some in enumerate([*values, values[0][:0]]):
+            edges = np.minimum(indptr, len(some))
+            draft.add(4 * row, SparseBatch(edges, indices[: len(some)], some, column, column))
+            sizes.append(draft._file.tell())
+        draft.finish(b"", b"")
+        entry = Entry(str(tmp_path / "entry"), "key", 1000)
+        found = [batch for _, batch in entry.batches(0, 100)]
+        entry.close()
+        assert [one.values.tobytes() for one in found[:-1]] == [one.tobytes() for one in values]
+        assert all(one.indices.tolist() == indices.tolist() for one in found[:-1])
+        assert {one.values.dtype for one in found} == {np.dtype(dtype)}
+        assert not found[-1].values.size
+        stored = np.diff(sizes)[1:-1] - 4000 > values[0].nbytes
+        assert stored.tolist() == [bool((one != 1).any()) for one in values[1:]]
 
 
 def test_a_damaged_entry_costs_time_alone(data: Path, tmp_path: Path) -> None:

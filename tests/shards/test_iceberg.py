@@ -6,7 +6,9 @@ import datetime
 import gzip
 import json
 import re
+import threading
 import zlib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from iceberg_tables import NAME, SCHEMA, catalog, copied, data_files, file, forg
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.types import DoubleType, IntegerType, LongType, StringType
+from pyiceberg.utils.config import Config
 
 from streamomd.core.errors import (
     CorruptionError,
@@ -191,6 +194,36 @@ def test_deletes_are_refused_by_name(
         list_shards(forged_append, since={forged_append: snapshots(table)[-1]})
 
 
+def test_a_table_that_was_of_version_1(tables: Any) -> None:
+    """Rows of version 1 have no sequence number: they are before those of version 2, in the order
+    of their commits, and deletes of version 2 reach them."""
+    table = tables.create_table("ns.old", SCHEMA, properties={"format-version": "1"})
+    for first in (0, 10, 20, 30):
+        table.append(rows(first, 2))
+    table.delete("x < 10")
+    with table.transaction() as change:
+        change.upgrade_table_version(2)
+    delete = file("/nowhere/d.parquet", DataFileContent.POSITION_DELETES)
+    with pytest.raises(UnsupportedError, match="position deletes"):
+        find(forged(table.refresh(), "delete", [delete]))
+    table.append(rows(40, 2))
+    table.append(rows(50, 2))
+    order = [10.0, 11.0, 20.0, 21.0, 30.0, 31.0, 40.0, 41.0, 50.0, 51.0]
+    assert xs("iceberg://tests/ns.old") == order
+
+
+def test_a_snapshot_without_files_has_no_rows(tables: Any) -> None:
+    """After an append of no rows, and after all rows were deleted."""
+    table = tables.create_table("ns.t", SCHEMA)
+    table.append(rows(0, 0))
+    with pytest.raises(DataError, match=r"no rows: no data file is in .*ns.t in version"):
+        find(NAME)
+    table.append(rows(0))
+    table.delete("x >= 0")
+    with pytest.raises(DataError, match="no rows: no data file"):
+        find(NAME)
+
+
 def test_other_formats_are_refused(table: Any) -> None:
     """ORC and Avro files are named."""
     source = forged(table, "append", [file(copied(table, "z.orc"), form=FileFormat.ORC)])
@@ -243,6 +276,42 @@ def test_table_metadata_chooses_no_file_io(table: Any) -> None:
         })  # fmt: skip
     Spy.made = 0
     assert len(xs()) == 8
+    assert Spy.made == 0
+
+
+class RestCatalog(BaseHTTPRequestHandler):
+    """Answers as the REST catalog of one table, whose answers name a FileIO."""
+
+    location = ""
+
+    def do_GET(self) -> None:
+        named = {"py-io-impl": f"{__name__}.Spy"}
+        body: dict[str, Any] = {"defaults": named, "overrides": named}
+        if "/config" not in self.path:
+            metadata = json.loads(Path(self.location.removeprefix("file://")).read_text())
+            metadata["properties"] = named
+            body = {"metadata-location": self.location, "metadata": metadata, "config": named}
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: Any) -> None:
+        """Nothing is printed."""
+
+
+def test_a_catalogs_server_chooses_no_file_io(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration that a REST catalog sends is that of its server, not of the user."""
+    monkeypatch.setattr(RestCatalog, "location", table.refresh().metadata_location)
+    Spy.made = 0
+    with HTTPServer(("127.0.0.1", 0), RestCatalog) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("PYICEBERG_CATALOG__TESTREST__URI", url)
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        assert len(xs("iceberg://testrest/ns.t")) == 8
+        server.shutdown()
     assert Spy.made == 0
 
 

@@ -126,6 +126,26 @@ def test_a_message_that_is_no_row_is_a_row_of_nulls(value: bytes | None, why: st
     assert why in found.bad[1]
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_with_an_offset_are_converted_to_utc(unit: str) -> None:
+    """As RFC 3339 writes them, next to times without, which are UTC, dates and nulls."""
+    texts = ["2026-01-02T01:00:00Z", "2026-01-02 03:00:00+02:00", "2026-01-01T19:30:00-05:30"]
+    texts += ["2026-01-02T01:00:00", "2026-01-02", None]
+    sent = [Message(at, json.dumps({"t": text}).encode()) for at, text in enumerate(texts)]
+    found = message_rows(sent, {"t": f"timestamp[{unit}]"}, "t")
+    one = [f"{row['t']}" for row in found.table.to_pylist()]
+    assert one == ["2026-01-02 01:00:00"] * 4 + ["2026-01-02 00:00:00", "None"]
+    assert found.bad == {}
+    wrong = message_rows([Message(0, b'{"t": "2026-01-02T01:00:00 CET"}')], TYPES, "t")
+    assert "column 't'" in wrong.bad[0]
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "time64[us]", "duration[s]", "decimal128(9, 2)"])
+def test_types_that_json_cannot_have_are_refused(kind: str) -> None:
+    with pytest.raises(UsageError, match=r"'t' is '.*', a type that JSON messages cannot have"):
+        message_rows([Message(0, b"{}")], {"t": kind}, "t")
+
+
 def test_the_digest_is_of_offsets_and_values() -> None:
     def digest(*messages: Message) -> str:
         return message_rows(messages, TYPES, "t").sha256

@@ -72,20 +72,25 @@ def test_without_a_checkpoint_it_is_said_too(tmp_path: Path) -> None:
     assert "after rows 700 to" in done.err
 
 
-def sparse_shard(folder: Path, *, at: int, count: int = 3000) -> Path:
-    """Hashed words, and a pair with one value of 1e200 at an index that comes once."""
+def sparse_shard(
+    folder: Path, *, at: int, value: float = 1e200, name: str = "a", first: int = 0
+) -> Path:
+    """Hashed words, a pair with one extreme value at an index that comes once, and a time, a
+    second for each row from ``first`` on."""
+    count = 3000
     draw = np.random.default_rng(5)
-    index, value = draw.integers(0, 98, count), np.ones(count)
-    index[at], value[at] = 98, 1e200
+    index, values = draw.integers(0, 98, count), np.ones(count)
+    index[at], values[at] = 98, value
     table = pa.table(
         {
             "c": [f"word {one}" for one in draw.integers(0, 500, count)],
             "i": pa.array([[int(one)] for one in index], pa.list_(pa.int64())),
-            "v": pa.array([[one] for one in value], pa.list_(pa.float64())),
+            "v": pa.array([[one] for one in values], pa.list_(pa.float64())),
             "y": draw.normal(size=count),
+            "t": np.arange(first, first + count),
         }
     )
-    write(folder / "a.parquet", table, row_group_size=500)
+    write(folder / f"{name}.parquet", table, row_group_size=500)
     return folder
 
 
@@ -110,6 +115,26 @@ def test_a_slot_that_no_row_meets_again(mode: str, aside: str, tmp_path: Path) -
     again = train(data, *more, "--checkpoint", "none", rule="adagrad")
     assert again.code == 6
     assert "slot 'G' of coordinate" in again.err
+
+
+@pytest.mark.parametrize("delay", [0, 900])
+def test_a_slot_in_an_update(delay: int, tmp_path: Path) -> None:
+    """The first batch of an update is named, too; with a delay it is that of the rows which were
+    learned, of a shard before the update here, not of those which were predicted meanwhile."""
+    url, pair = tmp_path / "run", 'data.sparse={indices="i",values="v",size=100}'
+    at = 2600  # which is learned in the update, also in the first shard
+    folder = sparse_shard(tmp_path / "data", at=at, value=1e200 if delay else 1.0)
+    every = ["--set", "checkpoint.every_rows=1000", "--set", "checkpoint.every_seconds=0"]
+    more = ["--hashed", "c", "--set", pair, "--time", "t", "--delay", delay, *every]
+    assert train(folder, *more, "--checkpoint", url, rule="adagrad").code == 0
+    sparse_shard(folder, at=at, name="b", first=3000)
+    done = run("update", url, "--settle", "0s")
+    assert done.code == 6, done.err
+    assert "looking for the first batch since commit" in done.err
+    low, high, shard = named(done.err)
+    assert shard == ("a.parquet" if delay else "b.parquet")
+    assert low <= at <= high < low + 300
+    assert all(one["ok"] for one in commits(url))
 
 
 def test_the_same_run_diverges_again(tmp_path: Path) -> None:

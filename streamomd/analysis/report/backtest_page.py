@@ -21,7 +21,13 @@ from streamomd.shards.atomic_write import open_atomic
 from streamomd.training.metrics.by_time import EARLIER_TEXT
 
 Result = Mapping[str, Any]
-NAMES = {"loss": "Loss", "error": "Error", "rmse": "RMSE", "auc": "AUC"}
+NAMES = {
+    "loss": "Loss",
+    "log_loss": "Calibrated log loss",
+    "error": "Error",
+    "rmse": "RMSE",
+    "auc": "AUC",
+}
 
 
 def refuse_page(to: str, *, overwrite: bool) -> None:
@@ -44,6 +50,7 @@ def write_page(result: Result, to: str, *, overwrite: bool = False) -> None:
 
 def backtest_page(result: Result) -> str:
     """The page."""
+    result = {**_flat(result), "periods": [_flat(one) for one in result["periods"]]}
     periods, by = result["periods"], result["by"]
     heading = f"Backtest by {by}: {counted(result['rows'], 'row')} of {counted(len(periods), by)}"
     gap = f", less a gap of {timedelta(seconds=result['gap'])}" if result["gap"] else ""
@@ -60,20 +67,27 @@ def backtest_page(result: Result) -> str:
                 f"before it{gap}; times are in UTC."
             ),
         ),
-        section(f"By {by}", grid(*(_chart(result, key) for key in known))),
+        section(f"By {by}", grid(*(_chart(result, key) for key in known if key != "log_loss"))),
         section("Figures", _table(result, known)),
         element("footer", "Made by streamomd backtest. This page loads nothing and runs nothing."),
     )
 
 
+def _flat(one: Result) -> dict[str, Any]:
+    """Figures with the log loss of calibrated probabilities among them."""
+    return {**one, "log_loss": (one.get("calibrated") or {}).get("log_loss")}
+
+
 def _chart(result: Result, key: str) -> Element:
+    """A figure of each period; the loss with that of calibrated probabilities."""
     periods = [one for one in result["periods"] if one["period"] != EARLIER_TEXT]
     at = np.array([_day(one["period"]) for one in periods])
-    y = np.array([np.nan if one[key] is None else one[key] for one in periods])
+    keys = (key, "log_loss") if key == "loss" and "calibrated" in result else (key,)
+    y = np.array([[np.nan if one[k] is None else one[k] for one in periods] for k in keys])
     x = Axis.of_integers(f"{result['by']} (UTC)", at, dates=True)
-    name = NAMES[key]
+    series = [Series(NAMES[k], at, some) for k, some in zip(keys, y, strict=True)]
     note = "Rows of each period, by the model of its start."
-    return lines(f"{name} by {result['by']}", [Series(name, at, y)], x, Axis.of(name, y), note=note)
+    return lines(f"{NAMES[key]} by {result['by']}", series, x, Axis.of(NAMES[key], y), note=note)
 
 
 def _day(period: str) -> float:

@@ -26,6 +26,7 @@ AT, END, WIDTH, LEFT, PACKED, VALUE, SECTION = range(7)
 they are packed, and the next one's place in bits, or the value that repeats."""
 _PLACE = (1 << 47) - 1
 """A place so limited is known to be non-negative."""
+_LONG = 64
 MOST_WIDTH = 24
 """Bits of a code: with the 7 bits before it, it is in four bytes."""
 
@@ -72,10 +73,19 @@ def level_reader() -> Any:
 
 
 @functools.cache
-def text_copier() -> Any:
-    """``copy_texts``, compiled."""
-    given = [read("uint8"), int64, read("uint8"), written("int32"), written("uint8")]
-    return compiled(copy_texts, *given)
+def cell_copier() -> Any:
+    """``copy_cells``, compiled."""
+    return compiled(copy_cells, *_cell_types())
+
+
+@functools.cache
+def is_cell_copier_at_hand() -> bool:
+    """Whether ``cell_copier`` needs no compilation, when it is asked first."""
+    return is_at_hand(copy_cells, *_cell_types())
+
+
+def _cell_types() -> list[Any]:
+    return [read("uint8"), int64, read("uint8"), written("int32"), written("uint8")]
 
 
 @functools.cache
@@ -207,36 +217,34 @@ def read_codes(
     return found
 
 
-def copy_texts(data: Any, at: int, valid: Any, offsets: Any, out: Any) -> int:
-    """Copy the next texts of a page one after another; where the last one ends in data, or
-    MALFORMED.
+def copy_cells(data: Any, at: int, valid: Any, offsets: Any, out: Any) -> int:
+    """Copy cells of bytes, one after another, and write where each begins and ends in ``out``;
+    where the last one ends in data, or MALFORMED.
 
-    data: from ``at`` on, each text after its length in four bytes. valid: which rows have one;
-    empty: all. offsets: (n + 1,), where each begins and ends in out.
+    data: each cell after its length in four bytes, from ``at`` on. valid: which rows have one;
+    empty: all. offsets: (n + 1,), of which the first is where to begin. Found and copied in one
+    pass: a length is in the cache because the cell before it was read.
     """
-    done, end, room, nullable = 0, len(data), len(out), len(valid) > 0
-    offsets[0] = 0
+    done, end, nullable = int(offsets[0]) & _PLACE, len(data), len(valid) > 0
     for k in range(len(offsets) - 1):
         if not nullable or valid[k]:
             if end - at < 4:
                 return MALFORMED
-            a = at & _PLACE
             size = (
-                int(data[a]) | (int(data[a + 1]) << 8) | (int(data[a + 2]) << 16)
-                | (int(data[a + 3]) << 24)
+                int(data[at]) | (int(data[at + 1]) << 8) | (int(data[at + 2]) << 16)
+                | (int(data[at + 3]) << 24)
             )  # fmt: skip
-            at += 4
-            if size > end - at or size > room - done:
+            at = (at + 4) & _PLACE
+            if size > end - at or size > len(out) - done:
                 return MALFORMED
             j = 0
-            while j + 8 <= size:
+            while j + 8 <= size < _LONG:  # a loop over bytes is for long ones alone
                 copy_word(data, at + j, out, done + j)
                 j += 8
-            while j < size:
-                out[(done + j) & _PLACE] = data[(at + j) & _PLACE]
-                j += 1
+            for b in range(j, size):
+                out[done + b] = data[at + b]
             at += size
-            done += size
+            done = (done + size) & _PLACE
         offsets[k + 1] = done
     return at
 

@@ -215,8 +215,8 @@ def count_places(
     """Write places of ``bits`` bits, each moved by ``shift``, ascending and distinct, from entry
     ``end`` on; where they end now.
 
-    times: 1 if values are how often each occurs, 0 if they are 1. some: the places; it and others
-    have room for one more than ``count``.
+    times: 1 if values are how often each occurs; 0 if they are 1, which is not written. some: the
+    places; it and others have room for one more than ``count``.
     """
     if count > _MANY:  # in order of their lowest bits, then of the next, …
         for low in range(0, bits, _BITS):
@@ -244,8 +244,6 @@ def count_places(
         for k in range(count):
             indices[at & PLACE] = some[k] + shift
             at += 1 if some[k + 1] != some[k] else 0
-        for k in range(end, at):
-            values[k & PLACE] = 1.0
     return at
 
 
@@ -274,7 +272,8 @@ def write_rows(
     zeros before the first row. sizes: (COUNTERS,).
     keys … recent: of ``name_index``; keys empty: no names are wanted. unnamed … used: of
     ``note_unnamed``; half of unnamed, and of names, has room for one text.
-    begins, indices, values: the rows, of which those before ``row`` are written.
+    begins, indices, values: the rows, of which those before ``row`` are written; of values that are
+    1 there are none.
     """
     end, mask = begins[row], (1 << width) - 1
     while row < len(offsets) - 1:

@@ -13,10 +13,11 @@ a convex function over the set follows. ``scaled(unit)`` is the set of all z wit
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from streamomd.core.data_class import dataclass
 
 HALVINGS = 200
 

@@ -1,10 +1,10 @@
 """A cache's entry: the batches of a row group as an uncompressed Arrow IPC file with an index.
 
-Its record batches are (rows: large_list<struct<index: int32, value>>, y, weight), or of a matrix
-(rows: fixed_size_list<value>, y, weight), both with a column time if the job has one; any Arrow
-library opens the file. Between the last of
-them and Arrow's footer stand the names and an index of ours (JSON, its length, its XXH3): where
-each batch lies and the XXH3 of its bytes.
+Its record batches are (rows: large_list<index: int32>, values: large_list<value>, y, weight), or of
+a matrix (rows: fixed_size_list<value>, y, weight), both with a column time if the job has one; any
+Arrow library opens the file. Values that are all 1, as of words, are not stored: the batch's lists
+of values are empty. Between the last batch and Arrow's footer stand the names and an index of ours
+(JSON, its length, its XXH3): where each batch lies and the XXH3 of its bytes.
 
 Nothing is mapped: bytes are read into memory of this process, the copy is checked, and the copy is
 used. So what happens to the file afterwards changes no row and ends no process.
@@ -27,9 +27,9 @@ import pyarrow as pa
 import xxhash
 
 from streamomd.core.batch import NONE_SKIPPED, Batch, DenseBatch, Skipped, SparseBatch
-from streamomd.features.buffers import BufferPool
+from streamomd.features.buffers import BufferPool, ones
 
-FORMAT = 3
+FORMAT = 4
 _MAGIC, _END_OF_STREAM = b"ARROW1", 8
 _TRAILER = struct.Struct("<QQ")
 
@@ -227,46 +227,51 @@ def kind_of(batch: Batch) -> list[Any]:
 def schema_of(kind: list[Any]) -> pa.Schema:
     """The schema of batches of a kind.
 
-    >>> schema_of([-1, "float32"]).field("rows").type.value_type.field("value").type
+    >>> schema_of([-1, "float32"]).field("values").type.value_type
     DataType(float)
     """
     width, dtype, *time = kind
     value = pa.field("value", pa.from_numpy_dtype(dtype), nullable=False)
     if width < 0:
-        pair = pa.struct([pa.field("index", pa.int32(), nullable=False), value])
-        rows = pa.large_list(pa.field("entry", pair, nullable=False))
+        index = pa.field("index", pa.int32(), nullable=False)
+        columns = {"rows": pa.large_list(index), "values": pa.large_list(value)}
     else:
-        rows = pa.list_(value, width)
-    columns = {"rows": rows, "y": pa.float64(), "weight": pa.float64()}
+        columns = {"rows": pa.list_(value, width)}
+    columns |= {"y": pa.float64(), "weight": pa.float64()}
     columns |= {name: pa.int64() for name in time}
     return pa.schema([pa.field(name, type_, nullable=False) for name, type_ in columns.items()])
 
 
 def _columns(batch: Batch, schema: pa.Schema) -> list[pa.Array]:
-    kind = schema.field("rows").type
-    values = pa.array(batch.values.reshape(-1))
     if isinstance(batch, DenseBatch):
-        rows = pa.FixedSizeListArray.from_arrays(values, type=kind)
+        values = pa.array(batch.values.reshape(-1))
+        rows = [pa.FixedSizeListArray.from_arrays(values, type=schema.field("rows").type)]
     else:
-        arrays, pair = [pa.array(batch.indices), values], kind.value_type
-        fields = [pair.field(place) for place in range(pair.num_fields)]
-        entries = pa.StructArray.from_arrays(arrays, fields=fields)
-        rows = pa.LargeListArray.from_arrays(pa.array(batch.indptr), entries, type=kind)
+        all_one = bool((batch.values[:64] == 1).all() and (batch.values == 1).all())
+        ends, values = batch.indptr, batch.values
+        if all_one:
+            ends, values = np.zeros_like(ends), values[:0]
+        lists = {"rows": (batch.indptr, batch.indices), "values": (ends, values)}
+        rows = [
+            pa.LargeListArray.from_arrays(*map(pa.array, arrays), type=schema.field(name).type)
+            for name, arrays in lists.items()
+        ]
     time = [] if batch.time is None else [pa.array(batch.time)]
-    return [rows, pa.array(batch.y), pa.array(batch.weight), *time]
+    return [*rows, pa.array(batch.y), pa.array(batch.weight), *time]
 
 
 def _batch(data: Any, schema: pa.Schema, skipped: Skipped) -> Batch:
     """The batch of a record batch's bytes, which it shares."""
     record = pa.ipc.read_record_batch(pa.ipc.read_message(data), schema)
-    rows, (y, weight, *times) = (
-        record.column(0), (column.to_numpy() for column in record.columns[1:])
-    )  # fmt: skip
+    rows, dense = record.column(0), pa.types.is_fixed_size_list(schema.types[0])
+    y, weight, *times = (column.to_numpy() for column in record.columns[1 if dense else 2 :])
     time = times[0] if times else None
-    if pa.types.is_fixed_size_list(rows.type):
+    if dense:
         values = rows.values.to_numpy().reshape(len(y), rows.type.list_size)
         return DenseBatch(values, y, weight, skipped, time)
-    indices, values = (rows.values.field(place).to_numpy() for place in (0, 1))
+    indices, values = rows.values.to_numpy(), record.column(1).values.to_numpy()
+    if not len(values):
+        values = ones(len(indices), values.dtype)
     return SparseBatch(rows.offsets.to_numpy(), indices, values, y, weight, skipped, time)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from streamomd.features.buffers import BufferPool
 from streamomd.features.nested import roots
 from streamomd.shards.chunks import digest_of
 from streamomd.shards.formats.arrow_footer import (
@@ -68,7 +69,7 @@ class StoredBatches:
     def __init__(
         self, file: Any, schema: pa.Schema, footer: bytes, columns: tuple[str, ...]
     ) -> None:
-        self._file = file
+        self._file, self._memory = file, BufferPool()
         self._blocks = blocks(footer)
         self.size = int(file.seek(0, 2))
         self.columns = roots(schema, columns)
@@ -111,7 +112,7 @@ class StoredBatches:
     def stored(self, pending: PendingBatch) -> StoredBatch:
         """A copy of a record batch: its metadata, and the buffers of the requested columns."""
         start, block = len(self._head), pending.block
-        data = pa.allocate_buffer(start + block.metadata + block.body)
+        data = self._memory.take(start + block.metadata + block.body)
         view = memoryview(data).cast("B")
         view[:start] = self._head
         view[start : start + block.metadata] = pending.metadata

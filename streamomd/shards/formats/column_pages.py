@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,11 @@ from streamomd.features.kernels.page_values import page_finder
 from streamomd.shards.formats.contract import NotFlatError
 from streamomd.shards.formats.parquet_pages import MOST_UNFOLDED, RATIO
 from streamomd.shards.formats.thrift import read_unsigned
+
+try:  # by carry-less multiplication: 20 GB/s; zlib 2.4
+    from isal.isal_zlib import crc32
+except ImportError:
+    from zlib import crc32
 
 CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "ZSTD": "zstd", "LZ4": "lz4_raw"}
 """By pyarrow's name in a footer; each says how many bytes a page unfolds to."""
@@ -90,7 +94,7 @@ class ColumnPages:
     def body(self, page: Page) -> NDArray[np.uint8]:
         """The bytes of a page, decompressed; they are valid until the next page's are asked for."""
         stored = self._bytes[page.begin : page.begin + page.stored]
-        if page.crc != MISSING and zlib.crc32(stored.data) != page.crc & 0xFFFFFFFF:
+        if page.crc != MISSING and crc32(stored.data) != page.crc & 0xFFFFFFFF:
             raise NotFlatError
         levels = page.level_bytes
         if levels > min(page.stored, page.unfolded):

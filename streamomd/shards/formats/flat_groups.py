@@ -7,7 +7,7 @@ here (lists, other types, encodings and codecs, invalid pages), and says what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -22,11 +22,12 @@ from streamomd.features.kernels.page_headers import DATA
 from streamomd.features.kernels.page_values import (
     MOST_WIDTH,
     SECTION,
+    cell_copier,
     code_reader,
+    is_cell_copier_at_hand,
     is_code_reader_at_hand,
     level_reader,
     page_finder,
-    text_copier,
     value_spreader,
     value_taker,
     values_by_pyarrow,
@@ -46,6 +47,8 @@ _STORED = {
 """The dtype of values in a page, by Parquet's physical type, and the types of Arrow read of it."""
 _CODED = pa.dictionary(pa.int32(), pa.string())
 _ALL = np.empty(0, np.uint8)
+_MOST_CELLS = (1 << 31) - 1
+"""Bytes of a binary column."""
 
 Take = Callable[[int, int], Any]
 """``take(offset, length)``: the bytes of a column chunk; None if the reader found none there."""
@@ -54,7 +57,8 @@ Take = Callable[[int, int], Any]
 @dataclass(frozen=True)
 class FlatColumn:
     """A column with one value a row. physical: Parquet's type. stored: the dtype of its values in a
-    page; empty: texts. is_coded: texts may stay a dictionary."""
+    page; empty: texts, or cells of bytes. is_coded: texts may stay a dictionary. is_list: its cells
+    are lists of numbers."""
 
     name: str
     leaf: int
@@ -63,15 +67,21 @@ class FlatColumn:
     physical: str
     stored: str
     is_coded: bool
+    is_list: bool
 
 
 def flat_columns(
-    schema: Any, types: pa.Schema, leaves: Sequence[int], texts: Sequence[str]
+    schema: Any,
+    types: pa.Schema,
+    leaves: Sequence[int],
+    texts: Sequence[str],
+    lists: Collection[str] = (),
 ) -> list[FlatColumn]:
     """The columns of a file, if all of the leaves are read here; none otherwise, and where no text
-    may stay a dictionary: of numbers alone pyarrow is as fast.
+    may stay a dictionary and no cell is a list: of numbers alone pyarrow is as fast.
 
-    schema: pyarrow's ParquetSchema. texts: columns that may stay dictionaries.
+    schema: pyarrow's ParquetSchema. texts: columns that may stay dictionaries. lists: binary ones
+    whose cells are lists of numbers.
     """
     found = []
     for leaf in leaves:
@@ -80,27 +90,30 @@ def flat_columns(
         if column.max_repetition_level or levels > 1 or types.names.count(name) != 1:
             return []
         kind = types.field(name).type
-        stored, kinds = _STORED.get(column.physical_type, ("", ("string",)))
+        others = ("binary",) if name in lists else ("string",)
+        stored, kinds = _STORED.get(column.physical_type, ("", others))
         if str(kind) not in kinds or (not stored and column.physical_type != "BYTE_ARRAY"):
             return []
-        how = kind, column.physical_type, stored, name in texts
+        how = kind, column.physical_type, stored, name in texts, not stored and name in lists
         found.append(FlatColumn(name, leaf, levels == 1, *how))
-    return found if any(column.is_coded for column in found) else []
+    return found if any(column.is_coded or column.is_list for column in found) else []
 
 
 def load_kernels() -> None:
     """Compile what decodes pages, or load it from the disk cache."""
-    for load in (page_finder, unfolder, code_reader, level_reader, text_copier):
+    for load in (page_finder, unfolder, code_reader, level_reader, cell_copier):
         load()
     for stored in ("int32", "int64"):
         value_taker(stored)
         value_spreader(stored)
 
 
-def is_worth_compiling(values: int) -> bool:
+def is_worth_compiling(values: int, *, lists: bool = False) -> bool:
     """Whether to decode a group of this many values here: what decodes them is compiled already, or
-    the process has decoded enough values, or compiles for later ones."""
-    return values_by_pyarrow().is_exceeded(values) or is_code_reader_at_hand()
+    the process has decoded enough values, or compiles for later ones. lists: some column's cells
+    are lists."""
+    at_hand = is_cell_copier_at_hand if lists else is_code_reader_at_hand
+    return values_by_pyarrow().is_exceeded(values) or at_hand()
 
 
 class FlatGroup:
@@ -182,10 +195,10 @@ class _Column:
             raise NotFlatError
         self._values, self._size = self._read_dictionary()
         self.borders = set() if column.stored else _borders(pages)
-        self.itemsize = np.dtype(column.stored or np.int32).itemsize
+        self.itemsize = 0 if column.is_list else np.dtype(column.stored or np.int32).itemsize
         plain = sum(page.unfolded for page in pages if not page.is_coded)
-        self.width = max(self.itemsize, plain / max(1, group.num_rows))
-        if not column.stored and self.width > LONGEST:
+        self.width = max(self.itemsize, 1, plain / max(1, group.num_rows))
+        if not (column.stored or column.is_list) and self.width > LONGEST:
             raise NotFlatError
         self._next, self._left, self._at = 0, 0, 0
         self._data = _ALL
@@ -204,6 +217,8 @@ class _Column:
 
     def read(self, rows: int, memory: NDArray[np.uint8], room: _Room) -> pa.Array:
         """The next rows."""
+        if self._column.is_list:
+            return self._read_cells(rows, room)
         stored, texts = self._column.stored, []
         values = memory.view(_bits(stored)) if stored else memory.view(np.int32)
         codes = room.codes if stored else values
@@ -238,6 +253,38 @@ class _Column:
             return _numbers(self._column, values, bitmap, nulls)
         given = [bitmap, pa.py_buffer(values)]
         return pa.DictionaryArray.from_buffers(_CODED, rows, given, self._values, nulls)
+
+    def _read_cells(self, rows: int, room: _Room) -> pa.Array:
+        """The next rows of bytes, those of several pages one after another in one buffer."""
+        offsets, cells = empty(rows + 1, np.int32), empty(self._most_bytes(rows), np.uint8)
+        offsets[0] = done = nulls = 0
+        while done < rows:
+            if not self._left:
+                self._turn_page()
+            low, done = done, done + min(self._left, rows - done)
+            self._left -= done - low
+            valid = room.valid[low:done]
+            found = self._read_levels(done - low, room, valid)
+            some = valid if found < done - low else _ALL
+            at = cell_copier()(self._data, self._at, some, offsets[low : done + 1], cells)
+            self._at = _checked(at)
+            if not len(some):
+                valid[:] = 1
+            nulls += done - low - found
+        bitmap = _bitmap(room.valid[:rows]) if nulls else None
+        given = [bitmap, pa.py_buffer(offsets), pa.py_buffer(cells[: offsets[-1]])]
+        return pa.Array.from_buffers(self._column.kind, rows, given, nulls)
+
+    def _most_bytes(self, rows: int) -> int:
+        """The most bytes that the next rows can have, by the sizes of their pages."""
+        most, left = len(self._data) - self._at, self._left
+        for page in self._pages.pages[self._next :]:
+            if left >= rows:
+                break
+            most, left = most + page.unfolded, left + page.values
+        if most > _MOST_CELLS:
+            raise NotFlatError
+        return most
 
     def _read_codes(self, out: Any, room: _Room, valid: Any) -> int:
         given = self._data, self._state, int(self._column.nullable), self._size
@@ -316,7 +363,8 @@ def _texts(
     if room < 0:
         raise NotFlatError
     offsets, texts = np.empty(count + 1, np.int32), np.empty(room, np.uint8)
-    end = _checked(text_copier()(data, at, valid, offsets, texts))
+    offsets[0] = 0
+    end = _checked(cell_copier()(data, at, valid, offsets, texts))
     written = pa.py_buffer(offsets), pa.py_buffer(texts[: int(offsets[-1])])
     given = [_bitmap(valid) if len(valid) else None, *written]
     return pa.Array.from_buffers(pa.string(), count, given, nulls), end

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamomd.features.binary_lists import declared
 from streamomd.features.nested import selected
 from streamomd.shards.chunks import ChunkFile, RecordingFile, not_loaded, read_into_of
 from streamomd.shards.formats.contract import (
@@ -41,6 +42,7 @@ FLAT_VALUES, FLAT_BYTES = 1 << 16, 8 << 20
 """Of a row group from which its pages are decoded without pyarrow's readers: to load compiled code
 takes as long as they take for fewer."""
 TEXT_WIDTH = 16  # a guess, for the first rows alone
+ELEMENT_BYTES = 4  # of lists stored as binary, for the most part
 _PAGE_CRC = 4  # its field in a page's header
 _COLUMNS = 2  # their field in a footer
 _RECENT: deque[tuple[bytes, Any, pa.Schema]] = deque(maxlen=16)
@@ -117,6 +119,7 @@ class _RowGroups:
         reader = _without_data(footer)
         self._metadata, schema = reader.metadata, _schema(footer, reader)
         self._texts = [name for name in wanted.dictionary if _is_string(schema, name)]
+        self._lists = declared(schema).keys() & {*wanted.columns}
         self._leaves = _leaves(self._metadata, wanted.columns)
         self._first = _first_rows(self._metadata.schema, self._leaves, wanted.unit_bytes)
         self._size = int(file.seek(0, os.SEEK_END))
@@ -153,7 +156,7 @@ class _RowGroups:
     def _flat_group(self, group: int) -> FlatGroup | None:
         """The group, where its pages are decoded without pyarrow's readers."""
         chunks = self._chunks
-        if not self._texts or chunks is None or not chunks.is_held:
+        if not (self._texts or self._lists) or chunks is None or not chunks.is_held:
             return None
         # As many as the reader found: to ask pyarrow for a forged chunk would end the process.
         if len(self.ranges(group)) != len(self._leaves):
@@ -164,10 +167,13 @@ class _RowGroups:
         from streamomd.shards.formats import flat_groups  # late: numba
 
         if self._flat is None:
-            given = self._metadata.schema, self._types, self._leaves, self._texts
+            given = self._metadata.schema, self._types, self._leaves, self._texts, self._lists
             self._flat = flat_groups.flat_columns(*given)
         values = facts.num_rows * len(self._leaves)
-        if not self._flat or not flat_groups.is_worth_compiling(values):
+        if self._lists:
+            values += facts.total_byte_size // ELEMENT_BYTES
+        lists = bool(self._lists)
+        if not self._flat or not flat_groups.is_worth_compiling(values, lists=lists):
             return None
         found = {*self.ranges(group)}
 

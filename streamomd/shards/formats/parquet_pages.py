@@ -10,12 +10,12 @@ Layout: Parquet's ``parquet.thrift`` and its page on encodings.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from streamomd.core.data_class import dataclass
 from streamomd.features.kernels.page_headers import (
     COMPRESSED,
     DATA,

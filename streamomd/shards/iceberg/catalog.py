@@ -58,10 +58,14 @@ def _ask(text: str, name: str, table: str) -> str:
 
 
 def _no_files(catalog: Any) -> Any:
-    """A catalog's ``_load_file_io`` that takes no property of a table."""
+    """A catalog's ``_load_file_io`` that takes no property of a table or of a server."""
 
     def load(properties: Any = None, location: str | None = None) -> Any:
         from pyiceberg.io import load_file_io
+
+        # The server of a REST catalog sends properties of the catalog, and the metadata too.
+        if hasattr(catalog, "_fetch_config"):
+            return None
 
         return load_file_io(catalog.properties, location)
 

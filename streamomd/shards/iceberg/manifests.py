@@ -107,7 +107,8 @@ def _whole(table: Table, location: str) -> MemoryFiles:
 
 
 def _file(entry: Any, order: dict[int, int]) -> File:
-    """Of a table of version 1, which has no sequence numbers, by the place of the snapshot."""
+    """Rows of a table of version 1 have no sequence numbers. Theirs are negative here, by the place
+    of the snapshot: the table may be of version 2 since, whose commits come after them."""
     file, snapshot = entry.data_file, int(entry.snapshot_id)
     sequence = int(entry.sequence_number)
     return File(
@@ -116,7 +117,7 @@ def _file(entry: Any, order: dict[int, int]) -> File:
         int(file.content),
         int(file.file_size_in_bytes),
         int(file.record_count),
-        sequence or order.get(snapshot, -1) + 1,
+        sequence or order.get(snapshot, -1) - len(order),
         snapshot,
         int(file.spec_id),
         int(entry.status),

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamomd.core.errors import DataError, StreamomdError, TooLargeError, UsageError
 from streamomd.core.urls import printable
@@ -28,6 +29,8 @@ MOST_BYTES = 1 << 30
 AT_ONCE, BYTES_AT_ONCE = 1000, 16 << 20
 """JSON messages that are in memory at the same time, and their bytes."""
 MOST_LETTERS = 120
+_ZONED = r"[ T][0-9:.]+(Z|[+-][0-9:]+)$"
+"""A time with its offset of UTC, as ISO 8601 and RFC 3339 write it."""
 _INVALID = pa.ArrowException, ValueError, TypeError, OSError, OverflowError, RecursionError
 
 
@@ -45,10 +48,19 @@ class MessageRows:
 def schema_of(types: Mapping[str, str]) -> pa.Schema:
     """The columns of a job's types, by name: a saved job has them in another order than the user
     wrote. Raises UsageError."""
+    return pa.schema([(name, _type_of(name, types[name])) for name in sorted(types)])
+
+
+def _type_of(name: str, text: str) -> pa.DataType:
     try:
-        return pa.schema([(name, pa.type_for_alias(types[name])) for name in sorted(types)])
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"data.csv.types: {error}") from None
+        found = pa.type_for_alias(text)
+        _maker(found)([None])
+    except (pa.ArrowException, ValueError, TypeError):
+        raise UsageError(
+            f"data.csv.types: {name!r} is {text!r}, a type that JSON messages cannot have; known "
+            "are string, int64, float64, float32, bool, date32, timestamp[ms] and timestamp[us]"
+        ) from None
+    return found
 
 
 def message_rows(messages: Iterable[Message], types: Mapping[str, str], where: str) -> MessageRows:
@@ -190,13 +202,24 @@ def _kind(value: Any) -> str:
 
 def _maker(kind: Any) -> Callable[[list[Any]], pa.Array]:
     types = pa.types
-    if types.is_temporal(kind) or types.is_decimal(kind):  # text in JSON
+    if types.is_timestamp(kind):
+        return lambda values: _times(pa.array(values, pa.string()), kind)
+    if types.is_temporal(kind):  # text in JSON
         return lambda values: pa.array(values, pa.string()).cast(kind)
     if types.is_floating(kind):
         return lambda values: pa.array(list(map(_number, values)), kind)
     if types.is_integer(kind):
         return lambda values: pa.array(list(map(_integer, values)), kind)
     return lambda values: pa.array(values, kind)
+
+
+def _times(texts: pa.Array, kind: Any) -> pa.Array:
+    """Times in UTC: those with an offset are converted, those without are UTC."""
+    is_zoned = pc.match_substring_regex(texts, _ZONED)
+    if not pc.any(is_zoned).as_py():
+        return texts.cast(kind)
+    zoned = pc.if_else(is_zoned, texts, None).cast(pa.timestamp(kind.unit, "UTC"))
+    return pc.coalesce(zoned.view(kind), pc.if_else(is_zoned, None, texts).cast(kind))
 
 
 def _integer(value: Any) -> Any:
