@@ -281,6 +281,24 @@ def test_the_command_says_how_many_rows_wait(data: Path) -> None:
     assert f"; {rows - learned} rows wait for their labels (data.delay)" in done.out
 
 
+def test_a_warm_start_says_which_rows_it_does_not_learn(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Rows of the other run that wait are not counted among those of this run, which only an update
+    of the other run would learn."""
+    plain, late = tmp_path / "plain", tmp_path / "late"
+    rows = train(data, checkpoint=str(plain)).metrics.total_rows
+    there = train(data, delay="24h", checkpoint=str(late)).result()["delay"]
+    capfd.readouterr()
+    found = train(data, delay="24h", start=str(late), quiet=False).result()["delay"]
+    assert found == there
+    assert f"{there['waiting']:,} rows of {late} wait for their labels" in capfd.readouterr().err
+    with pytest.raises(UsageError, match=r"only streamomd update .*late learns them"):
+        train(data, delay="24h", start=str(late), continue_metrics=True)
+    found = train(data, delay="24h", start=str(plain), continue_metrics=True).result()["delay"]
+    assert (found["learned"], found["waiting"]) == (rows + there["learned"], there["waiting"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_a_killed_run_ends_with_the_same_bits(seed: int, tmp_path: Path) -> None:
