@@ -54,8 +54,8 @@ TEXT_FORMATS = {
 )
 @click.option(
     "--compression",
-    type=Choice(["lz4", "fast", "zstd", "none"]),
-    help="Compression of Parquet shards; fast: to write; zstd: smaller, slower to read.  [lz4]",
+    type=Choice(["lz4", "zstd", "none"]),
+    help="Compression of Parquet shards; zstd: smaller, slower to read.  [lz4]",
 )
 @click.option("--shards", type=int, help="Number of shards to write; reads the sources twice.")
 @click.option("--rows-per-shard", type=int, help="Number of rows per shard.  [1,000,000]")

@@ -111,7 +111,7 @@ def change_job(
     tables, changeable = copy.deepcopy(dict(saved)), (*CHANGEABLE, *more)
     for key, value in ((dotted(key), value) for key, value in sets.items()):
         check_key(key)
-        if not any(key == free or key.startswith(free + ".") for free in changeable):
+        if not may_change(key, changeable):
             raise ResumeRefusedError(
                 f"{key} may not change on resume; what may: {', '.join(changeable)}. "
                 "For another job, start a new run from this state (--start URL)"
@@ -121,6 +121,11 @@ def change_job(
     refuse_without_effect(spec.data.shards, {*map(dotted, sets), *given})
     _refuse_cache_among_shards(spec)
     return spec
+
+
+def may_change(key: str, changeable: Sequence[str] = CHANGEABLE) -> bool:
+    """Whether a key may change when a run is resumed, by itself or as one of a table that may."""
+    return any(key == free or key.startswith(free + ".") for free in changeable)
 
 
 def parse_sets(pairs: tuple[str, ...]) -> dict[str, Any]:

@@ -236,12 +236,20 @@ class Engine:
         """e of p' = (1 - e) p + e / classes: what the rule's probabilities lose to uniform ones."""
         return smoothing(state.totals[0, 0]) if self.layout.block else 0.0
 
-    def row_losses(self, rows_before: float, margins: Floats, y: Floats, weight: Floats) -> Floats:
+    def row_losses(
+        self,
+        rows_before: float,
+        margins: Floats,
+        y: Floats,
+        weight: Floats,
+        found: Floats | None = None,
+    ) -> Floats:
         """Loss, and mistake or squared error, of each row, (rows, 2), as ``learn`` sums them.
 
         rows_before: ``rows_learned`` before the first of them. weight: of 0, nothing is learned.
+        found: where they are written, if given.
         """
-        found = np.empty((len(y), 2))
+        found = np.empty((len(y), 2)) if found is None else found
         self.loop("row_losses")(rows_before, self.hyper, y, weight, margins, found)
         return found
 

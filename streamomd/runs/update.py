@@ -24,6 +24,7 @@ from streamomd.core.errors import (
     ResumeRefusedError,
     SchemaError,
     StreamomdError,
+    UnsupportedError,
 )
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
@@ -131,6 +132,11 @@ class UpdateRun:
     def of(cls, model: Model, loaded: Loaded, **more: Any) -> Self:
         """The run of a model that was loaded. Raises UnsupportedError if it cannot be updated."""
         refuse_update(model.spec)
+        if model.metrics.backtest is not None:
+            raise UnsupportedError(
+                f"{shown(model.url)} is a backtest, whose periods end with its shards: run another "
+                "one over all shards, or train a model (streamomd train) and update that"
+            )
         run = cls(model, loaded, *open_ledger(model, loaded), **more)
         run.before = model.update if not model.finished else run._next_record()
         return run

@@ -14,7 +14,7 @@ import pytest
 from delayed_labels import simulate_qa
 from killed import killed
 from running import Impatient, run, with_column, write
-from timed import COUNT, DAYS, FLAGS, Literal, slots, timed_shards, train
+from timed import COUNT, DAYS, Literal, slots, timed_shards, train
 
 import streamomd
 from streamomd.core.errors import InputNotFoundError, StoppedError, UnsupportedError, UsageError
@@ -265,10 +265,7 @@ def test_margins_are_counted_when_labels_are_known(data: Path) -> None:
 
 
 def test_who_refuses_a_delay(data: Path) -> None:
-    """A sweep; and a job without times."""
-    flags = {**FLAGS, "time": "ts", "delay": "1h"}
-    with pytest.raises(UnsupportedError, match="a sweep learns each row when it reads it"):
-        streamomd.sweep([str(data)], grid={"eta": "0.5,1"}, **flags)
+    """A job without times, and times before now."""
     with pytest.raises(UsageError, match=r"data\.delay needs the rows' times"):
         train(data, delay="1h", time="")
     with pytest.raises(UsageError, match=r"data\.delay = -1: expected a number from 0"):

@@ -106,8 +106,8 @@ def convert(
     `CsvReader`, `JsonlReader`, `SvmlightReader` or `VwReader`.
     form: "parquet" or "arrow" (`forms`). lists_as: "list", or "binary" for columns whose cells are
     the bytes of the lists, which Parquet readers decode faster; of "svmlight" and "vw", whose lists
-    have no nulls. compression: of Parquet, "lz4" unless given; "fast" to write, "zstd" (smaller,
-    slower to read) or "none". rows_per_shard: 1,000,000 unless given; or shards: how
+    have no nulls. compression: of Parquet, "lz4" unless given; "zstd" (smaller, slower to
+    read) or "none". rows_per_shard: 1,000,000 unless given; or shards: how
     many, which differ by a row at most (the sources are then read twice; so they are for "arrow"
     where the size is not known). shuffle: a seed; all rows are permuted by it, on disk, and the
     order depends on the seed and the number of rows alone. split: parts by name, each with its
