@@ -208,6 +208,8 @@ def read_batches(
     return_freed_memory()
     jobs = jobs_of(shard_set, places, start)
     wanted = _wanted(shard_set.fs, columns, dictionary, unit_bytes)
+    if threads > 1 and current() is None:  # a profile counts what a reader's own thread decodes
+        wanted = wanted._replace(one_thread_bytes=budget_bytes // 2)
     if profile := current():
         profile.split(len(columns), lambda: shares(shard_set, wanted))
     return RecordBatches(jobs, shard_set, wanted, digests, threads, budget_bytes)

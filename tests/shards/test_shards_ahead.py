@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from shard_rows import read_ids, read_pieces, readers, whole, write_parquet
+from shard_rows import read_ids, read_pieces, readers, table, whole, write_parquet
 
+from streamomd.core.errors import ChangedDataError, DataError
+from streamomd.core.profiling import profiled
+from streamomd.shards import chunks, reader
+from streamomd.shards.digests import Digests
 from streamomd.shards.fetch_ahead import JOBS_AT_ONCE, FetchAhead, Load, Need
 from streamomd.shards.find import find
 from streamomd.shards.group_jobs import Group, Job
 from streamomd.shards.prefetch import LEAST_BYTES, Prefetcher, Run
 from streamomd.shards.reader import Piece
+from streamomd.shards.seekable_file import ChangedWhileReadError
 
 
 def numbers(jobs: int, each: int, size: int) -> Prefetcher[int, Piece[None]]:
@@ -192,3 +200,70 @@ def test_delivered_batches_are_let_go(tmp_path: Path) -> None:
         del piece
     assert most < 12 << 20
     assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each row group that pyarrow reads, whether by a thread a column."""
+    found, decode = [], pq.ParquetFile.iter_batches
+
+    def record(file: pq.ParquetFile, *given: Any, use_threads: bool, **options: Any) -> Any:
+        found.append(use_threads)
+        return decode(file, *given, use_threads=use_threads, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", record)
+    return found
+
+
+FLAT: dict[str, Any] = {"places": [0], "columns": ["id", "word"], "unit_bytes": 1 << 10}
+
+
+@pytest.mark.parametrize("held", [0, 1 << 20])
+def test_a_row_group_larger_than_what_may_wait_is_decoded_by_a_thread_a_column(
+    held: int, tmp_path: Path, decoded: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the same rows in the same slices; smaller row groups, a single thread and a profile have
+    one thread for all columns."""
+    monkeypatch.setattr(reader, "LOCAL_HELD", held)
+    write_parquet(str(tmp_path / "a.parquet"), table(0, 4000), 2000)
+    shards = find(str(tmp_path))
+
+    def rows(**options: Any) -> list[pa.RecordBatch]:
+        decoded.clear()
+        given = FLAT | {"columns": ["id", "list", "word"], "digests": Digests()} | options
+        return [piece.value for piece in read_pieces(shards, function=whole, **given)]
+
+    expected = rows(threads=1, budget_bytes=1 << 10)
+    assert True not in decoded
+    assert rows(threads=2, budget_bytes=1 << 10) == expected
+    assert decoded.count(True) == 2
+    assert rows(threads=2, budget_bytes=1 << 20) == expected
+    assert True not in decoded
+    with profiled():
+        assert rows(threads=2, budget_bytes=1 << 10) == expected
+    assert True not in decoded
+
+
+def test_threads_of_columns_raise_what_one_thread_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that cannot be decoded are named; so is a shard that changes between two readings."""
+    monkeypatch.setattr(reader, "LOCAL_HELD", 0)
+    write_parquet(str(tmp_path / "a.parquet"), table(0, 4000), 2000)
+    shards = find(str(tmp_path))
+    given: Any = FLAT | {"threads": 2, "budget_bytes": 1 << 10}
+    with monkeypatch.context() as patch, pytest.raises(ChangedDataError, match="being read"):
+        patch.setattr(chunks._Windowed, "_read_again", _changed)
+        [*read_pieces(shards, digests=Digests(), **given)]
+    path = tmp_path / "a.parquet"
+    chunk = pq.read_metadata(str(path)).row_group(1).column(0)
+    before, data = path.stat(), bytearray(path.read_bytes())
+    data[chunk.dictionary_page_offset + chunk.total_compressed_size // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(DataError, match=r"a\.parquet, rows \d+ to 3999 cannot be decoded"):
+        [*read_pieces(find(str(tmp_path)), **given)]
+
+
+def _changed(*given: Any) -> memoryview:
+    raise ChangedWhileReadError("other bytes than those that were hashed")

@@ -54,6 +54,8 @@ class ReadRequest(NamedTuple):
     """Read in one step from the file."""
     held_bytes: int = 24 << 20
     """Of a row group whose digest is computed, how much stays in memory; the rest is read twice."""
+    one_thread_bytes: int | None = None
+    """Row groups with more bytes may be decoded by a thread a column; None: no row group."""
 
 
 class Format(NamedTuple):

@@ -41,6 +41,8 @@ HEADER_BYTES = 16 << 10
 FLAT_VALUES, FLAT_BYTES = 1 << 16, 8 << 20
 """Of a row group from which its pages are decoded without pyarrow's readers: to load compiled code
 takes as long as they take for fewer."""
+LIST_BYTES = 1 << 20
+"""As ``FLAT_BYTES``, of lists stored as binary, of which pyarrow takes twice the time."""
 TEXT_WIDTH = 16  # a guess, for the first rows alone
 ELEMENT_BYTES = 4  # of lists stored as binary, for the most part
 _PAGE_CRC = 4  # its field in a page's header
@@ -151,7 +153,14 @@ class _RowGroups:
         kinds = (True, False) if self._texts else (False,)
         buffer_bytes = self._buffer_bytes(group)
         attempts = [partial(self._open, as_texts, buffer_bytes) for as_texts in kinds]
-        return _slices(flat, attempts, group, self._leaves, self._first, self._wanted)
+        threads = self._is_shared(group)
+        return _slices(flat, attempts, group, self._leaves, self._first, self._wanted, threads)
+
+    def _is_shared(self, group: int) -> bool:
+        """Whether threads decode the columns of a group: one that is larger than what may wait
+        would be decoded by one thread alone while the threads of later groups wait for room."""
+        most = self._wanted.one_thread_bytes
+        return most is not None and self._metadata.row_group(group).total_byte_size > most
 
     def _flat_group(self, group: int) -> FlatGroup | None:
         """The group, where its pages are decoded without pyarrow's readers."""
@@ -162,7 +171,8 @@ class _RowGroups:
         if len(self.ranges(group)) != len(self._leaves):
             return None
         facts = self._metadata.row_group(group)
-        if facts.num_rows * len(self._leaves) < FLAT_VALUES and facts.total_byte_size < FLAT_BYTES:
+        least = LIST_BYTES if self._lists else FLAT_BYTES
+        if facts.num_rows * len(self._leaves) < FLAT_VALUES and facts.total_byte_size < least:
             return None
         from streamomd.shards.formats import flat_groups  # late: numba
 
@@ -257,6 +267,7 @@ def _slices(
     leaves: list[int],
     first: int,
     wanted: ReadRequest,
+    threads: bool,
 ) -> Iterator[pa.RecordBatch]:
     """A group's rows, in slices; each attempt reads on where the one before cannot.
 
@@ -277,7 +288,7 @@ def _slices(
         parquet, rows, declared, seen = attempt(), first, 0.0, 0
         fixed = _is_fixed(parquet.metadata.schema, leaves)
         batches = parquet.iter_batches(
-            batch_size=rows, row_groups=[group], columns=list(wanted.columns), use_threads=False
+            batch_size=rows, row_groups=[group], columns=list(wanted.columns), use_threads=threads
         )
         try:
             for batch in batches:
