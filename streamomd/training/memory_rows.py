@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from streamomd.core.batch import Batch, DenseBatch, Floats, SparseBatch
 from streamomd.core.column_values import ColumnValues
 from streamomd.core.errors import DataError, UsageError
 from streamomd.features import Names, Plan
 from streamomd.features.labels import labels_in_memory
-from streamomd.shards.memory.encoded_frames import batch_of_memory, row_dicts
+from streamomd.shards.memory.encoded_frames import batch_of_memory, row_dicts, values_of_columns
 
 ROWS = "rows"
 
@@ -99,14 +98,7 @@ def _columns_of(plan: Plan, rows: Any) -> ColumnValues | None:
     elif plan.numeric:
         array = rows.toarray() if hasattr(rows, "tocsr") else np.asarray(rows)
         given = dict(zip(plan.numeric, array.T, strict=True))
-    try:
-        table = pa.table({k: pa.array(v, from_pandas=True) for k, v in given.items()})
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise DataError(
-            f"{ROWS}: [alert] compares columns, and one has values of several types: {error}; pass "
-            "a DataFrame, or values of one type in each column"
-        ) from None
-    return batch_of_memory(plan, table, ROWS).columns if given else None
+    return values_of_columns(plan, given, ROWS) if given else None
 
 
 def refuse_labels_missing(rows: Any) -> UsageError:
