@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 FORMER = {
     "streamomd.callbacks": "streamomd.training.callbacks",
@@ -26,14 +26,21 @@ FORMER = {
 """Documented names and those inside pickles, with the modules that replaced them."""
 
 
-class FormerNames(MetaPathFinder, Loader):
-    """Finds the modules of ``FORMER``; importing one gives the very module that replaced it."""
+class FormerNames:
+    """Finds the modules of ``FORMER``; importing one gives the very module that replaced it.
+
+    A finder and a loader without the classes of ``importlib.abc``, which import archives and more.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Asked first: the path of a renamed package would find its files a second time."""
-        return ModuleSpec(fullname, self) if fullname in FORMER else None
+        loader: Any = self
+        return ModuleSpec(fullname, loader) if fullname in FORMER else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Python makes an empty module."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Replace the empty module that importlib made for the former name."""

@@ -22,7 +22,9 @@ HOLDOUT_BY = "holdout_by"
 positions. Earlier versions know positions alone, and would learn other rows on resume."""
 GROUPS = "groups"
 """Key of a sweep's commit: its learners' commits are those that commits of groups name."""
-FEATURES = frozenset({SEGMENTS, HOLDOUT_BY, GROUPS})
+BACKTEST = "backtest"
+"""Key of a commit of a backtest. Earlier versions would learn its rows when they are predicted."""
+FEATURES = frozenset({SEGMENTS, HOLDOUT_BY, GROUPS, BACKTEST})
 """Features a manifest may require that this version supports: keys of its document."""
 KINDS = ("dataset", "names", SEGMENTS)
 """Keys of a commit's document whose value is the SHA-256 of a shared document; for segments

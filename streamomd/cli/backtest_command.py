@@ -20,6 +20,7 @@ from streamomd.cli.options import (
     main,
     output_option,
     python_arguments,
+    restart,
     set_option,
     verbose_option,
     what,
@@ -29,6 +30,7 @@ from streamomd.core.phases import phase
 
 @main.command(cls=JobCommand, epilog=CODES)
 @what
+@restart
 @data_options
 @checkpoint_options
 @set_option
@@ -56,9 +58,12 @@ def backtest(
       streamomd backtest job.toml --by day
       streamomd backtest job.toml --by day --gap 1d -o backtest.html
       streamomd backtest data/ --label y --time ts --by week --json
+      streamomd backtest job.toml --by day --checkpoint runs/backtest
 
     The model of each period is the one trained on all rows before it, less the gap. The job names
-    the column of the times (data.time). No checkpoint is read or written, except --start.
+    the column of the times (data.time). With --checkpoint the backtest is saved there: the same
+    command again, or streamomd resume, continues one that was interrupted. The job's own checkpoint
+    is neither read nor written.
     """
     with phase("starting"):
         from streamomd.analysis.report.backtest_page import refuse_page, write_page

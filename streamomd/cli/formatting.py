@@ -158,6 +158,8 @@ def format_backtest(result: Mapping[str, Any]) -> str:
         )
     if result["late"]:
         lines.append(f"{counted(result['late'], 'late row')}: times before that of an earlier row")
+    if saved := result.get("checkpoint"):
+        lines.append(f"saved to {typed(saved['url'])}, commit {saved['sequence']}")
     return "\n".join(lines)
 
 

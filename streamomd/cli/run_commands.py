@@ -120,11 +120,11 @@ def resume(
       streamomd resume runs/bank --epochs 5
       streamomd resume s3://bucket/run --scheduler tcp://10.0.0.5:8786
 
-    A sweep resumes all its learners. A checkpoint does not choose a cluster, cache, tracker or
-    log. Without --scheduler, exact mode runs in this process, averaged mode on a cluster of this
-    machine's cores, sharded mode in this process if the state fits in memory. The URLs of the
-    shards come from the checkpoint: each is printed before it is opened, and refused unless it
-    starts with one of STREAMOMD_ALLOWED_URLS, if that is set.
+    A sweep resumes all its learners, and a backtest its periods. A checkpoint does not choose a
+    cluster, cache, tracker or log. Without --scheduler, exact mode runs in this process, averaged
+    mode on a cluster of this machine's cores, sharded mode in this process if the state fits in
+    memory. The URLs of the shards come from the checkpoint: each is printed before it is opened,
+    and refused unless it starts with one of STREAMOMD_ALLOWED_URLS, if that is set.
     """
     import_runs()
     from streamomd.integrations.trackers import tracker
@@ -147,6 +147,8 @@ def resume(
 def _trained(model: Any, profile: Profile | None) -> tuple[Any, str]:
     """The result of a run, with its profile if one was measured."""
     result = model.result()
+    if "backtest" in result:
+        return result["backtest"], formatting.format_backtest(result["backtest"])
     from streamomd.training.metrics.baseline import baseline_verdict
     from streamomd.training.model_figures import recency_note
 

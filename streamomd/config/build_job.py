@@ -57,7 +57,8 @@ def build_job(
     shards were found. report: as in ``Spec.parse``. inherit: gives the tables that a job, given as
     tables, takes over from another (``inherited_tables``), or None.
     """
-    for rows in (job, flags.get("shards")):
+    data = job.get("data") if isinstance(job, Mapping) else None
+    for rows in (job, flags.get("shards"), data.get("shards") if isinstance(data, Mapping) else ()):
         refuse_rows_in_memory(rows)
     if isinstance(job, list | tuple):
         flags = _with_shards([str(shard) for shard in job], flags)
@@ -110,7 +111,7 @@ def change_job(
     tables, changeable = copy.deepcopy(dict(saved)), (*CHANGEABLE, *more)
     for key, value in ((dotted(key), value) for key, value in sets.items()):
         check_key(key)
-        if not any(key == free or key.startswith(free + ".") for free in changeable):
+        if not may_change(key, changeable):
             raise ResumeRefusedError(
                 f"{key} may not change on resume; what may: {', '.join(changeable)}. "
                 "For another job, start a new run from this state (--start URL)"
@@ -120,6 +121,11 @@ def change_job(
     refuse_without_effect(spec.data.shards, {*map(dotted, sets), *given})
     _refuse_cache_among_shards(spec)
     return spec
+
+
+def may_change(key: str, changeable: Sequence[str] = CHANGEABLE) -> bool:
+    """Whether a key may change when a run is resumed, by itself or as one of a table that may."""
+    return any(key == free or key.startswith(free + ".") for free in changeable)
 
 
 def parse_sets(pairs: tuple[str, ...]) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -119,16 +119,22 @@ def _numbers_of_classes(value: Any, key: str, example: str) -> Any:
         return given
     for name, number in given.items():
         real = isinstance(number, int | float) and not isinstance(number, bool)
-        if not (name and real and 0.0 < number < math.inf):
+        if not (name != "" and real and 0.0 < number <= sys.float_info.max):
             raise UsageError(
                 f"{key}: class {name!r} has {brief(number)}: expected a number above 0 for each "
                 f"class, such as {example}"
             )
-    return {str(name): float(number) for name, number in given.items()}
+    return {_class_name(name): float(number) for name, number in given.items()}
+
+
+def _class_name(name: Any) -> str:
+    """A class as a table of the job writes it, where Python names it by its value."""
+    return str(name).lower() if isinstance(name, bool) else str(name)
 
 
 def _as_class_weights(value: Any) -> Any:
-    if isinstance(value, str) and "=" not in value:
+    named = isinstance(value, str) and "=" not in value
+    if named or not isinstance(value, str | Mapping):
         if value not in ("", BALANCED):
             raise UsageError(
                 f"model.class_weight = {brief(value)}: expected {BALANCED!r}, or a number for each "

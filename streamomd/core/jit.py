@@ -20,7 +20,12 @@ import numba
 import numpy as np
 from numba import types
 
-from streamomd.core.startup import load_numba_arrays, no_garbage_collection, numba_cache
+from streamomd.core.startup import (
+    load_numba_arrays,
+    no_garbage_collection,
+    numba_cache,
+    skip_masks,
+)
 
 log = logging.getLogger(__name__)
 _found: dict[Any, Any] = {}
@@ -85,7 +90,19 @@ def callable_part(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-class LazyCompiled:
+class ItemCount:
+    """Items that this process handles before it compiles what is faster for more of them."""
+
+    def __init__(self, items: int) -> None:
+        self._left = items
+
+    def is_exceeded(self, items: int) -> bool:
+        """Whether it handled enough with these, or compiles for later processes."""
+        self._left -= items
+        return self._left < 0 or is_recording()
+
+
+class LazyCompiled(ItemCount):
     """A function that numba compiles after ``items`` items. A run on few rows ends before that.
 
     Until then Python runs it uncompiled; the results are bit-identical.
@@ -94,13 +111,13 @@ class LazyCompiled:
     """
 
     def __init__(self, function: Callable[..., Any], signature: Sequence[Any], items: int) -> None:
-        self._function, self._signature, self._left = function, signature, items
+        super().__init__(items)
+        self._function, self._signature = function, signature
         self._compiled: Any = None
 
     def __call__(self, items: int, *given: Any) -> Any:
         """Run it on these arguments, which hold ``items`` items."""
-        self._left -= items
-        if self._left >= 0 and not _records:
+        if not self.is_exceeded(items):
             return self._function(*given)
         if self._compiled is None:  # to look it up takes 20 µs: numba's types are hashed
             self._compiled = compiled(self._function, *self._signature)
@@ -176,6 +193,7 @@ def compile_one(function: Any, signature: Any, *, cached: bool) -> Any:
     with no_garbage_collection():
         dispatcher.compile(signature)
     dispatcher.disable_compile()
+    skip_masks(dispatcher)
     loaded = sum(dispatcher.stats.cache_hits.values()) > 0
     for found in _records:
         folder = str(dispatcher.stats.cache_path)

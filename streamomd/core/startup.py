@@ -171,6 +171,36 @@ def before_compiling(call: Callable[[], None]) -> Iterator[None]:
             _waiting.remove(call)
 
 
+def skip_masks(dispatcher: Any) -> None:
+    """A compiled function finds the types of its arrays without ``numpy.ma``.
+
+    numba imports it, 0.007 s, at the first array that a process passes, to refuse masked ones.
+    """
+    if not is_fast():
+        return
+    import numpy as np
+
+    numba_own = dispatcher.typeof_pyval
+
+    def typeof_pyval(value: Any) -> Any:
+        plain = type(value) is np.ndarray and value.dtype.isnative
+        if not plain or value.dtype.char not in "fdbBhHiIlLqQ":
+            return numba_own(value)
+        flags = value.flags
+        layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        return _array_type(value.dtype, value.ndim, layout, readonly=not flags.writeable)
+
+    dispatcher.typeof_pyval = typeof_pyval
+
+
+@functools.cache  # numba finds a type by its address: it has to stay
+def _array_type(dtype: Any, ndim: int, layout: str, *, readonly: bool) -> Any:
+    import numba
+
+    array: Any = numba.types.Array
+    return array(numba.from_dtype(dtype), ndim, layout, readonly=readonly)
+
+
 @functools.cache
 def _name_memory_functions() -> None:
     """Give the linker the addresses of numba's functions that allocate and free memory.
@@ -179,7 +209,7 @@ def _name_memory_functions() -> None:
     machine code contains its own copies of those.
     """
     import llvmlite.binding as llvm
-    from numba.core.runtime import _nrt_python
+    from numba.core.runtime import _nrt_python  # type: ignore[attr-defined]
 
     for name, address in _nrt_python.c_helpers.items():
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
@@ -218,8 +248,13 @@ def numba_cache() -> Any:
             _name_memory_functions()
             numba_own: Any = super()
             found: Any = None
-            with numba_own._guard_against_spurious_io_errors():
-                found = numba_own._load_overload(sig, target_context)
+            try:
+                with numba_own._guard_against_spurious_io_errors():
+                    found = numba_own._load_overload(sig, target_context)
+            except OSError:
+                raise
+            except Exception:  # a damaged pickle raises anything; the file is written again
+                self.flush()
             if found is None:
                 while _waiting:
                     _waiting.pop()()

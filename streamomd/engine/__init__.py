@@ -23,7 +23,7 @@ from streamomd.engine.compile import (
     standardise_signature,
 )
 from streamomd.engine.divided import DividedState, group_layout, is_divisible
-from streamomd.engine.loops import block_row, dense, rebase, recent_rows, target_rows
+from streamomd.engine.loops import block, block_row, dense, rebase, recent_rows, target_rows
 from streamomd.engine.loops.row import Shape
 from streamomd.engine.loops.standardized_rows import standardise_rows
 from streamomd.engine.loops.step import move_numbers, numbers_of
@@ -236,12 +236,20 @@ class Engine:
         """e of p' = (1 - e) p + e / classes: what the rule's probabilities lose to uniform ones."""
         return smoothing(state.totals[0, 0]) if self.layout.block else 0.0
 
-    def row_losses(self, rows_before: float, margins: Floats, y: Floats, weight: Floats) -> Floats:
+    def row_losses(
+        self,
+        rows_before: float,
+        margins: Floats,
+        y: Floats,
+        weight: Floats,
+        found: Floats | None = None,
+    ) -> Floats:
         """Loss, and mistake or squared error, of each row, (rows, 2), as ``learn`` sums them.
 
         rows_before: ``rows_learned`` before the first of them. weight: of 0, nothing is learned.
+        found: where they are written, if given.
         """
-        found = np.empty((len(y), 2))
+        found = np.empty((len(y), 2)) if found is None else found
         self.loop("row_losses")(rows_before, self.hyper, y, weight, margins, found)
         return found
 
@@ -321,11 +329,14 @@ class Engine:
             places = places[: state.used_places]
         stored = (state.cells, state.totals.reshape(-1), *arrays, places, numeric)
         learned = (sums, self.hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
+        is_dense, group = isinstance(batch, DenseBatch), arrays[-1].shape[2]
+        given = self.layout.learners, places, numeric, rows[0]
         change = self._rebase()
-        row = learn(*stored, 0, False, *learned)
+        row = learn(*stored, 0, False, *learned, *block.scratch(*given, dense=is_dense))
         while row != len(batch):
-            change(*stored[:-1], self._kind)
-            row = learn(*stored, row if row >= 0 else ~row, row >= 0, *learned)
+            change(*stored[:-1], self._kind, *rebase.scratch(places, group))
+            scratch = block.scratch(*given, dense=is_dense)
+            row = learn(*stored, row if row >= 0 else ~row, row >= 0, *learned, *scratch)
         state.clock += len(batch)
         return margins
 

@@ -279,7 +279,9 @@ def _block(cell: str) -> list[Any]:
 def rebase_signature(cell: str) -> Any:
     """Argument types of ``loops.rebase.rebase``."""
     kinds = [types.int64] * 2 + [types.boolean] * 4 + [types.float64] * 2
-    return (*_block(cell), types.NamedTuple(kinds, rebase.Kind))  # type: ignore[no-untyped-call]
+    scratch = [_array("float64", ndim, written=True) for ndim in (3, 2)]
+    kind: Any = types.NamedTuple(kinds, rebase.Kind)  # type: ignore[no-untyped-call]
+    return (*_block(cell), kind, *scratch)
 
 
 def standardise_signature() -> Any:
@@ -296,7 +298,8 @@ def _learn(rule: Rule, cell: str, value: str) -> Any:
     """Argument types of ``make_learn``; with recent rows their own."""
     if rule.storage.kind == "block":
         state = _rows(rule, cell, value)
-        return (*state[:8], types.int64, types.boolean, *state[8:])
+        scratch = [_array("int64", written=True), *[_array("float64", 2, written=True)] * 2]
+        return (*state[:8], types.int64, types.boolean, *state[8:], *scratch)
     if rule.storage.kind != "recent":
         return _rows(rule, cell, value)
     numbers, written = _array("float64"), _array("float64", written=True)

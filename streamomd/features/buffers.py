@@ -18,8 +18,8 @@ STEP_BYTES = 1 << 20
 """Blocks have multiples of this, so that the next batch of a similar length fits."""
 MOST_BYTES = 64 << 20
 """Limit of prefetched and current rows; further buffers are freed after use."""
-MOST_ONES = 1 << 22
-"""Longest array of ones that is shared."""
+ONES_BYTES, MOST_ONES = 4 << 20, 1 << 22
+"""Step of the shared array of ones, for which numpy asks for huge pages, and its longest length."""
 
 
 class BufferPool:
@@ -96,7 +96,7 @@ def ones(length: int, dtype: Any) -> NDArray[Any]:
     kind = np.dtype(dtype)
     known = _ONES.get(kind)
     if known is None or length > len(known):
-        step = STEP_BYTES // kind.itemsize
+        step = ONES_BYTES // kind.itemsize
         known = np.ones(-(-length // step) * step, kind)
         known.flags.writeable = False
         if length <= MOST_ONES:

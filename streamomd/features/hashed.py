@@ -14,7 +14,7 @@ from streamomd.features.arrow_buffers import buffers
 from streamomd.features.arrow_types import TEXTS, family
 from streamomd.features.canonical import Csr
 from streamomd.features.lists import elements_of, of_any_length
-from streamomd.features.names import SAMPLED, Names
+from streamomd.features.names import AsciiValues, Names
 from streamomd.features.plan import Plan
 
 Codes = NDArray[np.int32]
@@ -48,11 +48,11 @@ class HashedValues:
     group may share a dictionary."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, tuple[Any, pa.Array, Codes]] = {}
+        self._tables: dict[str, tuple[Any, pa.Array, Codes, Any, Any]] = {}
 
-    def table(self, column: str, values: pa.Array) -> Codes:
+    def table(self, column: str, values: pa.Array) -> tuple[Codes, Any, Any]:
         """The coordinate of each value and of null, or −1; those of this dictionary if it is the
-        column's last one."""
+        column's last one. And its bytes and offsets."""
         where = (
             values.offset,
             len(values),
@@ -62,8 +62,8 @@ class HashedValues:
         known = self._tables.get(column)
         if known is None or known[0] != where:
             table = np.full(len(values) + 1, -1, np.int32)
-            known = self._tables[column] = where, values, table
-        return known[2]
+            known = self._tables[column] = where, values, table, *buffers(values)
+        return known[2:]
 
 
 def categories(
@@ -98,23 +98,20 @@ def places(
         out = np.empty(len(values if codes is None else codes), np.int32)
     if codes is None:
         table, wanted, hashes = _NO_CODES, _NO_CODES, np.empty(len(values), np.uint32)
+        data, offsets = buffers(values)
     else:
-        table = (hashed or HashedValues()).table(column, values)
+        table, data, offsets = (hashed or HashedValues()).table(column, values)
         wanted = np.empty(min(len(codes), len(table)) + 1, np.int32)
         hashes = np.empty(len(wanted), np.uint32)
-    data, offsets = buffers(values)
     size = hasher()(
         _NO_CODES if codes is None else codes, gone, data, offsets,
         *prefix_state(category(column, b""), plan.hash_seed),
         coordinate(category(column, None), plan.hash_seed, 32),
         (1 << plan.bits) - 1, plan.hashed_offset, table, wanted, hashes, out,
     )  # fmt: skip
-    if names is not None:
-        # From another value on in other batches: those of a dictionary are often the same.
-        some = slice(size % SAMPLED, size, SAMPLED) if names.is_full else slice(0, size)
-        wanted = np.arange(size)[some] if codes is None else wanted[some]
-        found = np.ascontiguousarray(hashes[some])
-        _note_names(names, column, plan, (values, data, offsets), wanted, found)
+    if names is not None and names.is_due(column):
+        wanted = np.arange(size) if codes is None else wanted[:size]
+        _note_names(names, column, plan, (values, data, offsets), wanted, hashes[:size])
     return out
 
 
@@ -154,7 +151,8 @@ def _note_names(
         letters = data[offsets[0] : offsets[-1]]
         if not values.null_count and at.max() < len(values) and letters.max(initial=0) < 128:
             # Most are: Arrow would copy them three times.
-            names.note_ascii(column, coordinates, data, offsets[at], offsets[at + 1], found)
+            some = AsciiValues(data, offsets[at], offsets[at + 1])
+            names.note(column, coordinates, some, found)
             return
         taken = pa.array(at, mask=at == len(values))
         some = as_bytes(arrow_function()("take", [values, taken]))

@@ -90,9 +90,9 @@ class NameTable:
         given = coordinates, hashes, start, data, starts, stops
         noter()(some, *given, *table, *order, closed)
 
-    def since(self, place: int) -> tuple[NDArray[np.int32], pa.Array]:
-        """The names from one on, large_binary, and their coordinates."""
-        end = len(self)
+    def since(self, place: int, end: int | None = None) -> tuple[NDArray[np.int32], pa.Array]:
+        """The names from one on, up to another, large_binary, and their coordinates."""
+        end = len(self) if end is None else end
         made = [None, pa.py_buffer(self._ends[place : end + 1]), pa.py_buffer(self._letters)]
         names = pa.Array.from_buffers(pa.large_binary(), end - place, made)
         return self._where[place:end], names

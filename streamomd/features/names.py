@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -23,9 +24,26 @@ _MORE = "+"
 _INDEX_BITS = 19
 """Of a name's place: more than (_EACH + 1) * _COORDINATES."""
 SAMPLED = 8
-"""Once no other coordinate gets a name, one value in eight is searched for names: what is found
-then is a second name of a coordinate, and to search all takes a sixth of the time of texts, a
-third of that of categories."""
+"""Once no other coordinate gets a name, one value in eight is searched for names, of categories
+those of one batch in eight: what is found then is a second name of a coordinate, and to search all
+takes a sixth of the time of texts, a third of that of categories."""
+
+
+@dataclass(frozen=True)
+class AsciiValues:
+    """ASCII values that are not copied: value k is ``data[starts[k]:stops[k]]``."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def to_pylist(self) -> list[bytes]:
+        """As of an Arrow array."""
+        places = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
+        return [self.data[start:stop].tobytes() for start, stop in places]
 
 
 class Names:
@@ -43,6 +61,7 @@ class Names:
         # Made by the first addition: look-ups alone need no numba.
         self._ledger: NameTable | None = None
         self._lock = threading.Lock()
+        self._batches: dict[str, int] = {}
 
     @property
     def version(self) -> int:
@@ -57,6 +76,15 @@ class Names:
         """Whether no other coordinate gets a name: those that have one may get a second."""
         return len(self) == _COORDINATES
 
+    def is_due(self, column: str) -> bool:
+        """Whether the next batch's categories of a column are searched for names."""
+        if not self.is_full:
+            return True
+        # Columns take turns: no batch searches all of them.
+        count = self._batches.get(column, len(self._batches))
+        self._batches[column] = count + 1
+        return count % SAMPLED == 0
+
     def watch(self, size: int) -> Watch:
         """The names settled so far, of ``size`` coordinates; callers note the others next."""
         with self._lock:
@@ -66,16 +94,21 @@ class Names:
         self,
         column: str,
         coordinates: Sequence[int] | NDArray[np.int32],
-        values: Sequence[bytes | None] | pa.Array,
+        values: Sequence[bytes | None] | pa.Array | AsciiValues,
         hashes: NDArray[np.uint32] | None = None,
     ) -> None:
         """Note which values of a column were hashed to which coordinates: each to one, always.
 
         values: large_binary, if they are an array. hashes: all their bits, where they are known.
         """
+        prefix = f"{column}=".encode()
+        if isinstance(values, AsciiValues):
+            places = values.data, values.starts, values.stops
+            with self._lock:
+                self._open().add(np.asarray(coordinates, np.int32), prefix, *places, hashes)
+            return
         if not isinstance(values, pa.Array):
             values = pa.array(values, pa.large_binary())
-        prefix = f"{column}=".encode()
         if values.null_count:
             before = pa.scalar(prefix, values.type)
             import pyarrow.compute as pc  # late: it writes 300 docstrings first
@@ -86,15 +119,6 @@ class Names:
             given = np.asarray(coordinates, np.int32), prefix, *_places(_utf8(values))
             self._open().add(*given, hashes)
 
-    def note_ascii(
-        self, column: str, coordinates: NDArray[np.int32], data: NDArray[np.uint8],
-        starts: NDArray[np.int64], stops: NDArray[np.int64], hashes: NDArray[np.uint32],
-    ) -> None:  # fmt: skip
-        """As ``note``, of values that are ASCII and lie in ``data`` from starts to before stops."""
-        with self._lock:
-            prefix = f"{column}=".encode()
-            self._open().add(coordinates, prefix, data, starts, stops, hashes)
-
     def add_names(self, coordinates: NDArray[np.int32], names: pa.Array) -> None:
         """Add names, valid UTF-8 strings, at coordinates."""
         with self._lock:
@@ -104,10 +128,13 @@ class Names:
         """Add the names of another table, as ``seen`` gives it."""
         self.add_names(*_flat(seen))
 
-    def since(self, version: int) -> tuple[NDArray[np.int32], pa.Array]:
-        """Coordinates and names (large_binary) that were added since a version, in order."""
+    def since(self, version: int, until: int | None = None) -> tuple[NDArray[np.int32], pa.Array]:
+        """Coordinates and names (large_binary) that were added since a version, in order.
+
+        until: a later version; None: the last one.
+        """
         with self._lock:
-            return self._open().since(version)
+            return self._open().since(version, until)
 
     def _open(self) -> NameTable:
         if self._ledger is None:

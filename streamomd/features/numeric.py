@@ -95,9 +95,9 @@ def unfit(values: Numbers, legal: LegalValues = ANYTHING) -> Iterator[tuple[str,
 
     A place may occur twice; its first reason counts.
     """
-    narrow = _narrow(values.dtype, legal.limits)
+    limited = narrow(values.dtype, legal.limits)
     if values.dtype.kind == "f":
-        if narrow and _within(values, legal.limits):
+        if limited and _within(values, legal.limits):
             return  # finite too: one pass instead of two
         yield from _not_finite(values)
         if legal.largest < math.inf and values.dtype.itemsize == 8:
@@ -105,7 +105,7 @@ def unfit(values: Numbers, legal: LegalValues = ANYTHING) -> Iterator[tuple[str,
             yield "overflow", np.flatnonzero((large > legal.largest) & (large < math.inf))
     elif values.dtype.itemsize == 8 and len(values):
         yield "overflow", _inexact(values)
-    if narrow and not _within(values, legal.limits):
+    if limited and not _within(values, legal.limits):
         size, (least, most) = np.abs(values.astype(np.float64)), legal.limits
         yield "out_of_range", np.flatnonzero(((size < least) & (size > 0.0)) | (size > most))
 
@@ -121,7 +121,7 @@ def expected(legal: LegalValues) -> str:
     return f"{span}, the rule's range"
 
 
-def _narrow(dtype: Any, limits: Limits) -> bool:
+def narrow(dtype: Any, limits: Limits) -> bool:
     """Whether values of a dtype may lie outside."""
     if dtype.kind == "f":
         smallest, largest = (1e-45, FLOAT32_MAX) if dtype.itemsize == 4 else (5e-324, 1.7e308)

@@ -9,10 +9,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.bad_rows import BadRows, CheckedValues
+from streamomd.features.binary_lists import ELEMENTS
 from streamomd.features.canonical import Csr, canonical, row_of
 from streamomd.features.lists import Indptr, elements_of
-from streamomd.features.numeric import ANYTHING, expected, numbers, unfit
+from streamomd.features.numeric import ANYTHING, expected, narrow, numbers, unfit
 from streamomd.features.plan import LegalValues, SparsePair
+
+HIGHEST = (1 << 31) - 1
 
 
 def sparse(
@@ -33,6 +36,9 @@ def sparse(
     """
     indptr, keys = elements_of(indices)
     ends, numeric = elements_of(values)
+    found = _found_canonical(indptr, ends, keys, numeric, pair, dtype, legal)
+    if found is not None:
+        return _moved(found, offset)
     _note_lengths(indptr, ends, pair, flaws)
     coordinates = _indices(keys, pair, CheckedValues(flaws, pair.indices, indptr=indptr))
     elements = CheckedValues(flaws, pair.values, indptr=ends)
@@ -43,7 +49,36 @@ def sparse(
     rows, places, summed = canonical(indptr, coordinates, stored)
     if summed is not stored:
         _note_sums(summed, CheckedValues(flaws, pair.values, indptr=rows), legal)
-    return rows, places + np.int32(offset) if offset else places, summed
+    return _moved((rows, places, summed), offset)
+
+
+def _moved(rows: Csr, offset: int) -> Csr:
+    return (rows[0], rows[1] + np.int32(offset), rows[2]) if offset else rows
+
+
+def _found_canonical(
+    indptr: Indptr,
+    ends: Indptr,
+    keys: pa.Array,
+    numeric: pa.Array,
+    pair: SparsePair,
+    dtype: Any,
+    legal: LegalValues,
+) -> Csr | None:
+    """The rows as they are, if nothing is to be noted, summed or put in order, as in most batches;
+    None where the checks below have to look, one after another."""
+    kind = np.dtype(dtype)
+    stored = keys.type == pa.int32() and numeric.type == ELEMENTS.get(kind.name)
+    if not stored or keys.null_count or numeric.null_count or narrow(kind, legal.limits):
+        return None
+    if not np.array_equal(indptr, ends):
+        return None
+    rows = indptr, keys.to_numpy(), numeric.to_numpy()
+    most = min(legal.largest, float(np.finfo(kind).max))
+    from streamomd.features.kernels.check_pairs import checker  # late: it imports numba
+
+    check = checker(kind.name)
+    return rows if check(len(keys), *rows, min(pair.size - 1, HIGHEST), most) else None
 
 
 def _note_lengths(indptr: Indptr, ends: Indptr, pair: SparsePair, flaws: BadRows) -> None:

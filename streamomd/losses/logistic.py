@@ -16,10 +16,8 @@ def value(margin: float, y: float, p: object) -> float:
     >>> value(-700.0, 1.0, ()), value(700.0, 1.0, ()) > 0.0
     (700.0, True)
     """
-    z = y * margin
-    if z > 0.0:
-        return math.log1p(math.exp(-z))
-    return math.log1p(math.exp(z)) - z
+    z = y * margin  # without a branch: the sign of z is not predictable
+    return math.log1p(math.exp(-abs(z))) - min(z, 0.0)
 
 
 def slope(margin: float, y: float, p: object) -> float:

@@ -7,79 +7,81 @@ that predicts a period is bit-identical to one trained on the rows before it alo
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.checkpoint.manifest import KINDS
+from streamomd.config.build_job import may_change
+from streamomd.config.explain import brief
 from streamomd.config.refusals import refuse_delay
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, Times
 from streamomd.core.counted import counted
-from streamomd.core.errors import DataError, StoppedError, UnsupportedError, UsageError
+from streamomd.core.errors import (
+    DataError,
+    OutputExistsError,
+    ResumeRefusedError,
+    StoppedError,
+    UnsupportedError,
+    UsageError,
+)
 from streamomd.core.finite import Place
 from streamomd.core.nearest import suggestion
-from streamomd.core.phases import phase
 from streamomd.core.profiling import Stage
-from streamomd.core.run_events import emit
+from streamomd.core.urls import shown
 from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.delayed import DelayedRun, Mask
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.session import Session, report_plan
+from streamomd.runs.session import Session, report_plan, report_rejected
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.reader import Piece
-from streamomd.training.class_threads import classes_divided
-from streamomd.training.fit_calibration import fit_calibration
-from streamomd.training.holdout import with_places
+from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics, no_rows_learned
-from streamomd.training.metrics.by_time import DAY, EARLIER_TEXT, HOUR, RETAINED, period_text
+from streamomd.training.metrics.backtest_figures import PERIODS, Backtest
 from streamomd.training.model import Model
-from streamomd.training.progress import quiet_notes, watching
-from streamomd.training.row_stream import no_rows
-from streamomd.training.scoring.calibration import Calibration
+from streamomd.training.progress import note, quiet_notes
+from streamomd.training.resume_changes import refuse_diverged_again
 from streamomd.training.signals import stop_on_signals
 from streamomd.training.teaching import Schedule
 
-PERIODS = {"hour": (HOUR, 0), "day": (DAY, 0), "week": (7 * DAY, -3 * DAY)}
-"""Length and the start of the one of 1970, in nanoseconds. Weeks begin on Monday."""
+MANY = 10_000_000
+"""Rows from which on a backtest that is not saved says so."""
 
 
 @dataclass(eq=False)
 class BacktestRun(DelayedRun):
-    """A walk that predicts the rows of each period by the model of its start.
-
-    length, origin: of periods. gap: nanoseconds before a period whose rows are not learned yet.
-    periods: figures of those that are finished, the latest ones; earlier: of all before them,
-    None without any. before: rows of the periods without a model.
-    """
+    """A walk that predicts the rows of each period by the model of its start."""
 
     predicts_all: ClassVar[bool] = True
-    length: int = DAY
-    origin: int = 0
-    gap: int = 0
-    periods: list[dict[str, Any]] = field(default_factory=list)
-    before: int = 0
-    earlier: dict[str, Any] | None = None
-    _number: int | None = None
-    _learned: int = 0
-    _metrics: Metrics = field(default_factory=lambda: Metrics(classifies=True))
-    _calibration: Calibration | None = None
-    _finished: Any = field(default_factory=lambda: np.zeros(3))
 
     @property
+    def figures(self) -> Backtest:
+        """Of the periods."""
+        assert self.model.metrics.backtest is not None
+        return self.model.metrics.backtest
+
+    @cached_property
     def schedule(self) -> Schedule:
         """When rows are learned: at the start of a period that begins after the gap."""
-        return Schedule(self.gap + 1, self.length, self.origin)
+        return Schedule(round(self.figures.gap * 1e9) + 1, self.figures.length, self.figures.origin)
+
+    def learn_epochs(self, epochs: int) -> None:
+        """As ``DelayedRun``; the last period ends with the data."""
+        super().learn_epochs(epochs)
+        self.figures.end_period(self.model)
 
     def rows_and_held_out(self, piece: Piece[Rows], shard: int) -> tuple[Batch, Mask | None]:
         """All rows of a piece with their own weights: only the second cursor samples."""
         return piece.value.batch, None
 
     def _end(self, stream: Times, low: int, high: int) -> int:
-        after = int(self.schedule.now(stream[low : low + 1])[0]) + self.length
+        after = int(self.schedule.now(stream[low : low + 1])[0]) + self.schedule.length
         return min(high, int(np.searchsorted(stream, after)))
 
     def _count(
@@ -90,90 +92,27 @@ class BacktestRun(DelayedRun):
         at: tuple[Place, Place],
         stream: Times,
     ) -> None:
-        model = self.model
+        model, figures = self.model, self.figures
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
         if batch.time is None or not len(batch):
             return
         model.metrics.read_times(batch.time)
-        self._teacher.learn_due(int(self.schedule.now(stream[:1])[0]))
-        self._begin_period((int(stream[0]) - self.origin) // self.length)
-        metrics = self._metrics
+        number = (int(stream[0]) - figures.origin) // figures.length
+        if number != figures.number:
+            figures.end_period(model)
+            figures.number = number
+            model.metrics.period = Metrics(model.spec.model.classifies)
+            model.metrics.period.begin(0)
+        metrics = model.metrics.period
+        assert metrics is not None
         margins, _ = self.predict_rows(stream, metrics, batch, None)
         metrics.count(len(batch))
         with Stage("metrics"):
             engine = model.engine
             metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
-        model.metrics.current[...] = self._finished + metrics.current
+        model.metrics.current[...] = metrics.current + figures.finished
         model.metrics.count(len(batch))
         model.guard.predicted(metrics.current, margins, at)
-
-    def _begin_period(self, number: int) -> None:
-        """Begin a period, unless it is under way."""
-        if number == self._number:
-            return
-        self.end_period()
-        self._number, self._learned = number, self._teacher.learned
-        self._metrics = Metrics(self.model.spec.model.classifies)
-        self._metrics.begin(0)
-        kind = self.model.spec.model.calibrate
-        if kind != "none":
-            self._calibration = fit_calibration(kind, self.model.metrics.margins)
-
-    def end_period(self) -> None:
-        """Note the figures of the period under way, if its model had learned a row."""
-        number, metrics = self._number, self._metrics
-        if number is None:
-            return
-        self._number = None
-        self._finished = self._finished + metrics.current
-        if not self._learned:
-            self.before += metrics.total_rows
-            return
-        rank = metrics.detail.rank() if metrics.detail is not None else {}
-        calibrated = metrics.calibrated(self._calibration)
-        found = {
-            "period": period_text(number, self.length, self.origin),
-            "learned": self._learned,
-            "rows": metrics.total_rows,
-            **metrics.figures(metrics.current),
-            "auc": rank.get("auc"),
-            "auc_error": rank.get("auc_error"),
-            **({"calibrated": calibrated} if self._calibration is not None else {}),
-        }
-        emit("period", "", "info", **found)
-        self.periods.append({**found, "sums": metrics.current.copy()})
-        if len(self.periods) > RETAINED:
-            self._join_earliest()
-
-    def _join_earliest(self) -> None:
-        """Join the earliest period with those before it: figures of at most ``RETAINED``, and of
-        all earlier ones together."""
-        first = self.periods.pop(0)
-        before = self.earlier or {"rows": 0, "sums": np.zeros(3)}
-        sums = before["sums"] + first["sums"]
-        self.earlier = {
-            "period": EARLIER_TEXT,
-            "learned": first["learned"],
-            "rows": before["rows"] + first["rows"],
-            **self.model.metrics.figures(sums),
-            "auc": None,
-            "auc_error": None,
-            **_calibrated_together([before, first]),
-            "sums": sums,
-        }
-
-
-def _calibrated_together(periods: list[dict[str, Any]]) -> dict[str, Any]:
-    """``calibrated`` of the rows of all periods: the mean log loss, None if one has none; nothing
-    without calibration."""
-    known = [(one["calibrated"], one["sums"][0]) for one in periods if "calibrated" in one]
-    if not known:
-        return {}
-    weight = sum(weight for _, weight in known)
-    if not weight or any(one is None or one["log_loss"] is None for one, _ in known):
-        return {"calibrated": {"log_loss": None}}
-    total = sum(one["log_loss"] * weight for one, weight in known)
-    return {"calibrated": {"log_loss": float(total / weight)}}
 
 
 def backtest(
@@ -181,6 +120,8 @@ def backtest(
     *,
     by: str = "day",
     gap: float | str | None = None,
+    checkpoint: str = "",
+    restart: bool = False,
     client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     log: str | None = None,
@@ -191,7 +132,9 @@ def backtest(
     """Train up to each hour, day or week of the data, and evaluate on the next one.
 
     job, flags and the other arguments: as ``streamomd.train``; the job names ``data.time``, and its
-    checkpoint is neither read nor written. by: "hour", "day" or "week" (from Monday), in UTC. gap:
+    own checkpoint is neither read nor written. checkpoint: directory or URL to save the backtest
+    to; the same call, or ``streamomd.resume``, continues one that was interrupted, bit-identically.
+    restart: overwrite what is there. by: "hour", "day" or "week" (from Monday), in UTC. gap:
     seconds, or "1d", before each period whose rows are not learned when it is predicted; None: the
     job's data.delay.
 
@@ -204,26 +147,27 @@ def backtest(
     With data.sample, rows that are not sampled are evaluated, too, and not learned.
 
     Raises UsageError without data.time, UnsupportedError for a job with hold-out rows or several
-    epochs, DataError if the rows are all of one period, and what ``train`` raises.
+    epochs, ResumeRefusedError for a checkpoint of another backtest, DataError if the rows are all
+    of one period, and what ``train`` raises.
     """
     if by not in PERIODS:
         raise UsageError(f"by = {by!r}: expected hour, day or week; {suggestion(by, PERIODS)}")
     refuse_collection(job, flags, "a backtest")
     reporting = Reporting(log, quiet)
     flags = {**flags, "storage_options": storage_options}
-    sets = {**(sets or {}), "checkpoint.url": "none"}
+    own = checkpoint or (sets or {}).get("checkpoint.url")  # the job's is that of its run
+    sets = {**(sets or {}), "checkpoint.url": own or "none"}
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as opened:
         session = Session.open(job, flags, sets, stop=stop, client=client)
-        lag = _gap(session.spec, gap)
+        figures = Backtest(by, _gap(session.spec, gap))
         _refuse(session.spec)
-        with session.prepare() as (model, connection):
-            report_plan(model.plan, session.rows, "", session.choices)
-            length, origin = PERIODS[by]
-            periods = (length, origin, round(lag * 1e9))
-            rows = with_places(session.shards, model.holdout_by)  # by which rows are sampled
-            run = BacktestRun(model, rows, None, [], stop, connection, None, *periods)
-            seconds = _learn(run, session, opened)
-            return _result(run, by, lag, seconds)
+        with session.prepare() as (new, connection):
+            new.metrics.backtest = figures
+            report_plan(new.plan, session.rows, "", session.choices)
+            model, manager = _begin_or_resume(session, new, restart=restart)
+            if not model.finished:
+                _learn(session, model, manager, connection, opened)
+            return _result(model)
 
 
 def _gap(spec: Spec, gap: float | str | None) -> float:
@@ -252,57 +196,90 @@ def _refuse(spec: Spec) -> None:
     refuse_delay(spec, "backtest")
 
 
-def _learn(run: BacktestRun, session: Session, reporting: Reporting) -> float:
-    """Walk over all rows; the seconds that it took."""
-    model, rows = run.model, session.shards.rows
-    with phase("compiling"):
-        empty = no_rows(model.plan, session.shards)
-        model.engine.warm(model.state, empty, learning=True)
-        model.engine.warm(model.state, empty, learning=False)
-    run.watchers.extend(reporting.watchers(model, rows, None))
-    began = time.perf_counter()
-    with classes_divided(model, rows), watching(run.watchers, model.metrics):
-        try:
-            run.learn_epochs(1)
-        except StoppedError as error:
-            raise StoppedError(_stopped(run), signal=error.exit_code - 128) from None
-        run.end_period()
-    return time.perf_counter() - began
+def _begin_or_resume(
+    session: Session, model: Model, *, restart: bool
+) -> tuple[Model, CheckpointManager | None]:
+    """A new checkpoint, or the one that an interrupted backtest of the same job has left there."""
+    checkpoint = model.spec.checkpoint
+    try:
+        return model, session.begin(model, restart=restart)
+    except OutputExistsError:
+        options = checkpoint.storage_options
+        saved, loaded = load_model(
+            checkpoint.url, storage_options=options, needs=KINDS, finite=True
+        )
+        if saved.metrics.backtest is None:
+            raise
+    report_rejected(loaded, saved.sequence)
+    _refuse_another(saved, model)
+    saved.spec, saved.recorded = model.spec, model.recorded
+    refuse_diverged_again(saved, loaded)
+    if saved.finished:
+        note(f"{shown(saved.url)} has this backtest, finished: nothing is learned")
+        return saved, None
+    rows = counted(saved.metrics.total_rows, "row")
+    manager = session.resume(saved, loaded, accept_new=False)
+    note(f"resuming the backtest {shown(saved.url)} from commit {saved.sequence}, after {rows}")
+    return saved, manager
 
 
-def _stopped(run: BacktestRun) -> str:
-    finished = f"{counted(len(run.periods), 'period')} finished"
+def _refuse_another(saved: Model, model: Model) -> None:
+    """Raise ResumeRefusedError if a checkpoint has a backtest of another job."""
+    before, now = (
+        {
+            **dict(_keys(one.spec.to_json())),
+            "--by": one.metrics.backtest.by if one.metrics.backtest else "",
+            "--gap": one.metrics.backtest.gap if one.metrics.backtest else 0.0,
+        }
+        for one in (saved, model)
+    )
+    other = [f"{key} was {brief(before[key])}, is {brief(now[key])}" for key in now
+             if before.get(key) != now[key] and not may_change(key)]  # fmt: skip
+    if other:
+        raise ResumeRefusedError(
+            f"{shown(saved.url)} has a backtest of another job: {'; '.join(other)}. Name another "
+            "--checkpoint, or overwrite this one with --restart"
+        )
+
+
+def _keys(tables: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, table in tables.items():
+        for key, value in table.items():
+            yield f"{name}.{key}", value
+
+
+def _learn(
+    session: Session,
+    model: Model,
+    manager: CheckpointManager | None,
+    connection: Any,
+    reporting: Reporting,
+) -> None:
+    if manager is None and session.rows.rows >= MANY:
+        note("this backtest is not saved: --checkpoint URL makes it resumable")
+    try:
+        session.learn(model, manager, connection, reporting)
+    except StoppedError as error:
+        if manager is not None:
+            raise
+        raise StoppedError(_stopped(model), signal=error.exit_code - 128) from None
+
+
+def _stopped(model: Model) -> str:
+    figures = model.metrics.backtest
+    finished = counted(len(figures.periods) if figures else 0, "period")
     return (
-        f"stopped after row {run.model.metrics.total_rows:,}, {finished}; a backtest saves "
-        "nothing: run it again. With --log FILE each finished period is a line of the log"
+        f"stopped after row {model.metrics.total_rows:,}, {finished} finished; nothing was saved: "
+        "run it again with --checkpoint URL, which saves a backtest, and resumes it"
     )
 
 
-def _result(run: BacktestRun, by: str, gap: float, seconds: float) -> dict[str, Any]:
-    model = run.model
-    if not run.periods:
-        raise DataError(_no_period(model, by))
-    periods, sums = [*([run.earlier] if run.earlier else []), *run.periods], np.zeros(3)
-    calibrated = _calibrated_together(periods)
-    for one in periods:
-        sums += one.pop("sums")
-    timed = model.metrics.by_time
-    assert timed is not None
-    return {
-        "by": by,
-        "gap": gap,
-        "rows": sum(one["rows"] for one in periods),
-        **model.metrics.figures(sums),
-        **calibrated,
-        "periods": periods,
-        "rows_before": run.before,
-        "late": timed.late,
-        "ties": timed.ties,
-        "skipped": model.metrics.skipped,
-        "seconds": seconds,
-        "rows_per_second": model.metrics.total_rows / max(seconds, 1e-9),
-        "compile_seconds": model.engine.compile_seconds,
-    }
+def _result(model: Model) -> dict[str, Any]:
+    figures = model.metrics.backtest
+    assert figures is not None
+    if not figures.periods:
+        raise DataError(_no_period(model, figures.by))
+    return figures.result(model)
 
 
 def _no_period(model: Model, by: str) -> str:

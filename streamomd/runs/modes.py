@@ -217,8 +217,12 @@ def _learn_in_mode(
 
 def _exact_run(model: Model) -> type[ExactRun]:
     """The class of a run in exact mode: another one where labels arrive late."""
-    if not model.spec.data.delay:
+    if not model.teaches_later:
         return ExactRun
+    if model.metrics.backtest is not None:
+        from streamomd.runs.backtest import BacktestRun
+
+        return BacktestRun
     from streamomd.runs.delayed import DelayedRun
 
     return DelayedRun

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamomd.checkpoint.manifest import KINDS
-from streamomd.core.errors import SweepError
+from streamomd.core.errors import SweepError, UnsupportedError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown, typed
@@ -83,6 +83,11 @@ def resume(
         may_skip = bool(divergence(loaded) or model.update.number)
         more = change_model_job(model, sets, *options, may_skip=may_skip)
         refuse_diverged_again(model, loaded)
+        if more and model.metrics.backtest is not None:
+            raise UnsupportedError(
+                f"{shown(model.url)} is a backtest, which learns each row once; leave train.epochs "
+                "out (--epochs)"
+            )
         if accept_new_shards and not more and (model.finished or model.update.number):
             run = UpdateRun.of(model, loaded, stop=stop, reporting=reporting, client=client)
             run.catch_up(choice_of(model.spec))

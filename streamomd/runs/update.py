@@ -24,6 +24,7 @@ from streamomd.core.errors import (
     ResumeRefusedError,
     SchemaError,
     StreamomdError,
+    UnsupportedError,
 )
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
@@ -35,7 +36,13 @@ from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
 from streamomd.runs.update_choice import choice_of, given_keys, refuse_update, update_table
-from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
+from streamomd.shards.arrivals import (
+    Arrivals,
+    Choice,
+    SkippedShard,
+    find_arrivals,
+    skipped_of_tables,
+)
 from streamomd.shards.columns import distinct_schemas
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
@@ -125,6 +132,11 @@ class UpdateRun:
     def of(cls, model: Model, loaded: Loaded, **more: Any) -> Self:
         """The run of a model that was loaded. Raises UnsupportedError if it cannot be updated."""
         refuse_update(model.spec)
+        if model.metrics.backtest is not None:
+            raise UnsupportedError(
+                f"{shown(model.url)} is a backtest, whose periods end with its shards: run another "
+                "one over all shards, or train a model (streamomd train) and update that"
+            )
         run = cls(model, loaded, *open_ledger(model, loaded), **more)
         run.before = model.update if not model.finished else run._next_record()
         return run
@@ -157,11 +169,12 @@ class UpdateRun:
         """
         data = self.model.spec.data
         check = check_sources(data.shards, data, self.report)
-        listing = self._list(appends_only=appends_only)
+        listing, known = self._list(appends_only=appends_only), self.ledger.shards
+        again = skipped_of_tables(known, listing) if choice.retry_skipped else []
         found = find_arrivals(
-            self.ledger.shards,
+            known,
             listing.fs,
-            listing.files,
+            [*again, *listing.files],
             choice,
             now_ns=self.clock(),
             check=check,
@@ -172,8 +185,7 @@ class UpdateRun:
         self.skipped = found.skipped
         for line in (*listing.notes, *found.notes):
             self.report(line)
-        known = {str(facts["url"]) for facts in self.ledger.shards}
-        taken = known | {shard.url for shard in found.shards}
+        taken = {str(facts["url"]) for facts in known} | {shard.url for shard in found.shards}
         # Files that wait are listed again only if they come after the version that is recorded.
         self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
         return found

@@ -26,9 +26,10 @@ from streamomd.core.errors import (
 )
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
-from streamomd.shards.find import refuse_duplicates
+from streamomd.shards.find import Listing, refuse_duplicates
 from streamomd.shards.listed import Listed
 from streamomd.shards.order import natural_key, path_key
+from streamomd.shards.paths import PathPattern
 from streamomd.shards.read_footers import Opened, open_each, shard_set
 from streamomd.shards.shard import Shard, ShardSet
 
@@ -163,7 +164,8 @@ def _divide(known: Sequence[Facts], listed: Sequence[Listed], *, retry: bool) ->
         else:
             new.append(file)
     # A table lists the files that were added; what is not among them need not be deleted.
-    tables = sum("partitions" in one for one in known) if there < len(learned) else 0
+    numbers = learned.values() if there < len(learned) else ()
+    tables = sum("partitions" in known[at] for at in numbers)
     return _Listing(new, changed, learned, skipped, left_out, max(0, len(learned) - there - tables))
 
 
@@ -416,8 +418,28 @@ def _set_aside(found: _Opening, choice: Choice) -> None:
 
 def _facts_of(file: Listed, why: str) -> Facts:
     """The ledger entry of a file that cannot be read."""
-    times = {"mtime_ns": file.mtime_ns, "etag": file.etag}
-    return shorten_facts({"url": file.url, "size": file.size, **times, "skipped": why})
+    own: dict[str, Any] = {"mtime_ns": file.mtime_ns, "etag": file.etag}
+    if _is_of_table(file) and file.columns is None:  # as ``skipped_of_tables`` lists it again
+        own |= {"partitions": file.partitions, "name": file.name}
+    return shorten_facts({"url": file.url, "size": file.size, **own, "skipped": why})
+
+
+def skipped_of_tables(known: Sequence[Facts], listing: Listing) -> list[Listed]:
+    """Files of Delta tables that an earlier update skipped: a table lists those that were added
+    later than the version that is recorded."""
+    roots = tuple(f"{url.rstrip('/')}/" for url in listing.versions)
+    others = {one.url for one in listing.files}
+    others |= {str(one["url"]) for one in known if "skipped" not in one}
+    found: dict[str, Listed] = {}
+    for at, one in enumerate(known):
+        url, partitions = str(one["url"]), one.get("partitions")
+        if partitions is None or url in others or not url.startswith(roots):
+            continue
+        path, name = PathPattern(url, listing.fs).path, str(one.get("name", ""))
+        values = tuple((column, text) for column, text in partitions)
+        size = int(one.get("size", -1))
+        found[url] = Listed(path, url, name, size, partitions=values, version=(0, at))
+    return [*found.values()]
 
 
 def _it(count: int) -> str:

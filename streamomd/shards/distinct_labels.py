@@ -18,6 +18,8 @@ from streamomd.shards.directory_columns import values_of
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import Shard, ShardSet
 
+FEW = 10_000
+"""Labels that Python counts before pyarrow's functions are loaded, which takes as long."""
 Enough = Callable[[Collection[Any]], object]
 """Whether distinct values so far are enough."""
 
@@ -107,6 +109,8 @@ def count_labels(shard_set: ShardSet, column: str) -> tuple[dict[Any, int], int]
 
 
 def _counts(values: pa.Array) -> dict[Any, int]:
+    if len(values) <= FEW:
+        return Counter(values.to_pylist())
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     pairs = arrow_function()("value_counts", [values]).to_pylist()

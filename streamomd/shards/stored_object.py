@@ -10,13 +10,15 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamomd.core.errors import StorageError
 from streamomd.core.run_events import request_counter
 from streamomd.shards.filesystem import Entry, store_errors
 from streamomd.shards.seekable_file import ChangedWhileReadError, SeekableFile
@@ -42,10 +44,22 @@ Range = tuple[int, int]
 
 
 class StoredObject:
-    """One version of an object. Threads may share it: its end is requested once."""
+    """One version of an object. Threads may share it: its end is requested once.
 
-    def __init__(self, fs: fsspec.AbstractFileSystem, path: str, url: str, entry: Entry) -> None:
+    stat: the object's entry now, for a store that sends whatever version it has; it is compared
+    after each read, before what was read is used. None: nothing is compared.
+    """
+
+    def __init__(
+        self,
+        fs: fsspec.AbstractFileSystem,
+        path: str,
+        url: str,
+        entry: Entry,
+        stat: Callable[[], Entry] | None = None,
+    ) -> None:
         self.size, self.etag, self.url = entry.size, entry.etag, url
+        self._entry, self.stat = entry, stat
         self._fetch = _fetch_of(fs, path, entry)
         self.count_read = request_counter()
         self._lock = threading.Lock()
@@ -67,6 +81,26 @@ class StoredObject:
                 self._tail = self.exactly(self.size - length, length)
                 _RECENT.add(self, len(self._tail))
 
+    @contextmanager
+    def _confirmed(self) -> Iterator[None]:
+        """Raise ChangedWhileReadError if the object is of another version after the block."""
+        try:
+            yield
+        except Exception:
+            with suppress(StorageError):  # it may say why the block failed
+                self._confirm()
+            raise
+        self._confirm()
+
+    def _confirm(self) -> None:
+        if self.stat is None:
+            return
+        was, now = self._entry, self.stat()
+        # A store without ETags has times.
+        same = was.mtime_ns == now.mtime_ns if was.etag is None else now.etag in (None, was.etag)
+        if not same or was.size != now.size:
+            raise ChangedWhileReadError("it was written again")
+
     @property
     def is_whole(self) -> bool:
         """Whether all of it is in memory."""
@@ -85,6 +119,12 @@ class StoredObject:
         pieces = [(span, *piece) for span in merged for piece in pieces_of(*span)]
         if len(pieces) < 2:
             return [Span(low, self.exactly(low, length)) for low, length in merged]
+        with self._confirmed():
+            return self._load_pieces(merged, pieces)
+
+    def _load_pieces(
+        self, merged: Sequence[Range], pieces: Sequence[tuple[Range, int, int]]
+    ) -> list[Span]:
         spans = {span: Span(span[0], pa.allocate_buffer(span[1])) for span in merged}
         with ThreadPoolExecutor(min(len(pieces), REQUESTS_AT_ONCE), "streamomd-ranges") as pool:
             done = [
@@ -100,10 +140,15 @@ class StoredObject:
         return [*spans.values()]
 
     def _fill(self, span: Span, offset: int, length: int) -> None:
-        span.fill(offset, self.exactly(offset, length))
+        span.fill(offset, self._exactly(offset, length))
 
     def exactly(self, offset: int, length: int) -> bytes:
-        """These bytes. Raises ChangedWhileReadError where the store gives fewer, or more."""
+        """These bytes. Raises ChangedWhileReadError where the store gives fewer, or more, or those
+        of another version."""
+        with self._confirmed():
+            return self._exactly(offset, length)
+
+    def _exactly(self, offset: int, length: int) -> bytes:
         data = self.fetch(offset, length)
         if len(data) != length:
             raise ChangedWhileReadError("it was truncated")
@@ -248,19 +293,16 @@ def stored_object(
     entry: Entry,
     stat: Callable[[], Entry] | None = None,
 ) -> StoredObject:
-    """The object of an entry; where the store does not refuse to read another version, the one that
-    ``stat`` finds now."""
-    key = None if entry.etag is None else (fs, path, entry.size, entry.etag)
-    known = None if key is None else _RECENT.get(key)
-    is_pinned = key is not None and _speaks(fs, "s3")
-    if known is not None:
-        known.count_read = request_counter()  # for the run that reads it now
-        if is_pinned or known.is_whole:
-            return known
-    found = entry if is_pinned or stat is None else stat()
-    if found.etag is None or (found.size, found.etag) != (entry.size, entry.etag):
-        return StoredObject(fs, path, url, found)
-    return known or _RECENT.put(key, StoredObject(fs, path, url, found))
+    """The object of an entry. stat: the entry now; what is read is of that version. Without it
+    only S3 refuses to send another one."""
+    if entry.etag is None:
+        return StoredObject(fs, path, url, entry, stat)
+    key = fs, path, entry.size, entry.etag
+    stat = None if _speaks(fs, "s3") else stat
+    known = _RECENT.get(key) or _RECENT.put(key, StoredObject(fs, path, url, entry, stat))
+    known.stat = known.stat or stat
+    known.count_read = request_counter()  # for the run that reads it now
+    return known
 
 
 def _speaks(fs: fsspec.AbstractFileSystem, protocol: str) -> bool:

@@ -297,9 +297,7 @@ def _convert(files: Sequence[str], kind: str, to: Path, options: Mapping[str, An
     from streamomd.shards.convert.convert import convert  # it opens files of every format
 
     rows = ROWS_PER_SHARD
-    return convert(
-        files, source_format=kind, to=str(to), rows_per_shard=rows, compression="fast", **options
-    )
+    return convert(files, source_format=kind, to=str(to), rows_per_shard=rows, **options)
 
 
 def _identity(file: str) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from streamomd.core.batch import Batch, DenseBatch, Floats, SparseBatch
+from streamomd.core.column_values import ColumnValues
 from streamomd.core.errors import DataError, UsageError
 from streamomd.features import Names, Plan
 from streamomd.features.labels import labels_in_memory
-from streamomd.shards.memory.encoded_frames import batch_of_memory, row_dicts
+from streamomd.shards.memory.encoded_frames import batch_of_memory, row_dicts, values_of_columns
 
 ROWS = "rows"
 
@@ -83,7 +84,21 @@ def labelled_batch(plan: Plan, rows: Any, y: Any, weight: Any, names: Names) -> 
         if found is not None and len(found) != len(batch):
             raise DataError(f"{ROWS} has {len(batch)} rows and {name} has {len(found)} values")
     ones: Floats = np.ones(len(batch))
-    return replace(batch, y=targets, weight=ones if weights is None else weights)
+    columns = batch.columns or (_columns_of(plan, rows) if plan.column_values else None)
+    weight = ones if weights is None else weights
+    return replace(batch, y=targets, weight=weight, columns=columns)
+
+
+def _columns_of(plan: Plan, rows: Any) -> ColumnValues | None:
+    """The values of the columns of rows that are no frame, for alerts."""
+    given: dict[str, Any] = {}
+    if is_mappings(rows):
+        dicts = dicts_of_rows(plan, rows)
+        given = {name: [row.get(name) for row in dicts] for name in plan.features}
+    elif plan.numeric:
+        array = rows.toarray() if hasattr(rows, "tocsr") else np.asarray(rows)
+        given = dict(zip(plan.numeric, array.T, strict=True))
+    return values_of_columns(plan, given, ROWS) if given else None
 
 
 def refuse_labels_missing(rows: Any) -> UsageError:

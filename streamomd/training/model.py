@@ -28,6 +28,7 @@ from streamomd.shards.table_finder import TableOptions
 from streamomd.training.build_engine import engine_of
 from streamomd.training.class_numbers import refuse_unknown_classes
 from streamomd.training.class_weights import ClassWeights, class_weights_of
+from streamomd.training.drift_alerts import plan_to_read
 from streamomd.training.fit_calibration import fit_calibration
 from streamomd.training.label_runs import LabelRuns
 from streamomd.training.memory_rows import (
@@ -46,7 +47,7 @@ from streamomd.training.scoring.calibration import Calibration
 from streamomd.training.scoring.probabilities import chosen, each_class
 from streamomd.training.teaching import Teaching
 from streamomd.training.top_weights import heaviest, weight_blocks
-from streamomd.training.training_step import learn_foreign_rows, learn_more
+from streamomd.training.training_step import learn_foreign_rows, learn_more, watched_alerts
 from streamomd.training.update_record import UpdateRecord
 
 if TYPE_CHECKING:
@@ -138,6 +139,11 @@ class Model:
         return self._fitted[1]
 
     @property
+    def teaches_later(self) -> bool:
+        """Whether rows are learned later than they are predicted, by a second cursor."""
+        return self.spec.data.delay > 0.0 or self.metrics.backtest is not None
+
+    @property
     def has_probabilities(self) -> bool:
         """Whether its predictions have probabilities: by its loss, or calibrated ones."""
         likely = self.engine.loss.probabilistic or self.spec.model.calibrate != "none"
@@ -186,10 +192,12 @@ class Model:
         It is bit-identical to training on the same rows as one more shard. rows: as ``predict``
         takes them. y: labels (n,), of ``classes``, or numbers in regression. sample_weight:
         importance (n,), 0 or more; 1 by default. Nothing is learned if a row is bad, whatever the
-        job's on_bad_row; nothing is saved to a checkpoint.
+        job's on_bad_row; nothing is saved to a checkpoint. The rows count for model.calibrate and
+        are watched by the job's [alert]: ``result()["alerts"]`` has what it finds; none is raised.
 
         A batch of encoded rows (``streamomd.core.batch``), with its own labels, is learned, too;
-        then the margins before learning are returned, (rows, learners).
+        then the margins before learning are returned, (rows, learners). Their columns are not
+        known, so only a rise of the loss is an alert.
 
         Raises SchemaError and BadRowError as ``predict`` does, BadRowError for a label that is no
         class and a bad weight with its row, DataError for encoded rows that are not canonical or
@@ -199,7 +207,8 @@ class Model:
             return learn_foreign_rows(self, rows)
         if y is None:
             raise refuse_labels_missing(rows)
-        learn_more(self, labelled_batch(self.plan, rows, y, sample_weight, self.names))
+        plan = plan_to_read(watched_alerts(self, is_new=True), self.plan)
+        learn_more(self, labelled_batch(plan, rows, y, sample_weight, self.names))
         return self
 
     def decision_function(self, rows: Any) -> NDArray[np.float64]:

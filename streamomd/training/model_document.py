@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from streamomd.checkpoint import Part, StoredParts
-from streamomd.checkpoint.manifest import HOLDOUT_BY
+from streamomd.checkpoint.manifest import BACKTEST, HOLDOUT_BY
 from streamomd.core.finite import finite_parts
 from streamomd.engine.state import State
 from streamomd.training.metrics import Metrics
@@ -24,7 +24,8 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
         "plan": model.plan.to_json(),
         "state_version": model.spec.rule.state.version,
         "cursor": model.cursor.to_json(),
-        **({"teaching": model.teaching.to_json()} if model.spec.data.delay else {}),
+        **({"teaching": model.teaching.to_json()} if model.teaches_later else {}),
+        **({BACKTEST: True} if model.metrics.backtest else {}),
         **({"update": model.update.to_json()} if model.update.number else {}),
         **({"table_versions": model.table_versions} if model.table_versions else {}),
         "rows": model.metrics.total_rows,

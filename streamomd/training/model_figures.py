@@ -37,6 +37,7 @@ def _figures_of(model: Model) -> dict[str, Any]:
         "alerts": alerts_of(model),
         "sampled_out": model.metrics.sampled_out if model.spec.data.sample else None,
         **({"by_time": model.metrics.time_figures()} if model.spec.data.time else {}),
+        **({"backtest": found.result(model)} if (found := model.metrics.backtest) else {}),
         **_delay(model),
         **_validation(model),
         "seconds": model.seconds,

@@ -21,6 +21,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
+from streamomd.training.teaching import Teaching
 from streamomd.training.warm_start import is_weights, start_from_weights
 
 MOST_NAMED = 8
@@ -82,12 +83,29 @@ def _start_from(model: Model, other: Model) -> None:
             hint += f'; to read the directories as it did: --partitions "{{ {table} }}"'
         raise UsageError(f"cannot start from {shown(other.url)}: {'; '.join(lines)}{hint}")
     model.state, model.names = other.state, other.names
+    _mention_waiting(model, other)
     if model.spec.model.continue_metrics:
+        model.teaching = Teaching(rows=other.metrics.total_rows)
         model.metrics = other.metrics.as_one_epoch(held=model.metrics.held)
     elif model.spec.model.class_weight == BALANCED and other.metrics.classes is not None:
         model.metrics.classes = other.metrics.classes.copy()
     if model.spec.model.calibrate != "none" and other.metrics.margins is not None:
         model.metrics.margins = other.metrics.margins.copy()
+
+
+def _mention_waiting(model: Model, other: Model) -> None:
+    """Print how many rows of another model's run wait for their labels: a warm start learns none of
+    them. Raises UsageError where metrics would count them as rows of this run."""
+    delay = other.spec.data.delay
+    if not delay or not (waiting := other.metrics.total_rows - other.teaching.rows):
+        return
+    text = f"{counted(waiting, 'row')} of {shown(other.url)} wait for their labels (data.delay)"
+    if model.spec.model.continue_metrics:
+        raise UsageError(
+            f"{text}, and only streamomd update {shown(other.url)} learns them: run that on new "
+            "shards, or leave continue_metrics out"
+        )
+    note(f"{text} and are not learned by this run; streamomd update would learn them")
 
 
 def _description(model: Model) -> dict[str, Any]:

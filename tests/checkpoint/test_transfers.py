@@ -87,10 +87,11 @@ def test_items_are_taken_when_there_is_room() -> None:
     def items() -> Iterator[int]:
         for at in range(10):
             taken.append(at)
+            if at == 3:  # the next one would be taken within this time
+                threading.Timer(0.2, gate.set).start()
             yield at
 
-    found = in_flight(lambda at: gate.wait(10) and at, items(), 3, lambda _: 1)
-    threading.Timer(0.2, gate.set).start()
+    found = in_flight(lambda at: gate.wait(60) and at, items(), 3, lambda _: 1)
     assert next(found) == 0
     assert taken == [0, 1, 2, 3]
     assert [*found] == [*range(1, 10)]

@@ -7,19 +7,21 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from running import write
 
 import streamomd
-from streamomd.core.startup import VARIABLE
+from streamomd.core.startup import VARIABLE, skip_masks
 
 PACKAGE = Path(streamomd.__file__).parent
 SHORTCUT = re.compile(
     r"_HAVE_BLAS|sys\.meta_path|pyarrow\._\w+|numba\w*\.\w*caching|rtsys"
-    r"|_shutdown\(|_run_exitfuncs|os\._exit|\bgc\.(freeze|disable)|OPENBLAS_|PYDANTIC_"
+    r"|c_helpers|typeof_pyval|_shutdown\(|_run_exitfuncs|os\._exit|\bgc\.(freeze|disable)|OPENBLAS_|PYDANTIC_"
 )
 FORMER_NAMES = "compat.py"
 """Finds former module names by ``sys.meta_path``: its purpose, not a shortcut."""
@@ -77,3 +79,29 @@ def test_the_switch_turns_every_shortcut_off(tmp_path: Path) -> None:
     python("1", "-c", SEEN, file)  # compiles, if need be
     assert python("1", "-c", SEEN, file).stdout.split() == ["True", "False", "False"]
     assert python("0", "-c", SEEN, file).stdout.split() == ["False", "True", "True"]
+
+
+def test_types_of_arrays_are_those_that_numba_finds() -> None:
+    """Of all numbers, shapes, layouts and flags; what numba refuses is refused."""
+    function = numba.njit(lambda value: value)
+    standard = type(function).typeof_pyval
+    skip_masks(function)
+    kinds = "?bhilqBHILQfdFDMUS"
+    values = [np.zeros((2, 3, 4), kind if kind != "M" else "M8[s]") for kind in kinds]
+    values += [np.zeros((2, 3), ">f8"), np.zeros(3, "f2"), np.zeros(2, "i4,f8"), np.zeros((2, 2))]
+    for value in values:
+        frozen = value.copy()
+        frozen.flags.writeable = False
+        views = [value, value[0], value.T, value[..., 1:], value[..., :0], frozen, frozen.T]
+        for view in views:
+            assert function.typeof_pyval(view) == standard(function, view), view.dtype
+    for other in (1, 0.5, (1, 2.0), "text", None, np.float32(1), np.ma.zeros(3)):
+        assert outcome(function.typeof_pyval, other) == outcome(standard, function, other)
+
+
+def outcome(call: Callable[..., object], *given: object) -> object:
+    """What is returned, or the error."""
+    try:
+        return call(*given)
+    except Exception as error:
+        return str(error)

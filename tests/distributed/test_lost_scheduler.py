@@ -45,7 +45,7 @@ def test_another_cluster_of_another_size_continues(
             threading.Thread(target=strike, args=(scheduler,), daemon=True).start()
             with pytest.raises(ClusterError, match=r"was lost|has not answered"):
                 streamomd.train(table(mode, data, url), client=client, quiet=True)
-        assert scheduler.wait(timeout=5) == -9
+        assert scheduler.wait(timeout=60) == -9
     assert not streamomd.load(str(url)).finished
     sized(workers, 1 + 2 * (seed % 2))
     with Client(workers, set_as_default=False) as client:

@@ -10,6 +10,7 @@ from standardized import LOSSES, Rows, Run, made
 from test_block import FORMS, assert_same, pair, some_unlearned
 
 from streamomd.engine import state as state_module
+from streamomd.engine.loops import rebase
 from streamomd.engine.loops.rebase import AT
 from streamomd.engine.loops.reference import M2, MU, C
 from streamomd.rules.common.standardized import LEAD
@@ -99,7 +100,8 @@ def test_predictions_stay_when_groups_change_their_centres(
     totals[AT["next"]] = totals[AT["t"]]
     mean, change = float(totals[AT["y_mean"]]), run.engine._rebase()
     *arrays, numeric = run.engine._matrices(run.state)
-    change(run.state.cells, run.state.totals.reshape(-1), *arrays, run.engine._kind)
+    stored = run.state.cells, run.state.totals.reshape(-1), *arrays
+    change(*stored, run.engine._kind, *rebase.scratch(arrays[-1], 64))
     np.testing.assert_allclose(reference[C, 1 : 1 + p], reference[MU, 1 : 1 + p], rtol=1e-12)
     assert numeric == p
     assert totals[AT["c_y"]] == mean

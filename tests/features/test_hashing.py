@@ -43,7 +43,7 @@ def test_every_length_has_the_bits_of_mmh3(seed, prefix):
     rng = np.random.default_rng(seed)
     texts = [rng.bytes(length) for length in range(41)]
     state = prefix_state(prefix, seed)
-    assert [murmur(*state, text) for text in texts] == [
+    assert [murmur(*state, b"-" + text + b"-", 1, 1 + len(text)) for text in texts] == [
         mmh3.hash(prefix + text, seed, signed=False) for text in texts
     ]
     plan, column = plan_of(hash_seed=seed), prefix.decode()
@@ -124,16 +124,26 @@ def test_a_table_fills_up_as_if_each_value_were_noted(bits):
     assert (len(names), names.to_json()) == (65_536, plain.to_json())
 
 
+def test_of_a_full_table_each_column_has_its_turn(monkeypatch):
+    """Until the table is full each batch is searched, then one in eight of each column, and
+    one column in eight of each batch."""
+    names, columns = Names(), [f"c{at}" for at in range(20)]
+    assert all(names.is_due(column) for column in columns * 3)
+    monkeypatch.setattr(Names, "is_full", True)
+    due = [[column for column in columns if names.is_due(column)] for _ in range(16)]
+    assert max(map(len, due)) == 3
+    assert sorted(column for batch in due for column in batch) == sorted(columns * 2)
+
+
 def test_what_is_settled_is_not_told_again(monkeypatch):
     """A value is told of once; from another process's table or a saved one, once more at most."""
     seen = []
-    note = Names.note_ascii
-    count = lambda *given: seen.append(len(given[2])) or note(*given)  # noqa: E731
-    monkeypatch.setattr(Names, "note_ascii", count)
+    note = Names.note
+    monkeypatch.setattr(Names, "note", lambda *given: seen.append(len(given[3])) or note(*given))
     plan, names = plan_of(8), Names()
     stream = [str(value) for value in range(10_000)]
     told([stream] * 3, plan, names)
-    assert sum(seen) < 12_000
+    assert 10_000 <= sum(seen) < 12_000
     seen.clear()
     told([stream] * 3, plan, names)
     assert sum(seen) == 0

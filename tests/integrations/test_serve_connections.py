@@ -57,9 +57,9 @@ def trickled(server: Served, data: bytes, *, pause: float = 0.05) -> tuple[bytes
 
 def test_slow_headers_are_cut_off(server: Served) -> None:
     """However often a byte comes."""
-    found, seconds = trickled(server, POST + b"X-A: " + b"b" * 1000)
+    found, seconds = trickled(server, POST + b"X-A: " + b"b" * 1000)  # 50 s
     assert found == b""
-    assert seconds < 5
+    assert seconds < 40
     assert works(server)
 
 
@@ -260,11 +260,11 @@ def test_a_real_process_ends_gracefully(tmp_path: Path) -> None:
             assert json.load(answered)["status"] == "ready"
         port = int(place.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=10) as talk:
-            talk.sendall(POST + b"Content-Length: 2\r\n\r\n[")
-            time.sleep(0.3)
+            talk.sendall(POST + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+            assert talk.recv(4096).startswith(b"HTTP/1.1 100 ")  # the request is under way
             process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
-            talk.sendall(b"]")
+            talk.sendall(b"[]")
             assert all_of(talk).startswith(b"HTTP/1.1 200 ")
         rest = process.stderr.read()
         assert process.wait(20) == 143

@@ -24,7 +24,7 @@ MODULES = ("__init__", "__main__", "compat", "testing")
 """The only modules outside a package. Whatever imports nothing above may use ``testing``."""
 CONFINED = {
     "numba": ("core/jit.py", "core/startup.py", "engine/", "features/kernels/"),
-    "llvmlite": ("engine/",),
+    "llvmlite": ("core/startup.py", "engine/"),
     "pyarrow": ("core/startup.py", "features/", "shards/"),
     "dask": ("config/settings.py", "distributed/"),
     "distributed": ("distributed/",),

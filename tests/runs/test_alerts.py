@@ -13,12 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import rivers_page_hinkley
 from alerting import COLUMNS, FLAGS, ROWS, WATCHED, saved, write_changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from running import run
+from running import run, write
 from sweeping import plain
 
 import streamomd
@@ -26,7 +27,7 @@ from streamomd.analysis.watch import View, read_view
 from streamomd.config.alert_table import Alert
 from streamomd.core.batch import DenseBatch
 from streamomd.core.column_values import ColumnValues
-from streamomd.core.errors import AlertError, UnsupportedError
+from streamomd.core.errors import AlertError, BadRowError, UnsupportedError
 from streamomd.training.column_statistics import ColumnStatistics, ColumnWindows
 from streamomd.training.drift_alerts import (
     check_counters,
@@ -252,6 +253,43 @@ def test_rows_alike_have_none_and_the_model_does_not_change(data: Path) -> None:
     assert watched.result()["alerts"] == []
     assert plainly.result()["alerts"] is None
     assert watched.state_sha256 == plainly.state_sha256
+
+
+@pytest.mark.parametrize("kind", ["table", "dicts", "halves"])
+def test_rows_in_memory_are_watched(kind: str, data: Path) -> None:
+    """``Model.learn`` has the alerts of a run with the rows as one more shard, and its calibration;
+    a frame has them as a list of dicts has."""
+    sets = {"model.calibrate": "sigmoid"}
+    whole = learn(data / "data", sets=sets)
+    last = pq.read_table(data / "data" / "f.parquet")
+    (data / "data" / "f.parquet").unlink()
+    model, y = learn(data / "data", sets=sets), last["y"].to_pylist()
+    assert model.result()["alerts"] == []
+    with plain():
+        for low, high in ((0, 70), (70, ROWS)) if kind == "halves" else ((0, ROWS),):
+            some = last.slice(low, high - low).drop_columns("y")
+            model.learn(some.to_pylist() if kind == "dicts" else some, y[low:high])
+    assert model.result()["alerts"] == whole.result()["alerts"] != []
+    assert saved(model) == saved(whole)
+    assert model.calibration == whole.calibration
+
+
+def test_arrays_in_memory_are_watched(tmp_path: Path) -> None:
+    """Rows of numbers alone, as an array: NaN is a missing value, and a bad row changes nothing."""
+    table = {"y": [0, 1] * 60, "a": np.arange(120.0) % 7, "b": np.arange(120.0) % 5}
+    write(tmp_path / "data" / "a.parquet", table)
+    sets = {**dict.fromkeys(WATCHED, None), "alert.loss": False, "alert.threshold": 20.0,
+            "alert.rows": 60, "alert.mean": 1.5, "alert.null_rate": 0.2}  # fmt: skip
+    given = {**FLAGS, "numeric": ["a", "b"], "hashed": [], "checkpoint": "none", "nulls": "zero"}
+    with plain():
+        model = streamomd.train(str(tmp_path / "data"), sets=sets, **given)
+    rows = np.stack([np.full(60, 50.0), np.where(np.arange(60) % 2, np.nan, 1.0)], axis=1)
+    with pytest.raises(BadRowError):
+        model.learn(np.array([[np.inf, 1.0]]), [1])
+    assert model.result()["alerts"] == []
+    model.learn(rows, [0, 1] * 30)
+    found = {(one["kind"], one["column"]) for one in model.result()["alerts"]}
+    assert found == {("mean", "a"), ("null_rate", "b")}
 
 
 def test_a_run_ends_at_an_alert_and_continues(data: Path, tmp_path: Path) -> None:

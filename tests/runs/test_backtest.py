@@ -158,7 +158,7 @@ def test_many_periods_have_bounded_figures(tmp_path: Path, monkeypatch: pytest.M
     and the table have, too."""
     data, sets = timed_shards(tmp_path / "data", days=6), {"model.calibrate": "sigmoid"}
     whole = backtest(data, sets=sets)
-    monkeypatch.setattr("streamomd.runs.backtest.RETAINED", 2)
+    monkeypatch.setattr("streamomd.training.metrics.backtest_figures.RETAINED", 2)
     monkeypatch.setattr("streamomd.cli.formatting.MOST_PERIODS", 2)
     found = backtest(data, sets=sets)
     assert found["periods"][1:] == whole["periods"][-2:]
@@ -214,7 +214,9 @@ def test_finished_periods_are_in_the_log(tmp_path: Path) -> None:
     log.unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(150))
-        with pytest.raises(StoppedError, match="a backtest saves nothing: run it again"):
+        with pytest.raises(
+            StoppedError, match="nothing was saved: run it again with --checkpoint URL"
+        ):
             backtest(data, log=str(log), quiet=False)
     assert [one["period"] for one in logged()] == ["2026-01-02"]
 

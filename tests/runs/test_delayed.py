@@ -14,7 +14,7 @@ import pytest
 from delayed_labels import simulate_qa
 from killed import killed
 from running import Impatient, run, with_column, write
-from timed import COUNT, DAYS, FLAGS, Literal, slots, timed_shards, train
+from timed import COUNT, DAYS, Literal, slots, timed_shards, train
 
 import streamomd
 from streamomd.core.errors import InputNotFoundError, StoppedError, UnsupportedError, UsageError
@@ -265,10 +265,7 @@ def test_margins_are_counted_when_labels_are_known(data: Path) -> None:
 
 
 def test_who_refuses_a_delay(data: Path) -> None:
-    """A sweep; and a job without times."""
-    flags = {**FLAGS, "time": "ts", "delay": "1h"}
-    with pytest.raises(UnsupportedError, match="a sweep learns each row when it reads it"):
-        streamomd.sweep([str(data)], grid={"eta": "0.5,1"}, **flags)
+    """A job without times, and times before now."""
     with pytest.raises(UsageError, match=r"data\.delay needs the rows' times"):
         train(data, delay="1h", time="")
     with pytest.raises(UsageError, match=r"data\.delay = -1: expected a number from 0"):
@@ -282,6 +279,24 @@ def test_the_command_says_how_many_rows_wait(data: Path) -> None:
     rows = sum(len(pq.read_table(path)) for path in data.glob("*.parquet"))
     learned = int(done.out.partition("learned ")[2].partition(" ")[0])
     assert f"; {rows - learned} rows wait for their labels (data.delay)" in done.out
+
+
+def test_a_warm_start_says_which_rows_it_does_not_learn(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Rows of the other run that wait are not counted among those of this run, which only an update
+    of the other run would learn."""
+    plain, late = tmp_path / "plain", tmp_path / "late"
+    rows = train(data, checkpoint=str(plain)).metrics.total_rows
+    there = train(data, delay="24h", checkpoint=str(late)).result()["delay"]
+    capfd.readouterr()
+    found = train(data, delay="24h", start=str(late), quiet=False).result()["delay"]
+    assert found == there
+    assert f"{there['waiting']:,} rows of {late} wait for their labels" in capfd.readouterr().err
+    with pytest.raises(UsageError, match=r"only streamomd update .*late learns them"):
+        train(data, delay="24h", start=str(late), continue_metrics=True)
+    found = train(data, delay="24h", start=str(plain), continue_metrics=True).result()["delay"]
+    assert (found["learned"], found["waiting"]) == (rows + there["learned"], there["waiting"])
 
 
 @pytest.mark.slow

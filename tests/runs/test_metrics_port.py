@@ -36,6 +36,7 @@ from streamomd.core import prometheus_text
 from streamomd.core.errors import MissingExtraError, StorageError, UsageError
 from streamomd.core.prometheus_text import Family
 from streamomd.core.run_events import Event, count_request, emit, receiving, same_receivers
+from streamomd.runs import metrics_server
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.metrics_server import CONNECTIONS, serve_metrics
 from streamomd.runs.run_metrics import OF_LEARNERS, OF_RUN, LearnerMetrics, RunMetrics
@@ -270,7 +271,7 @@ def test_documented_names_are_the_exported_ones() -> None:
     for name, one in known.items():
         names = {label for labels in found[f"streamomd_{name}"] for label, _ in labels}
         assert names == {*one.labels, *(("learner",) if name in OF_LEARNERS else ())}
-    assert found["streamomd_lag_seconds"][()] == pytest.approx(time.time() - 1, abs=5)
+    assert found["streamomd_lag_seconds"][()] == pytest.approx(time.time() - 1, abs=60)
 
 
 def test_counters_do_not_fall() -> None:
@@ -374,11 +375,12 @@ def test_every_machine_may_read_only_where_that_is_asked_for(
         assert "streamomd_x 1.0" in scraped(at, host="box.internal:9100")
 
 
-def test_slow_and_strange_clients_delay_nothing() -> None:
+def test_slow_and_strange_clients_delay_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many that send nothing, half a request or garbage: others are answered, and the end waits
     for none of them."""
     url: list[str] = []
     clients: list[socket.socket] = []
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 60.0)  # of each of them
     began = time.monotonic()
     seen = receiving(lambda event: url.append(event.fields["url"]))
     with seen, serve_metrics(MetricsAddress(0), list):
@@ -388,7 +390,7 @@ def test_slow_and_strange_clients_delay_nothing() -> None:
             clients[-1].sendall(sent)
         assert scraped(url[0]) == ""
         assert len(clients) > CONNECTIONS
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 50.0
     assert readers() == []
     for one in clients:
         one.close()

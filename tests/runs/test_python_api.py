@@ -225,6 +225,7 @@ def test_rows_in_memory_lead_to_an_estimator(here: Path) -> None:
         lambda: learn(frame, label="y"),
         lambda: learn(arrays),
         lambda: learn(shards=frame, label="y"),
+        lambda: learn({"data": {"shards": frame, "label": "y"}}),
         lambda: model.predict(frame, "out"),
         lambda: model.evaluate(frame),
     ):

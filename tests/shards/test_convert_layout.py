@@ -64,7 +64,7 @@ def test_columns_are_stored_by_what_they_hold(tmp_path):
     }
 
 
-@pytest.mark.parametrize("form, codec", [("fast", "LZ4"), ("zstd", "ZSTD"), ("none", None)])
+@pytest.mark.parametrize("form, codec", [("zstd", "ZSTD"), ("none", None)])
 def test_compression_of_all_columns_is_chosen(tmp_path, form, codec):
     """The rows are the same; of Arrow files nothing is compressed."""
     source = tmp_path / "rows.csv"

@@ -453,3 +453,28 @@ def test_values_are_those_of_the_table(tmp_path: Path) -> None:
     DeltaTable(str(root)).delete("x = 1.0")
     table = DeltaTable(str(root)).to_pyarrow_table()
     assert sum(values(find(str(root)))) == pc.sum(table["x"]).as_py()
+
+
+def test_a_skipped_file_is_tried_again(tmp_path: Path) -> None:
+    """Also when later versions were learned, after which the table no longer lists it as new."""
+    root, url = tmp_path / "table", tmp_path / "run"
+    append(root, rows(0).append_column("k", pa.array(["a"] * 4)), partition_by=["k"])
+    job = ("--label", "y", "--rule", "nag", "--checkpoint", url, "--numeric", "x", "--hashed", "k")
+    done = run("train", root, *job, "--bits", "4", "--set", "data.on_bad_shard=skip")
+    assert done.code == 0, done.err
+    before = {*root.rglob("*.parquet")}
+    append(root, rows(4).append_column("k", pa.array(["b"] * 4)))
+    (bad,) = {*root.rglob("*.parquet")} - before
+    whole = bad.read_bytes()
+    bad.write_bytes(whole[:-4] + b"----")
+    for new_rows in (0, 4, 0):
+        if new_rows:
+            append(root, rows(8).append_column("k", pa.array(["c"] * 4)))
+        assert run("update", url, "--json").result["new_rows"] == new_rows
+    again = run("update", url, "--retry-skipped", "--json").result
+    assert (again["new_rows"], len(again["skipped_shards"])) == (0, 1)
+    bad.write_bytes(whole)
+    assert run("update", url, "--json").result["new_rows"] == 0
+    assert run("update", url, "--retry-skipped", "--json").result["new_rows"] == 4
+    done = run("update", url, "--retry-skipped", "--json")
+    assert (done.result["new_rows"], done.result["rows"]) == (0, 12)

@@ -16,14 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamomd.core.jit import recording
+from streamomd.core.jit import ItemCount, recording
 from streamomd.features.binary_lists import METADATA_KEY
 from streamomd.features.kernels import page_values
+from streamomd.features.kernels.lz4_blocks import MALFORMED, unfold, unfolder
 from streamomd.features.kernels.page_headers import find_pages
-from streamomd.shards.formats import column_pages, flat_groups, page_sizes, parquet
+from streamomd.shards.formats import column_pages, flat_groups, parquet
+from streamomd.shards.formats.column_pages import snappy_size, zstd_size
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.formats.footer import read_at, read_footer
-from streamomd.shards.formats.page_sizes import lz4_size, snappy_size, zstd_size
 from streamomd.shards.shard_file import open_file
 
 CODECS = ("none", "snappy", "lz4", "zstd")
@@ -39,29 +40,70 @@ class Local:
     protocol = "file"
 
 
+class Checked(np.ndarray):  # type: ignore[type-arg]
+    """An array that refuses negative indices: numpy, and numba where it checks bounds, count them
+    from the end."""
+
+    def __getitem__(self, at: Any) -> Any:
+        refuse_negative(at)
+        return super().__getitem__(at)
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        refuse_negative(at)
+        super().__setitem__(at, value)
+
+
+def refuse_negative(at: Any) -> None:
+    """Raise IndexError for an index, or an end of a slice, that is negative."""
+    places = (at.start or 0, at.stop or 0) if isinstance(at, slice) else (at,)
+    if min(places) < 0:
+        raise IndexError(f"negative index {at}")
+
+
+def checked(kernel: Any) -> Any:
+    """A kernel as plain Python that compares every place with both ends of its array."""
+
+    def run(*given: Any) -> Any:
+        return kernel(*(x.view(Checked) if isinstance(x, np.ndarray) else x for x in given))
+
+    return run
+
+
+def test_a_negative_index_is_refused() -> None:
+    """By the arrays that the tests below use."""
+    room = np.arange(3).view(Checked)
+    assert int(room[1]) == 1
+    for at in (-1, slice(-2, None), slice(0, -1)):
+        with pytest.raises(IndexError, match="negative"):
+            room[at]
+        with pytest.raises(IndexError, match="negative"):
+            room[at] = 0
+
+
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels as plain Python, which compares every place with the end of its array."""
+    """The kernels as plain Python, which compares every place with both ends of its array."""
     monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
-    monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values: True)
-    monkeypatch.setattr(column_pages, "page_finder", lambda: find_pages)
-    monkeypatch.setattr(column_pages, "lz4_sizer", lambda: lz4_size)
+    monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values, lists: True)
+    monkeypatch.setattr(column_pages, "page_finder", lambda: checked(find_pages))
+    monkeypatch.setattr(column_pages, "unfolder", lambda: checked(unfold))
     for name, made in {
         "code_reader": page_values.read_codes,
         "level_reader": page_values.read_levels,
-        "text_finder": page_values.find_texts,
-        "text_writer": page_values.write_texts,
+        "cell_copier": page_values.copy_cells,
     }.items():
-        monkeypatch.setattr(flat_groups, name, lambda made=made: made)
-    monkeypatch.setattr(flat_groups, "value_taker", lambda kind: page_values.take_values)
-    monkeypatch.setattr(flat_groups, "value_spreader", lambda kind: page_values.spread_values)
+        monkeypatch.setattr(flat_groups, name, lambda made=made: checked(made))
+    monkeypatch.setattr(flat_groups, "value_taker", lambda kind: checked(page_values.take_values))
+    monkeypatch.setattr(
+        flat_groups, "value_spreader", lambda kind: checked(page_values.spread_values)
+    )
 
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels compiled, also for few rows."""
     monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
-    monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values: True)
+    monkeypatch.setattr(flat_groups, "is_worth_compiling", lambda values, lists: True)
 
 
 def batches(path: Path, texts: list[str], unit: int, *, flat: bool) -> Iterator[pa.RecordBatch]:
@@ -129,6 +171,18 @@ def drawn(rows: int, nulls: float, *, seed: int = 0, texts: bool = False) -> pa.
 def write(path: Path, table: pa.Table, **how: Any) -> None:
     """With checksums, as `convert` writes."""
     pq.write_table(table, path, **{"write_page_checksum": True, **how})
+
+
+def test_packed_numbers() -> None:
+    """Of each width, from any bit on, with no byte behind the last one."""
+    draw = np.random.default_rng(1)
+    for width, bit, count in itertools.product(range(25), (0, 3, 13), (1, 9, 41)):
+        data = draw.integers(0, 256, (bit + count * width + 7) // 8).astype(np.uint8)
+        out = np.zeros(count + 2, np.uint32)
+        checked(page_values.unpack)(data, bit, width, count, out, 2)
+        whole = int.from_bytes(data.tobytes(), "little")
+        expected = [(whole >> (bit + k * width)) % (1 << width) for k in range(count)]
+        assert out.tolist() == [0, 0, *expected]
 
 
 FORMS = [*itertools.product(CODECS, ("1.0", "2.0"), (0.0, 0.3, 1.0), (True, False, "falls back"))]
@@ -245,7 +299,7 @@ def test_slices_share_a_dictionary(tmp_path: Path) -> None:
 
 
 def test_few_values_compile_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the disk cache has no kernels, a process compiles them after COLD_VALUES values only;
+    """Where the disk cache has no kernels, a process compiles them after some values only;
     where it has them, and while ``warm`` compiles for later processes, they are used at once."""
     groups: list[int] = []
     monkeypatch.setattr(parquet, "FLAT_VALUES", 0)
@@ -257,13 +311,14 @@ def test_few_values_compile_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (False, 250 * rows.num_columns, 4),
         (True, 10**9, 6),
     ):
-        monkeypatch.setattr(flat_groups, "is_text_writer_at_hand", lambda value=at_hand: value)
-        monkeypatch.setattr(flat_groups, "_left", [left])
+        monkeypatch.setattr(flat_groups, "is_code_reader_at_hand", lambda value=at_hand: value)
+        count = ItemCount(left)
+        monkeypatch.setattr(flat_groups, "values_by_pyarrow", lambda count=count: count)
         groups.clear()
         read = [*batches(tmp_path / "a.parquet", TEXTS, 9_000, flat=True)]
         assert sum(map(len, read)) == 600
         assert len(groups) == expected
-    monkeypatch.setattr(flat_groups, "is_text_writer_at_hand", lambda: False)
+    monkeypatch.setattr(flat_groups, "is_code_reader_at_hand", lambda: False)
     with recording():
         assert flat_groups.is_worth_compiling(1)
 
@@ -398,15 +453,84 @@ def test_codes_outside_of_a_dictionary(flat: bool, tmp_path: Path) -> None:
         [*batches(path, TEXTS, 1 << 20, flat=flat)]
 
 
-@pytest.mark.parametrize("codec", ["lz4_raw", "snappy", "zstd"])
+@pytest.mark.parametrize("codec", ["snappy", "zstd"])
 def test_sizes(codec: str) -> None:
-    """A compressed page says how many bytes it unfolds to; cut off, an LZ4 block says none."""
+    """A compressed page says how many bytes it unfolds to."""
+    size = {"snappy": snappy_size, "zstd": zstd_size}[codec]
+    for data in blocks():
+        assert size(bytes(pa.compress(data, codec, asbytes=True))) == len(data)
+    assert zstd_size(b"") == snappy_size(b"") == -1
+
+
+def blocks() -> Iterator[bytes]:
+    """Bytes of which nothing, some, or nearly all repeats, at short and long distances."""
     draw = np.random.default_rng(0)
-    size = {"lz4_raw": lz4_size, "snappy": snappy_size, "zstd": zstd_size}[codec]
-    for length in (1, 14, 15, 16, 255, 300, 70_000):
-        for data in (bytes(length), draw.bytes(length), b"ab" * length):
-            packed = bytes(pa.compress(data, codec, asbytes=True))
-            given = np.frombuffer(packed, np.uint8) if codec == "lz4_raw" else packed
-            assert size(given) == len(data)
-    assert lz4_size(np.frombuffer(b"\xf0\xff", np.uint8)) == -1
-    assert zstd_size(b"") == snappy_size(b"") == page_sizes.lz4_size(np.empty(0, np.uint8)) == -1
+    for length in (1, 12, 13, 14, 15, 16, 40, 63, 64, 65, 255, 300, 70_000):
+        yield from (bytes(length), draw.bytes(length), b"ab" * length)
+        yield b"".join(b"\x08\0\0\0%08x" % draw.integers(1 << 32) for _ in range(length // 12 + 1))
+        for far in (3, 7, 8, 9, 15, 16, 17):
+            yield (draw.bytes(far) * length)[:length] + draw.bytes(9)
+
+
+IN_PYTHON = checked(unfold)
+
+
+def unfolded(packed: bytes, size: int, run: Any = IN_PYTHON) -> bytes | int:
+    """What an LZ4 block unfolds to in a buffer of a size, or MALFORMED; it writes nowhere else."""
+    room = np.full(size + 64, 7, np.uint8)
+    done = int((run() if run is unfolder else run)(np.frombuffer(packed, np.uint8), room[:size]))
+    assert (room[size:] == 7).all()
+    return room[:done].tobytes() if done >= 0 else MALFORMED
+
+
+def by_pyarrow(packed: bytes, size: int) -> bytes | None:
+    """What pyarrow's codec writes to a buffer of a size, if it accepts the block."""
+    try:
+        return bytes(pa.Codec("lz4_raw").decompress(packed, size, asbytes=True))
+    except OSError:
+        return None
+
+
+def test_lz4_blocks() -> None:
+    """Blocks of LZ4's own encoder; cut off, or in a buffer that is too small, they are refused."""
+    for data in blocks():
+        packed = bytes(pa.compress(data, "lz4_raw", asbytes=True))
+        assert unfolded(packed, len(data), unfolder) == data
+        assert unfolded(packed, len(data) - 1, unfolder) == MALFORMED
+        if len(data) < 400:
+            assert unfolded(packed, len(data)) == data
+            assert unfolded(packed, len(data) - 1) == MALFORMED
+            assert all(unfolded(packed[:k], len(data)) != data for k in range(len(packed)))
+    assert unfolded(b"", 0) == unfolded(b"\xf0\xff", 300) == MALFORMED
+
+
+def check_spoilt_blocks(seeds: range, run: Any) -> int:
+    """Compare spoilt LZ4 blocks with pyarrow: how many are accepted, all with the same bytes."""
+    accepted = 0
+    data = [one for one in blocks() if 10 < len(one) < 400]
+    for seed in seeds:
+        draw = random.Random(seed)
+        whole = draw.choice(data)
+        packed = bytearray(bytes(pa.compress(whole, "lz4_raw", asbytes=True)))
+        for _ in range(draw.choice((1, 1, 2, 5))):
+            at = draw.randrange(len(packed))
+            packed[at] = draw.choice((draw.randrange(256), 0, 255, packed[at] ^ 16, packed[at] ^ 1))
+        size = len(whole) + draw.choice((0, 0, 1, -1))
+        found = unfolded(bytes(packed), size, run)
+        if not isinstance(found, int) and len(found) == size:
+            assert found == by_pyarrow(bytes(packed), size), f"seed {seed}"
+            accepted += 1
+    return accepted
+
+
+def test_spoilt_lz4_blocks() -> None:
+    """What is accepted is what pyarrow decompresses, byte by byte."""
+    assert check_spoilt_blocks(range(150), IN_PYTHON) > 10
+    assert check_spoilt_blocks(range(150, 2_000), unfolder) > 100
+
+
+@pytest.mark.slow
+def test_many_spoilt_lz4_blocks() -> None:
+    """As before, of more blocks."""
+    assert check_spoilt_blocks(range(2_000, 20_000), IN_PYTHON) > 500
+    assert check_spoilt_blocks(range(20_000, 300_000), unfolder) > 10_000

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from s3_server import PAGE, S3Server, hold
+from s3_server import PAGE, S3Server, Waves, hold
 
 from streamomd.checkpoint.segments import shorten_facts
 from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
@@ -92,12 +92,12 @@ def test_directories_of_columns_are_listed_at_the_same_time(server: S3Server) ->
     fill(server, names)
     list_shards("s3://bucket/data/day=1", storage_options=options(server))
     server.count()
-    server.latency = 0.1
+    server.fault = hold(LISTINGS_AT_ONCE, "data/day=")
     listing = list_shards("s3://bucket/data", storage_options=options(server))
     assert [one.url for one in listing.files] == sorted(f"s3://bucket/{name}" for name in names)
     lists = sorted((begin, end) for operation, _, begin, end in server.log if operation == "LIST")
     at_once = max(sum(low <= begin < high for low, high in lists) for begin, _ in lists)
-    assert LISTINGS_AT_ONCE / 2 <= at_once <= LISTINGS_AT_ONCE
+    assert at_once == LISTINGS_AT_ONCE
     assert requests(server)["LIST"] < 64 + 12
 
 
@@ -116,20 +116,12 @@ def test_a_match_of_a_glob_takes_no_request(server: S3Server) -> None:
     assert requests(server)["HEAD"] == heads
 
 
-def round_trips(server: S3Server) -> int:
-    """The most requests that waited for each other's answers."""
-    depths: list[tuple[float, int]] = []  # end, depth
-    for _, _, begin, end in sorted(server.log, key=lambda one: one[2]):
-        depths.append((end, 1 + max((deep for at, deep in depths if at <= begin), default=0)))
-    return max(deep for _, deep in depths)
-
-
 FOUND = {
-    # name in the bucket: requests by operation, besides one GET for each shard, and round trips.
-    # Each directory above takes a LIST for each kind of table.
-    "a/b/": ({"LIST": 1 + 2 * 2}, 2),
-    "a/b": ({"HEAD": 1, "LIST": 2 + 2 * 2}, 3),
-    "a/b/0.parquet": ({"HEAD": 1, "LIST": 3 * 2}, 2),
+    # name in the bucket: requests by operation, besides one GET for each shard, and how many are in
+    # each round trip before those. Each directory above takes a LIST for each kind of table.
+    "a/b/": ({"LIST": 1 + 2 * 2}, [5]),
+    "a/b": ({"HEAD": 1, "LIST": 2 + 2 * 2}, [6, 1]),
+    "a/b/0.parquet": ({"HEAD": 1, "LIST": 3 * 2}, [7]),
 }
 
 
@@ -143,11 +135,12 @@ def test_what_finding_takes(server: S3Server, name: str) -> None:
     find(f"s3://bucket/{name}", **given)  # the client has started
     stored_object.forget_recent()
     server.count()
-    server.latency = 0.3
+    expected, trips = FOUND[name]
+    count = 1 if name.endswith(".parquet") else 2
+    server.fault = waves = Waves((*trips, count))
     shards = find(f"s3://bucket/{name}", **given)
-    expected, deep = FOUND[name]
-    assert len(shards) == (1 if name.endswith(".parquet") else 2)
-    assert round_trips(server) == deep
+    assert len(shards) == count
+    assert waves.late == 0
     assert requests(server) == {**expected, "GET": len(shards)}
 
 

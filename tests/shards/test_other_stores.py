@@ -26,6 +26,25 @@ SMALL, LARGE = 2_000, 600_000
 """Rows of objects on either side of ``WHOLE_BYTES``."""
 
 
+def etag(data: bytes) -> dict[str, Any]:
+    return {"ETag": hashlib.sha256(data).hexdigest()}
+
+
+def generation(data: bytes) -> dict[str, Any]:
+    """As gcsfs has it."""
+    return {"generation": str(int(hashlib.sha256(data).hexdigest()[:12], 16)), "updated": "now"}
+
+
+def blob_id(data: bytes) -> dict[str, Any]:
+    """As hf:// has it."""
+    return {"blob_id": hashlib.sha1(data).hexdigest(), "last_commit": None}
+
+
+def mtime(data: bytes) -> dict[str, Any]:
+    """As a store without ETags has it."""
+    return {"mtime": float(int(hashlib.sha256(data).hexdigest()[:6], 16))}
+
+
 class TaggedStore(AbstractFileSystem):
     """A store with ETags that are not conditions of a request. change: what an answer becomes."""
 
@@ -33,14 +52,15 @@ class TaggedStore(AbstractFileSystem):
     cachable = False
     objects: ClassVar[dict[str, bytes]] = {}
     change: ClassVar[Callable[[bytes], bytes]] = bytes
+    facts: ClassVar[Callable[[bytes], dict[str, Any]]] = etag
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
         if path not in self.objects:
             raise FileNotFoundError(path)
         data = self.objects[path]
-        tag = hashlib.sha256(data).hexdigest()
-        return {"name": path, "type": "file", "size": len(data), "ETag": tag}
+        facts = TaggedStore.facts(data)
+        return {"name": path, "type": "file", "size": len(data), **facts}
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         raise FileNotFoundError(path)
@@ -52,7 +72,7 @@ class TaggedStore(AbstractFileSystem):
 @pytest.fixture(autouse=True)
 def store() -> Iterator[None]:
     fsspec.register_implementation("tagged", TaggedStore, clobber=True)
-    TaggedStore.change = bytes
+    TaggedStore.change, TaggedStore.facts = bytes, etag
     TaggedStore.objects.clear()
     forget_recent()
     yield
@@ -86,6 +106,41 @@ def test_another_version_of_the_same_size_is_refused(epochs: int) -> None:
     TaggedStore.objects["a.parquet"] = after
     with pytest.raises(ChangedDataError, match=r"a\.parquet was replaced while it was in use"):
         read(shards)
+
+
+@pytest.mark.parametrize(
+    ("count", "facts"),
+    [(SMALL, generation), (SMALL, blob_id), (SMALL, mtime), (LARGE, etag), (LARGE, mtime)],
+)
+def test_another_version_between_two_requests_is_refused(count: int, facts: Any) -> None:
+    """After any request of the reader: rows of another version are never returned."""
+    before, after = parquet(count, 1), parquet(count, 2)
+    expected = pq.read_table(pa.BufferReader(before), columns=["x"])["x"].to_numpy()
+    TaggedStore.facts = facts
+    refused = []
+    for last in itertools.count():
+        forget_recent()
+        TaggedStore.objects["a.parquet"] = before
+        shards, requests, got = find("tagged://a.parquet"), itertools.count(), list[float]()
+
+        def overwrite(data: bytes, at: Any = requests, last: int = last) -> bytes:
+            if next(at) == last:
+                TaggedStore.objects["a.parquet"] = after
+            return data
+
+        TaggedStore.change = overwrite
+        try:
+            for one in read_batches(shards, places=[0], columns=["x"]):
+                got += one.batch.column("x").to_pylist()
+            refused.append(False)
+        except ChangedDataError as error:
+            refused.append("a.parquet was replaced while it was in use" in str(error))
+        TaggedStore.change = bytes
+        assert got == expected[: len(got)].tolist()
+        if next(requests) <= last:  # nothing was overwritten
+            break
+    assert refused[-1] is False
+    assert all(refused[:-1])
 
 
 def halved(data: bytes) -> bytes:

@@ -285,11 +285,14 @@ def test_european_numbers_dates_and_encodings(here: Path) -> None:
 
 
 def test_json_lines_name_the_line(here: Path) -> None:
-    """Another type, an unknown key and text that is not JSON."""
+    """Another type, an unknown key, text that is not JSON, and another encoding."""
     for bad in ('{"a": "x"}', "{a}"):
         Path("a.jsonl").write_text('{"a": 1}\n{"a": 2}\n' + bad + "\n")
         with pytest.raises(DataError, match=r"a\.jsonl"):
             convert(["a.jsonl"], source_format="jsonl", to="one")
+    Path("a.jsonl").write_bytes(b'{"a": "x"}\n\n{"a": "\xc3\xbc"}\n{"a": "\xfc"}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl, line 4: byte 0xfc is not UTF-8"):
+        convert(["a.jsonl"], source_format="jsonl", to="one")
     Path("a.jsonl").write_text('\n{"a": 1, "b": null}\n\n{"a": 2}\n')
     convert(["a.jsonl"], source_format="jsonl", to="two")
     assert pq.read_table("two").to_pydict() == {"a": [1, 2], "b": [None, None]}

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import itertools
 import threading
 import time
 from collections import Counter
@@ -33,13 +34,14 @@ async def _no_fault(operation: str, key: str) -> Answer | None:
     return None
 
 
-def hold(count: int, ending: str = ".safetensors") -> Fault:
-    """A fault: requests for such names wait until ``count`` of them are in flight, 5 s at most."""
+def hold(count: int, part: str = ".safetensors") -> Fault:
+    """A fault: requests for names with such a part wait until ``count`` of them are in flight, 5 s
+    at most."""
     waiting, full = 0, asyncio.Event()
 
     async def fault(operation: str, key: str) -> Answer | None:
         nonlocal waiting
-        if key.endswith(ending):
+        if part in key:
             waiting += 1
             if waiting >= count:
                 full.set()
@@ -48,6 +50,29 @@ def hold(count: int, ending: str = ".safetensors") -> Fault:
         return None
 
     return fault
+
+
+@dataclass(eq=False)
+class Waves:
+    """A fault: requests are answered in waves of these sizes, none of a wave before all have come.
+
+    late: how many waited for others in vain, 20 s.
+    """
+
+    sizes: tuple[int, ...]
+    late: int = 0
+    count: int = 0
+
+    async def __call__(self, operation: str, key: str) -> Answer | None:
+        number, last = self.count, time.monotonic() + 20.0
+        self.count += 1
+        end = next((end for end in itertools.accumulate(self.sizes) if number < end), 0)
+        while self.count < end:
+            if time.monotonic() > last:
+                self.late += 1
+                break
+            await asyncio.sleep(0.001)
+        return None
 
 
 @dataclass(eq=False)
@@ -160,7 +185,8 @@ class S3Server:
             body += piece
             await self._pace(len(piece))
         await asyncio.sleep(self.latency)
-        found = await self.fault(operation, key) or self._answer(
+        name = f"{key}/{query.get('prefix', [''])[0]}" if operation == "LIST" else key
+        found = await self.fault(operation, name) or self._answer(
             operation, key, query, headers, bytes(body)
         )
         status, more, data = found

@@ -140,12 +140,22 @@ def test_classes_by_name(uneven_data: Path) -> None:
     assert "model.class_weight names 'yes', which is not a class of the label" in unknown.err
 
 
+def test_classes_by_value() -> None:
+    """As Python names them: 0 and False are classes, too."""
+    tables = {"model": {"class_weight": {0: 0.5, 1: 4}}, "data": {"sample": {False: 0.5}}}
+    spec = Spec.parse(tables)
+    assert spec.model.class_weight == {"0": 0.5, "1": 4.0}
+    assert spec.data.sample == {"false": 0.5}
+
+
 WRONG = [
     ({"class_weight": "even"}, "expected 'balanced', or a number for each class"),
     ({"class_weight": {"1": 0.0}}, "class '1' has 0.0: expected a number above 0"),
     ({"class_weight": "balanced", "loss": "square"}, "model.class_weight is about classes"),
     ({"class_weight": "1=2,1=3"}, "a class is named twice"),
     ({"class_weight": {"1": True}}, "expected a number above 0"),
+    ({"class_weight": {"1": 10**400}}, "expected a number above 0"),
+    ({"class_weight": 3}, "model.class_weight = 3: expected 'balanced', or a number for each"),
     ({"sample": {"1": 1.5}}, "expected a share of its rows, above 0 and at most 1"),
     ({"sample": {"7": 0.5}}, "data.sample names '7', which is not a class"),
     ({"sample": {"1": 0.5}, "loss": "square"}, "data.sample is about classes"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import subprocess
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -174,13 +174,20 @@ def test_a_long_run_has_lines(data: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_phases_off_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that lasts is reported on a line; a short one is not, and none outside a command."""
-    out = io.StringIO()
+    written = threading.Event()
+
+    class Noticed(io.StringIO):
+        def write(self, text: str) -> int:
+            written.set()
+            return super().write(text)
+
+    out = Noticed()
     monkeypatch.setattr("sys.stderr", out)
     monkeypatch.setattr(phases, "PATIENCE", 0.01)
     with phases.phase("silent"):
-        time.sleep(0.05)
+        assert not written.wait(0.05)
     with phases.showing_phases(), phases.phase("compiling"):
-        time.sleep(0.2)
+        assert written.wait(30)
     monkeypatch.setattr(phases, "PATIENCE", 60.0)
     with phases.showing_phases(), phases.phase("short"):
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from collections.abc import Iterator
@@ -175,13 +176,15 @@ def _write(name: str, folder: int, data: bytes) -> None:
 
 def _compare(handle: int, data: bytes) -> None:
     """Read the file back, before an older commit may be deleted for it."""
-    at = 0
-    while block := os.pread(handle, BLOCK, at):
-        # A memoryview would be compared byte by byte.
-        if not data.startswith(block, at):
-            break
-        at += len(block)
-    if block or at != len(data):
+    at, block = 0, bytearray(min(BLOCK, len(data) + 1))  # one: fresh memory costs page faults
+    with io.FileIO(handle, closefd=False) as file:
+        file.seek(0)
+        while size := file.readinto(block):
+            # Two memoryviews would be compared byte by byte.
+            if not data.startswith(memoryview(block)[:size], at):
+                break
+            at += size
+    if size or at != len(data):
         raise OSError(errno.EIO, "the data read back differ from the data written")
 
 

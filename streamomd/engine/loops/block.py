@@ -54,9 +54,19 @@ STEEP = 1e3
 P is inverted again after the row."""
 
 
+def scratch(learners: int, places: Any, p: int, indptr: Any, *, dense: bool) -> tuple[Any, ...]:
+    """What ``learn`` writes into for itself: coordinates of a row, arrays of one number each, and
+    arrays of one number for each learner."""
+    longest = indptr[0] if dense else np.diff(indptr).max(initial=0)
+    width = max(int(longest), len(places), p + 1)
+    wide, each = np.zeros((3 + learners, width)), np.zeros((11, learners))
+    return np.zeros(longest, dtype=np.int64), wide, each
+
+
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> row, with the arguments of ``sparse.make_learn`` and, after totals, the arrays of
-    ``Layout.block``, p, the number of numeric columns, and the row to begin with.
+    ``Layout.block``, p, the number of numeric columns, and the row to begin with. The last ones are
+    those of ``scratch``: a loop that makes arrays is loaded with all that numba knows of arrays.
 
     It ends after the last row, or where ``rebase`` is due: at row i, which has been observed
     already, as ``observed`` says to the next call; or, where it returns ~i, before row i.
@@ -129,18 +139,15 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         y: Any,
         importance: Any,
         margins: Any,
+        at: Any,
+        wide: Any,
+        each: Any,
     ) -> int:
         most, size = len(places), used(places, p)
-        x, z, u = np.zeros(p + 1), np.zeros(most), np.zeros((L, most))
-        longest = 0
-        for i in range(0 if dense else len(y)):
-            longest = max(longest, indptr[i + 1] - indptr[i])
-        at = np.zeros(indptr[0] if dense else longest, dtype=np.int64)
-        xs = np.zeros(len(at))
-        m, g, tried = np.zeros((1, L)), np.zeros((1, L)), np.zeros((1, L))
-        chi, reached, slopes = np.zeros(L), np.zeros(L), np.zeros(L)
-        s, a, s_G, none = np.zeros(L), np.zeros(L), np.zeros(L), np.zeros(L)
-        scratch = np.zeros(L)
+        x, xs, z, u = wide[0], wide[1], wide[2], wide[3:]
+        m, g, tried = each[0:1], each[1:2], each[2:3]
+        chi, reached, slopes, s, a = each[3], each[4], each[5], each[6], each[7]
+        s_G, none, scratch = each[8], each[9], each[10]
         h = Hyper(*load_hyper(hyper, 0, 1))
         due = len(y)
         steepest = 0.0
@@ -148,7 +155,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             weight_of_row = importance[i]
             learns = weight_of_row > 0.0
             start, entries = span(indptr, i, bias, dense)
-            x[:] = 0.0
+            for j in range(p + 1):
+                x[j] = 0.0
             count = 0
             for n in range(1, entries):
                 j, value = entry(indices, values, start, n, bias, dense)

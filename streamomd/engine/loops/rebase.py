@@ -74,13 +74,18 @@ def used(places: Any, p: int) -> int:
     return size
 
 
+def scratch(places: Any, group: int) -> tuple[Any, Any]:
+    """What ``rebase`` writes into for itself."""
+    return np.zeros((2, group, group)), np.zeros((5, len(places)))
+
+
 def rebase(
-    cells: Any, totals: Any, reference: Any, vectors: Any, A: Any, P: Any, places: Any, kind: Kind
-) -> None:
+    cells: Any, totals: Any, reference: Any, vectors: Any, A: Any, P: Any, places: Any, kind: Kind,
+    square: Any, work: Any,
+) -> None:  # fmt: skip
     """The change that is due at row t; between two changes, P is computed from A."""
     p, L = kind.p, vectors.shape[0]
     size, group = used(places, p), A.shape[2]
-    square = np.zeros((2, group, group))
     if totals[T_] < totals[NEXT_]:
         for k in range(L):
             for low in range(0, size, group):
@@ -104,7 +109,6 @@ def rebase(
     if kind.second and (kind.squared or L == 1 or totals[HORIZON_] == 0.0):
         new = next_strength(totals, reference, vectors, P, size, kind) * passes_held(totals)
     shift = totals[C_Y_] - c_y
-    work = np.zeros((5, len(places)))
     al, be, c, s = work[0], work[1], work[2], work[3]
     al[0] = s[0] = 1.0
     for j in range(1, size):

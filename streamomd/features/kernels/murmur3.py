@@ -14,6 +14,8 @@ from numba.extending import register_jitable
 from streamomd.core.jit import compiled, int64, read, written
 
 _LOW = 0xFFFFFFFF
+_PLACE = (1 << 47) - 1
+"""A place so limited is known to be non-negative: four bytes become one load."""
 UNSEEN, WANTED = -1, -2
 """Of a dictionary's value: no row had it until now; a row has it."""
 
@@ -67,19 +69,21 @@ def ended(h: int, length: int) -> int:
     return h ^ (h >> 16)
 
 
-@register_jitable(no_cfunc_wrapper=True)
-def murmur(h: int, rest: int, bits: int, length: int, text: Any) -> int:
-    """The hash of a prefix, as ``prefix_state`` gives it, and the bytes of a text."""
-    size = len(text)
-    # Indices of a loop from 0 are known to be non-negative, so that four bytes are one load.
+@register_jitable(no_cfunc_wrapper=True, forceinline=True)
+def murmur(h: int, rest: int, bits: int, length: int, data: Any, low: int, high: int) -> int:
+    """The hash of a prefix, as ``prefix_state`` gives it, and the bytes low … high − 1 of data."""
+    size = high - low
     for word in range(size >> 2):
-        at = 4 * word
-        four = text[at] | (text[at + 1] << 8) | (text[at + 2] << 16) | (text[at + 3] << 24)
+        at = (low + 4 * word) & _PLACE
+        four = (
+            int(data[at]) | (int(data[at + 1]) << 8) | (int(data[at + 2]) << 16)
+            | (int(data[at + 3]) << 24)
+        )  # fmt: skip
         rest |= four << bits
         h = mixed(h, rest & _LOW)
         rest >>= 32
-    for at in range(size & ~3, size):
-        rest |= text[at] << bits
+    for at in range(low + (size & ~3), high):
+        rest |= int(data[at & _PLACE]) << bits
         bits += 8
         if bits == 32:
             h, rest, bits = mixed(h, rest), 0, 0
@@ -102,26 +106,26 @@ def places(
     """
     count, least = 0 if len(codes) else len(out), 0
     for row in range(len(codes)):
-        out[row] = table[codes[row]]
+        out[row] = table[codes[row] & _PLACE]
         least = min(least, int(out[row]))
     if len(codes) and least == 0:
         return 0
     for row in range(len(codes)):
-        table[codes[row]] = WANTED if out[row] == UNSEEN else out[row]
+        table[codes[row] & _PLACE] = WANTED if out[row] == UNSEEN else out[row]
     # Values are hashed as they lie in memory: a third of the time of the order of rows.
     for at in range(len(table)):
-        wanted[count] = at
+        wanted[count & _PLACE] = at
         count += table[at] == WANTED
     for k in range(count):
-        at = wanted[k] if len(codes) else k
+        at = int(wanted[k]) & _PLACE if len(codes) else k
         found = of_null
         if at + 1 < len(offsets) and not (len(gone) and gone[at]):
-            found = murmur(h, rest, bits, length, data[offsets[at] : offsets[at + 1]])
+            found = murmur(h, rest, bits, length, data, offsets[at], offsets[at + 1])
         hashes[k] = found
         if len(codes):
             table[at] = first + (found & mask)
         else:
             out[k] = first + (found & mask)
     for row in range(len(codes)):
-        out[row] = table[codes[row]]
+        out[row] = table[codes[row] & _PLACE]
     return count

@@ -1,19 +1,15 @@
-"""The page headers of a column chunk, read by compiled code.
+"""The page headers of a column chunk.
 
-Plain Python that numba compiles. Any byte may be forged: every place is compared with the end
-before it is read, and what is not a header of Parquet makes ``find_pages`` return ``MALFORMED``.
+Plain Python that numba compiles in ``page_values``, and that small files are checked with before
+numba is imported. Any byte may be forged: every place is compared with the end before it is read,
+and what is not a header of Parquet is ``MALFORMED``.
 
 Layout: Parquet's ``parquet.thrift``, in thrift's compact protocol.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any
-
-from numba.extending import register_jitable
-
-from streamomd.core.jit import compiled, int64, read, written
 
 (
     KIND, UNFOLDED, STORED, CRC, VALUES, ENCODING, LEVELS, REPETITION_LEVELS, NULLS, ROWS,
@@ -34,13 +30,6 @@ DEPTH = 8
 _LARGEST = (1 << 31) - 1
 
 
-@functools.cache
-def page_finder() -> Any:
-    """``find_pages``, compiled."""
-    return compiled(find_pages, read("uint8"), int64, written("int64"), written("int64"))
-
-
-@register_jitable(no_cfunc_wrapper=True)
 def varint(data: Any, at: int, end: int) -> Any:
     """The ULEB128 number at a place before ``end`` and where it ends; −1 if it has no end, or more
     than 63 bits."""
@@ -55,7 +44,6 @@ def varint(data: Any, at: int, end: int) -> Any:
     return 0, -1
 
 
-@register_jitable(no_cfunc_wrapper=True)
 def place_of(outer: int, field: int, kind: int) -> int:
     """Where a whole number goes in the table: a field of the header itself, or of the struct of the
     page's kind; −1 for any other."""
@@ -70,14 +58,12 @@ def place_of(outer: int, field: int, kind: int) -> int:
     return -1
 
 
-@register_jitable(no_cfunc_wrapper=True)
 def signed(data: Any, at: int, end: int) -> Any:
     """As ``varint``, of a number in zigzag form."""
     number, at = varint(data, at, end)
     return (number >> 1) ^ -(number & 1), at
 
 
-@register_jitable(no_cfunc_wrapper=True)
 def read_value(data: Any, at: int, end: int, kind: int) -> Any:
     """A field's value, if it is a whole number or a boolean, and where it ends; −1 if it cannot be,
     or is a list or a map. Nothing of a struct is read."""
@@ -94,7 +80,6 @@ def read_value(data: Any, at: int, end: int, kind: int) -> Any:
     return 0, (at + size if size < end - at else -1)
 
 
-@register_jitable(no_cfunc_wrapper=True)
 def read_header(data: Any, at: int, table: Any, row: int, fields: Any) -> int:
     """Read a header into the table from ``row`` on; where it ends, or MALFORMED.
 
@@ -131,7 +116,6 @@ def read_header(data: Any, at: int, table: Any, row: int, fields: Any) -> int:
     return MALFORMED
 
 
-@register_jitable(no_cfunc_wrapper=True)
 def is_whole(table: Any, row: int) -> bool:
     """Whether a header has all that its kind needs."""
     kind = table[row]
@@ -140,6 +124,10 @@ def is_whole(table: Any, row: int) -> bool:
     for k in range(last + 1):
         missing += table[row + k] < 0 and k != CRC
     return bool(missing == 0)
+
+
+PARTS = (varint, place_of, signed, read_value, read_header, is_whole)
+"""What ``find_pages`` calls."""
 
 
 def find_pages(data: Any, values: int, fields: Any, table: Any) -> int:

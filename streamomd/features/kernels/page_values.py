@@ -17,23 +17,52 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from streamomd.core.jit import compiled, int64, is_at_hand, read, written
-from streamomd.features.kernels.page_headers import MALFORMED, varint
+from streamomd.core.jit import ItemCount, callable_part, compiled, int64, is_at_hand, read, written
+from streamomd.features.kernels.lz4_blocks import copy_word
+from streamomd.features.kernels.page_headers import MALFORMED, PARTS, find_pages, varint
 
 AT, END, WIDTH, LEFT, PACKED, VALUE, SECTION = range(7)
 """Of a section: the next run, the end, bits of a value; of the current run: values left, whether
 they are packed, and the next one's place in bits, or the value that repeats."""
 _PLACE = (1 << 47) - 1
 """A place so limited is known to be non-negative."""
+_LONG = 64
 MOST_WIDTH = 24
 """Bits of a code: with the 7 bits before it, it is in four bytes."""
+
+
+for part in PARTS:
+    callable_part(part)
+
+
+@functools.cache
+def page_finder() -> Any:
+    """``find_pages``, compiled."""
+    return compiled(find_pages, read("uint8"), int64, written("int64"), written("int64"))
 
 
 @functools.cache
 def code_reader() -> Any:
     """``read_codes``, compiled."""
+    return compiled(read_codes, *_code_types())
+
+
+@functools.cache
+def is_code_reader_at_hand() -> bool:
+    """Whether ``code_reader`` needs no compilation, when it is asked first."""
+    return is_at_hand(read_codes, *_code_types())
+
+
+@functools.cache
+def values_by_pyarrow() -> ItemCount:
+    """Values that pyarrow decodes before this process compiles what decodes them here. To compile
+    takes as long as is saved on some 10^8 values."""
+    return ItemCount(1 << 26)
+
+
+def _code_types() -> list[Any]:
     room = [written("uint32"), written("uint8"), written("int32")]
-    return compiled(read_codes, read("uint8"), written("int64"), int64, int64, *room)
+    return [read("uint8"), written("int64"), int64, int64, *room]
 
 
 @functools.cache
@@ -44,26 +73,19 @@ def level_reader() -> Any:
 
 
 @functools.cache
-def text_finder() -> Any:
-    """``find_texts``, compiled."""
-    return compiled(find_texts, read("uint8"), int64, int64, read("uint8"), written("int32"))
+def cell_copier() -> Any:
+    """``copy_cells``, compiled."""
+    return compiled(copy_cells, *_cell_types())
 
 
 @functools.cache
-def text_writer() -> Any:
-    """``write_texts``, compiled."""
-    return compiled(write_texts, *_writer_types())
+def is_cell_copier_at_hand() -> bool:
+    """Whether ``cell_copier`` needs no compilation, when it is asked first."""
+    return is_at_hand(copy_cells, *_cell_types())
 
 
-@functools.cache
-def is_text_writer_at_hand() -> bool:
-    """Whether ``text_writer``, which every use needs, needs no compilation when it is asked
-    first."""
-    return is_at_hand(write_texts, *_writer_types())
-
-
-def _writer_types() -> list[Any]:
-    return [read("uint8"), int64, read("int32"), read("uint8"), written("uint8")]
+def _cell_types() -> list[Any]:
+    return [read("uint8"), int64, read("uint8"), written("int32"), written("uint8")]
 
 
 @functools.cache
@@ -82,20 +104,21 @@ def value_spreader(kind: str) -> Any:
 def unpack(data: Any, bit: int, width: int, count: int, out: Any, begin: int) -> None:
     """Write ``count`` numbers of ``width`` bits that lie one after another from a bit on, inside
     of data, to ``out`` from ``begin`` on."""
-    mask = (1 << width) - 1
-    # Four bytes are one load, as long as all of them are inside.
-    whole = 0
+    mask, first, shift, groups = (1 << width) - 1, bit >> 3, bit & 7, 0
+    # Eight numbers take ``width`` bytes. Four bytes are one load, as long as all are inside.
     if width:
-        whole = max(0, min(count, (((len(data) - 4) << 3) + 7 - bit) // width + 1))
-    for k in range(whole):
-        place = (bit + k * width) & _PLACE
-        b = place >> 3
-        four = (
-            int(data[b]) | (int(data[b + 1]) << 8) | (int(data[b + 2]) << 16)
-            | (int(data[b + 3]) << 24)
-        )  # fmt: skip
-        out[begin + k] = (four >> (place & 7)) & mask
-    for k in range(whole, count):
+        groups = max(0, min(count >> 3, (len(data) - 4 - first) // width))
+    for group in range(groups):
+        base, to = (first + group * width) & _PLACE, (begin + 8 * group) & _PLACE
+        for k in range(8):
+            place = shift + k * width
+            b = base + ((place >> 3) & _PLACE)
+            four = (
+                int(data[b]) | (int(data[b + 1]) << 8) | (int(data[b + 2]) << 16)
+                | (int(data[b + 3]) << 24)
+            )  # fmt: skip
+            out[to + k] = (four >> (place & 7)) & mask
+    for k in range(8 * groups, count):
         place, number = bit + k * width, 0
         for b in range(place >> 3, (place + width + 7) >> 3):
             number |= int(data[b]) << (8 * (b - (place >> 3)))
@@ -194,15 +217,15 @@ def read_codes(
     return found
 
 
-def find_texts(data: Any, at: int, end: int, valid: Any, offsets: Any) -> int:
-    """Write where texts begin and end if they are put one after another, from 0 on; where the last
-    one ends in data, or MALFORMED.
+def copy_cells(data: Any, at: int, valid: Any, offsets: Any, out: Any) -> int:
+    """Copy cells of bytes, one after another, and write where each begins and ends in ``out``;
+    where the last one ends in data, or MALFORMED.
 
-    data: each text after its length in four bytes, from ``at`` to before ``end``. valid: which rows
-    have one; empty: all. offsets: (n + 1,).
+    data: each cell after its length in four bytes, from ``at`` on. valid: which rows have one;
+    empty: all. offsets: (n + 1,), of which the first is where to begin. Found and copied in one
+    pass: a length is in the cache because the cell before it was read.
     """
-    done, nullable = 0, len(valid) > 0
-    offsets[0] = 0
+    done, end, nullable = int(offsets[0]) & _PLACE, len(data), len(valid) > 0
     for k in range(len(offsets) - 1):
         if not nullable or valid[k]:
             if end - at < 4:
@@ -211,27 +234,19 @@ def find_texts(data: Any, at: int, end: int, valid: Any, offsets: Any) -> int:
                 int(data[at]) | (int(data[at + 1]) << 8) | (int(data[at + 2]) << 16)
                 | (int(data[at + 3]) << 24)
             )  # fmt: skip
-            at += 4
-            if size > end - at:
+            at = (at + 4) & _PLACE
+            if size > end - at or size > len(out) - done:
                 return MALFORMED
+            j = 0
+            while j + 8 <= size < _LONG:  # a loop over bytes is for long ones alone
+                copy_word(data, at + j, out, done + j)
+                j += 8
+            for b in range(j, size):
+                out[done + b] = data[at + b]
             at += size
-            done += size
+            done = (done + size) & _PLACE
         offsets[k + 1] = done
     return at
-
-
-def write_texts(data: Any, at: int, offsets: Any, valid: Any, out: Any) -> None:
-    """Copy the texts that ``find_texts`` found from ``at`` on."""
-    nullable = len(valid) > 0
-    for k in range(len(offsets) - 1):
-        if not nullable or valid[k]:
-            at += 4
-            # Places known to be non-negative: a cell of 300 bytes takes 10 ns instead of 324.
-            begin, source = int(offsets[k]) & _PLACE, at & _PLACE
-            size = int(offsets[k + 1]) - int(offsets[k])
-            for j in range(size):
-                out[begin + j] = data[source + j]
-            at += size
 
 
 def take_values(codes: Any, values: Any, out: Any) -> None:

@@ -140,6 +140,11 @@ def _connected(session: Session) -> Iterator[Any]:
     if not named and spec.cluster.learner != "worker":
         yield None
         return
+    if spec.data.delay:
+        raise UnsupportedError(
+            f"data.delay = {spec.data.delay:g} s: a sweep on a cluster learns each row when it is "
+            "read; run it without --scheduler and --cluster, or leave data.delay out"
+        )
     if spec.checkpoint.url == "none":
         raise UsageError(
             "a sweep on a cluster needs a checkpoint at a URL that its workers reach: what they "
@@ -174,7 +179,8 @@ def _learn(
     ]
     made = Sweep(learners, halve, min(model.cursor for model in models))
     if connection is None:
-        note(f"{counted(len(made), 'learner')}, each row read once")
+        read = "twice: labels come later" if session.spec.data.delay else "once"
+        note(f"{counted(len(made), 'learner')}, each row read {read}")
         manager = begin_sweep(made, session, restart=restart)
         return SweepLoop(made, session, manager).learn(reporting, prefix)
     from streamomd.distributed.memory_checks import refuse_too_small
@@ -329,11 +335,10 @@ def _refuse_what_shares_no_rows(spec: Spec) -> None:
             f"a sweep learns in exact mode, not {spec.train.mode}: its learners share every row"
         )
     if spec.alert.watches:
-        raise UnsupportedError("[alert] is for one learner, not for a sweep: leave the table out")
-    if spec.data.delay:
         raise UnsupportedError(
-            f"data.delay = {spec.data.delay:g} s: a sweep learns each row when it reads it; leave "
-            "data.delay out, or train the learners one by one"
+            "[alert] is for one learner, not for a sweep: each has a loss of its own, and which is "
+            "the best one is known at the end; leave the table out, and train the best learner's "
+            "job with it"
         )
     if spec.train.patience:
         raise UnsupportedError(

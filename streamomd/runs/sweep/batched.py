@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch
+from streamomd.core.errors import DivergedError
 from streamomd.core.finite import LEAST, RATIO, batch_problem
 from streamomd.core.threads import Threads
 from streamomd.engine import Engine
@@ -24,7 +25,13 @@ from streamomd.engine.state import State
 from streamomd.rules.contract import Rule
 from streamomd.training.class_threads import class_threads
 from streamomd.training.model import Model
-from streamomd.training.training_step import Mask, calibrates_now, learn_counted, observe_rows
+from streamomd.training.training_step import (
+    Mask,
+    Predict,
+    calibrates_now,
+    learn_counted,
+    observe_rows,
+)
 
 WIDEST = 8
 
@@ -53,14 +60,20 @@ class LearnerGroup:
         """Observe rows except hold-out rows, and learn nothing."""
         observe_rows(self.models[0], batch, held)
 
-    def learn(self, batch: Batch, held: Mask | None = None) -> dict[Model, str]:
+    def learn(
+        self, batch: Batch, held: Mask | None = None, predict: Predict | None = None
+    ) -> dict[Model, str]:
         """Learn rows; each model's figures grow as they would alone. What is not finite of which
         models: of their figures; and of their slots, when enough rows were learned to look.
 
-        held: hold-out rows, which a group of one model predicts.
+        held: hold-out rows, which a group of one model predicts. predict: in place of learning, of
+        a group of one model whose labels come later.
         """
         if held is not None or _learns_alone(self.models[0]):
-            return self._learn_alone(batch, held)
+            try:
+                return self._learn_alone(batch, held, predict)
+            except DivergedError as error:  # of rows that were learned before these are predicted
+                return {self.models[0]: str(error).removeprefix("the model diverged: ")}
         sums = np.concatenate([model.metrics.current for model in self.models])
         margins = self.engine.learn(self.state, sums, batch)
         for model, own in zip(self.models, sums.reshape(-1, 3), strict=True):
@@ -69,11 +82,14 @@ class LearnerGroup:
         self._values += batch.values.size * len(self.models)
         return self._diverged(margins) or self._slots_diverged()
 
-    def _learn_alone(self, batch: Batch, held: Mask | None) -> dict[Model, str]:
+    def _learn_alone(
+        self, batch: Batch, held: Mask | None, predict: Predict | None
+    ) -> dict[Model, str]:
         [model] = self.models
         detail, weights = model.spec.train.detail and held is not None, model.class_weights
         given = (self.engine, self.state, model.metrics, batch, held)
-        more: Any = {"weights": weights, "calibrates": calibrates_now(model)}
+        calibrates = calibrates_now(model) and predict is None
+        more: Any = {"weights": weights, "calibrates": calibrates, "predict": predict}
         margins = learn_counted(*given, detail=detail, **more)
         self._values += batch.values.size
         learned = margins if held is None else margins[~held]
@@ -151,7 +167,7 @@ def group_learners(models: Sequence[Model], threads: int) -> list[LearnerGroup]:
 def _learns_alone(model: Model) -> bool:
     """Whether more is done with its rows than to learn them."""
     job = model.spec.model
-    return bool(job.class_weight) or job.calibrate != "none"
+    return bool(job.class_weight) or job.calibrate != "none" or model.spec.data.delay > 0.0
 
 
 def _alike(one: Model, other: Model) -> bool:

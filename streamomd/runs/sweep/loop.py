@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NoReturn
 
+from streamomd.core.batch import Batch, Times
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, StoppedError, StreamomdError
 from streamomd.core.finite import Place, between
@@ -19,6 +20,7 @@ from streamomd.runs.modes import learned_of
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
 from streamomd.runs.sweep.batched import LearnerGroup, group_learners
+from streamomd.runs.sweep.delayed_learners import DelayedLearners
 from streamomd.runs.sweep.leaderboard import ExportedLearners, SweepWatcher, sweep_watcher
 from streamomd.runs.sweep.learners import Sweep
 from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
@@ -34,7 +36,7 @@ from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.row_stream import cache_of, no_rows, rows_of
 from streamomd.training.sampling import sampled_rows
-from streamomd.training.training_step import begin_epoch
+from streamomd.training.training_step import Mask, begin_epoch
 
 
 @dataclass(eq=False)
@@ -42,7 +44,8 @@ class SweepLoop:
     """One walk of a sweep over its shards, from its cursor on; its groups learn in threads.
 
     until: the row after which it ends with a commit, before the sweep is finished. whole: whether
-    these are all learners of the sweep, so that the best of them is saved.
+    these are all learners of the sweep, so that the best of them is saved. delayed: their second
+    cursors, with data.delay.
     """
 
     sweep: Sweep
@@ -51,6 +54,7 @@ class SweepLoop:
     groups: list[LearnerGroup] = field(default_factory=list)
     until: float = math.inf
     whole: bool = True
+    delayed: DelayedLearners | None = None
 
     def learn(
         self, reporting: Reporting, prefix: str = "", more: Sequence[SweepWatcher] = ()
@@ -70,6 +74,8 @@ class SweepLoop:
         if reporting.exported:
             watchers.append(ExportedLearners(sweep, expected, reporting.exported, prefix))
         try:
+            models = [learner.model for learner in sweep.active]
+            self.delayed = DelayedLearners(models, shards) if data.delay else None
             with Threads(thread_count(sweep.lead.spec.train)) as threads:
                 finished = self._epochs(threads, watchers)
             if not finished and self.manager:
@@ -81,6 +87,8 @@ class SweepLoop:
         finally:
             for one in watchers:
                 one.close()
+            if self.delayed:
+                self.delayed.close()
         for group in self.groups:
             group.split()
         if not finished:
@@ -157,6 +165,7 @@ class SweepLoop:
             front = batch.first_columns(len(sweep.lead.plan.numeric), offsets.MOST)
             offsets.report_offsets(specs, sweep.lead.plan, front)
         held = rows_held_out(data, place, rows_of_piece, batch.skipped, batch.time)
+        stream = self.delayed.stream(sweep.lead, batch) if self.delayed else None
         while True:
             halving = sweep.next_halving
             high = min(len(batch), low + self._rows_to_report(watchers))
@@ -171,7 +180,8 @@ class SweepLoop:
                     learner.model.metrics.count_skipped(skipped, data.max_bad_rows)
                 url = self.session.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
-                calls = [partial(group.learn, rows, out) for group in self.groups]
+                due = None if stream is None else stream[low:high]
+                calls = [self._call(group, rows, out, due) for group in self.groups]
                 self._drop_diverged(threads.run(calls), at)
             self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
             low, passed = high, bad
@@ -179,10 +189,18 @@ class SweepLoop:
             if low == len(batch) or sweep.rows >= self.until:
                 return
 
+    def _call(
+        self, group: LearnerGroup, rows: Batch, held: Mask | None, stream: Times | None
+    ) -> Callable[[], dict[Model, str]]:
+        """What a group does with rows. stream: the times when they arrive, if labels come later."""
+        if self.delayed is None or stream is None:
+            return partial(group.learn, rows, held)
+        return partial(group.learn, rows, held, self.delayed.predict(group.models[0], stream))
+
     def _drop_diverged(self, found: Sequence[dict[Model, str]], rows: tuple[Place, Place]) -> None:
         """Drop what diverged in these rows; the others go on without it, in loops of their own."""
         problems = {
-            model: f"{problem} after {between(*rows)}"
+            model: problem if " after row" in problem else f"{problem} after {between(*rows)}"
             for one in found
             for model, problem in one.items()
         }
@@ -208,6 +226,8 @@ class SweepLoop:
 
     def _after_rows(self, watchers: Sequence[SweepWatcher], *, halve: bool) -> None:
         manager, sweep = self.manager, self.sweep
+        if self.delayed:
+            self.delayed.forget([learner.model for learner in sweep.active])
         if halve:
             worse = sweep.drop_half()
             note(f"dropped after row {sweep.rows:,}: {counted(len(worse), 'learner')}")

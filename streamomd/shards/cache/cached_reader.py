@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -26,7 +27,7 @@ from streamomd.core.profiling import Stage, staged
 from streamomd.features import Names, Plan
 from streamomd.shards.cache.entry import FORMAT, DamagedError, Draft, Entry
 from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, CacheFolder
-from streamomd.shards.cache.name_file import RecordedNames, add_names
+from streamomd.shards.cache.name_file import RecordedNames, ShardNames, add_names
 from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
 from streamomd.shards.group_jobs import Group, Job
@@ -47,6 +48,9 @@ class Cache:
         self.named: set[str] = set()
         """Keys of the entries whose names the run knows."""
         self.threads = threading.local()
+        self.tables: WeakValueDictionary[str, ShardNames] = WeakValueDictionary()
+        """Of the shards that threads decode, by URL."""
+        self.lock = threading.Lock()
         self.prints: dict[str, str] = {}
         """How the keys of a shard begin, by its URL."""
 
@@ -129,7 +133,7 @@ class CachedRows(NamedTuple):
         self, reader: Reader, job: Job, key: str, draft: Draft | None
     ) -> Iterator[Piece[Rows]]:
         """The job's rows decoded and encoded, and written to the draft."""
-        own = None if draft is None else self._table(job.group.shard)
+        own = None if draft is None else RecordedNames(self._table(job.group.shard), self.names)
         encode = partial(encode_rows, self.plan, names=self.names if own is None else own)
         try:
             for piece in map(encode, reader.read(job)):
@@ -149,11 +153,15 @@ class CachedRows(NamedTuple):
             if draft is not None:
                 draft.remove()
 
-    def _table(self, shard: Shard) -> RecordedNames:
-        """This thread's table of the shard."""
-        held: RecordedNames | None = getattr(self.cache.threads, "noted", None)
+    def _table(self, shard: Shard) -> ShardNames:
+        """The shard's table, which lives as long as a thread decodes the shard."""
+        held: ShardNames | None = getattr(self.cache.threads, "noted", None)
         if held is None or held.url != shard.url:
-            held = self.cache.threads.noted = RecordedNames(shard.url, self.names)
+            with self.cache.lock:
+                held = self.cache.tables.get(shard.url)
+                if held is None:
+                    held = self.cache.tables[shard.url] = ShardNames(shard.url)
+            self.cache.threads.noted = held
         return held
 
     def _added(self, draft: Draft, piece: Piece[Rows]) -> bool:

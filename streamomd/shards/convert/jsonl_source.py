@@ -57,6 +57,7 @@ class JsonlReader:
         options = pyarrow.json.ParseOptions(
             explicit_schema=known, unexpected_field_behavior="infer" if first else "error"
         )
+        _refuse_other_encodings(block, name, line)
         reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
         try:
             return pyarrow.json.read_json(pa.BufferReader(block), reading, options)
@@ -68,6 +69,19 @@ class JsonlReader:
                 f"{name}, {where}: {printable(text[:200])}; expected an object a line with the "
                 "keys and types of the first lines"
             ) from None
+
+
+def _refuse_other_encodings(block: bytes, name: str, line: int) -> None:
+    """Raise DataError for bytes that are not UTF-8: pyarrow would take them for text."""
+    try:
+        if not block.isascii():
+            block.decode()
+    except UnicodeDecodeError as error:
+        at = line + block.count(b"\n", 0, error.start)
+        raise DataError(
+            f"{name}, line {at}: byte 0x{block[error.start]:02x} is not UTF-8, which JSON is: "
+            "convert the file, for example with iconv -f latin1 -t utf-8"
+        ) from None
 
 
 def _without_null_type(field: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.features.kernels.lz4_blocks import unfolder
 from streamomd.features.kernels.page_headers import (
     DATA,
     DATA_2,
@@ -16,11 +17,11 @@ from streamomd.features.kernels.page_headers import (
     FIELDS,
     MISSING,
     NO_ROOM,
-    page_finder,
 )
+from streamomd.features.kernels.page_values import page_finder
 from streamomd.shards.formats.contract import NotFlatError
-from streamomd.shards.formats.page_sizes import lz4_sizer, snappy_size, zstd_size
 from streamomd.shards.formats.parquet_pages import MOST_UNFOLDED, RATIO
+from streamomd.shards.formats.thrift import read_unsigned
 
 try:  # by carry-less multiplication: 20 GB/s; zlib 2.4
     from isal.isal_zlib import crc32
@@ -30,6 +31,7 @@ except ImportError:
 CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "ZSTD": "zstd", "LZ4": "lz4_raw"}
 """By pyarrow's name in a footer; each says how many bytes a page unfolds to."""
 MOST_PAGES = 1 << 15
+_ZSTD, _UNKNOWN = 0xFD2FB528, -1
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
 
 
@@ -69,6 +71,7 @@ class ColumnPages:
     def __init__(self, data: Any, codec: str, rows: int, *, nullable: bool) -> None:
         self._data, self._codec = memoryview(data), codec
         self._bytes = np.frombuffer(self._data, np.uint8)
+        self._room = self._bytes[:0]
         pages = self._found(rows)
         has_dictionary = bool(pages) and pages[0].kind == DICTIONARY
         self.dictionary = pages.pop(0) if has_dictionary else None
@@ -89,7 +92,7 @@ class ColumnPages:
         return [Page(*numbers) for numbers in table.reshape(-1, FIELDS)[:count].tolist()]
 
     def body(self, page: Page) -> NDArray[np.uint8]:
-        """The bytes of a page, decompressed."""
+        """The bytes of a page, decompressed; they are valid until the next page's are asked for."""
         stored = self._bytes[page.begin : page.begin + page.stored]
         if page.crc != MISSING and crc32(stored.data) != page.crc & 0xFFFFFFFF:
             raise NotFlatError
@@ -106,8 +109,18 @@ class ColumnPages:
     def _decompressed(self, stored: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
         if not size and not len(stored):
             return stored
-        # pyarrow does not say how much of its buffer a codec filled.
-        if size > max(MOST_UNFOLDED, RATIO * len(stored)) or _size(self._codec, stored) != size:
+        # A page must not claim what would fill the memory.
+        if size > max(MOST_UNFOLDED, RATIO * len(stored)):
+            raise NotFlatError
+        if self._codec == "lz4_raw":
+            if len(self._room) < size:
+                self._room = np.empty(size, np.uint8)
+            if unfolder()(stored, self._room[:size]) != size:
+                raise NotFlatError
+            return self._room[:size]
+        # pyarrow does not say how much of its buffer a codec filled, but the page does.
+        head = stored[:32].tobytes()
+        if (zstd_size if self._codec == "zstd" else snappy_size)(head) != size:
             raise NotFlatError
         try:
             return np.frombuffer(pa.Codec(self._codec).decompress(stored, size), np.uint8)
@@ -127,8 +140,26 @@ def _check(page: Page, nullable: bool, has_dictionary: bool) -> None:
         raise NotFlatError
 
 
-def _size(codec: str, stored: NDArray[np.uint8]) -> int:
-    if codec == "lz4_raw":
-        return int(lz4_sizer()(stored))
-    head = stored[:32].tobytes()
-    return zstd_size(head) if codec == "zstd" else snappy_size(head)
+def zstd_size(data: Any) -> int:
+    """The size in the header of a Zstandard frame, which its decoder compares; −1 if it has none.
+
+    >>> zstd_size(bytes.fromhex("28b52ffd2005"))
+    5
+    """
+    if len(data) < 5 or int.from_bytes(data[:4], "little") != _ZSTD:
+        return _UNKNOWN
+    how = data[4]
+    single = (how >> 5) & 1
+    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[how & 3]
+    length = (single, 2, 4, 8)[how >> 6]
+    if not length or at + length > len(data):
+        return _UNKNOWN
+    return int.from_bytes(data[at : at + length], "little") + (256 if length == 2 else 0)
+
+
+def snappy_size(data: Any) -> int:
+    """The size that begins a snappy block, which its decoder compares; −1 if it has none."""
+    try:
+        return read_unsigned(data, 0, 35)[0]
+    except (IndexError, ValueError):
+        return _UNKNOWN

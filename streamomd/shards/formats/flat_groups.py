@@ -16,23 +16,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.jit import is_recording
 from streamomd.features.buffers import empty
-from streamomd.features.kernels.page_headers import DATA, page_finder
+from streamomd.features.kernels.lz4_blocks import unfolder
+from streamomd.features.kernels.page_headers import DATA
 from streamomd.features.kernels.page_values import (
     MOST_WIDTH,
     SECTION,
+    cell_copier,
     code_reader,
-    is_text_writer_at_hand,
+    is_cell_copier_at_hand,
+    is_code_reader_at_hand,
     level_reader,
-    text_finder,
-    text_writer,
+    page_finder,
     value_spreader,
     value_taker,
+    values_by_pyarrow,
 )
 from streamomd.shards.formats.column_pages import CODECS, ColumnPages, Page
 from streamomd.shards.formats.contract import NotFlatError, ReadRequest, cut
-from streamomd.shards.formats.page_sizes import lz4_sizer
 
 MOST_ROWS, MOST_BORDERS, LINE = 1 << 17, 64, 64
 LONGEST = 64
@@ -48,11 +49,6 @@ _CODED = pa.dictionary(pa.int32(), pa.string())
 _ALL = np.empty(0, np.uint8)
 _MOST_CELLS = (1 << 31) - 1
 """Bytes of a binary column."""
-
-COLD_VALUES = 1 << 26
-"""Values that a process decodes by pyarrow before it compiles what decodes them here: that takes as
-long as is saved on some 10^8 values."""
-_left = [COLD_VALUES]
 
 Take = Callable[[int, int], Any]
 """``take(offset, length)``: the bytes of a column chunk; None if the reader found none there."""
@@ -105,18 +101,19 @@ def flat_columns(
 
 def load_kernels() -> None:
     """Compile what decodes pages, or load it from the disk cache."""
-    for load in (page_finder, lz4_sizer, code_reader, level_reader, text_finder, text_writer):
+    for load in (page_finder, unfolder, code_reader, level_reader, cell_copier):
         load()
     for stored in ("int32", "int64"):
         value_taker(stored)
         value_spreader(stored)
 
 
-def is_worth_compiling(values: int) -> bool:
+def is_worth_compiling(values: int, *, lists: bool = False) -> bool:
     """Whether to decode a group of this many values here: what decodes them is compiled already, or
-    the process has decoded enough values, or compiles for later ones."""
-    _left[0] -= values
-    return _left[0] < 0 or is_text_writer_at_hand() or is_recording()
+    the process has decoded enough values, or compiles for later ones. lists: some column's cells
+    are lists."""
+    at_hand = is_cell_copier_at_hand if lists else is_code_reader_at_hand
+    return values_by_pyarrow().is_exceeded(values) or at_hand()
 
 
 class FlatGroup:
@@ -212,8 +209,6 @@ class _Column:
             return None, 0
         data, stored = self._pages.body(page), self._column.stored
         if not stored:
-            if 4 * page.values > len(data):
-                raise NotFlatError
             return _texts(data, 0, page.values, _ALL)[0], page.values
         size = page.values * np.dtype(stored).itemsize
         if size > len(data):
@@ -261,30 +256,35 @@ class _Column:
 
     def _read_cells(self, rows: int, room: _Room) -> pa.Array:
         """The next rows of bytes, those of several pages one after another in one buffer."""
-        offsets, found, done, size = empty(rows + 1, np.int32), [], 0, 0
-        offsets[0] = 0
+        offsets, cells = empty(rows + 1, np.int32), empty(self._most_bytes(rows), np.uint8)
+        offsets[0] = done = nulls = 0
         while done < rows:
             if not self._left:
                 self._turn_page()
             low, done = done, done + min(self._left, rows - done)
             self._left -= done - low
-            valid, ends = room.valid[low:done], np.empty(done - low + 1, np.int32)
-            if self._read_levels(done - low, room, valid) == done - low:
+            valid = room.valid[low:done]
+            found = self._read_levels(done - low, room, valid)
+            some = valid if found < done - low else _ALL
+            at = cell_copier()(self._data, self._at, some, offsets[low : done + 1], cells)
+            self._at = _checked(at)
+            if not len(some):
                 valid[:] = 1
-            begin, data = self._at, self._data
-            self._at = _checked(text_finder()(data, begin, len(data), valid, ends))
-            found.append((data, begin, ends, valid, size))
-            offsets[low + 1 : done + 1] = ends[1:] + np.int64(size)
-            size += int(ends[-1])
-            if size > _MOST_CELLS:
-                raise NotFlatError
-        cells = empty(size, np.uint8)
-        for data, begin, ends, valid, at in found:
-            text_writer()(data, begin, ends, valid, cells[at:])
-        gone = room.valid[:rows]
-        nulls = rows - int(np.count_nonzero(gone))
-        given = [_bitmap(gone) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(cells)]
+            nulls += done - low - found
+        bitmap = _bitmap(room.valid[:rows]) if nulls else None
+        given = [bitmap, pa.py_buffer(offsets), pa.py_buffer(cells[: offsets[-1]])]
         return pa.Array.from_buffers(self._column.kind, rows, given, nulls)
+
+    def _most_bytes(self, rows: int) -> int:
+        """The most bytes that the next rows can have, by the sizes of their pages."""
+        most, left = len(self._data) - self._at, self._left
+        for page in self._pages.pages[self._next :]:
+            if left >= rows:
+                break
+            most, left = most + page.unfolded, left + page.values
+        if most > _MOST_CELLS:
+            raise NotFlatError
+        return most
 
     def _read_codes(self, out: Any, room: _Room, valid: Any) -> int:
         given = self._data, self._state, int(self._column.nullable), self._size
@@ -358,12 +358,15 @@ def _texts(
     data: NDArray[np.uint8], at: int, count: int, valid: NDArray[np.uint8]
 ) -> tuple[pa.Array, int]:
     """The next texts of a page, and where they end. valid: which rows have one; empty: all."""
-    offsets = np.empty(count + 1, np.int32)
-    end = _checked(text_finder()(data, at, len(data), valid, offsets))
-    texts = np.empty(int(offsets[-1]), np.uint8)
-    text_writer()(data, at, offsets, valid, texts)
-    given = [_bitmap(valid) if len(valid) else None, pa.py_buffer(offsets), pa.py_buffer(texts)]
     nulls = len(valid) - int(np.count_nonzero(valid))
+    room = len(data) - at - 4 * (count - nulls)
+    if room < 0:
+        raise NotFlatError
+    offsets, texts = np.empty(count + 1, np.int32), np.empty(room, np.uint8)
+    offsets[0] = 0
+    end = _checked(cell_copier()(data, at, valid, offsets, texts))
+    written = pa.py_buffer(offsets), pa.py_buffer(texts[: int(offsets[-1])])
+    given = [_bitmap(valid) if len(valid) else None, *written]
     return pa.Array.from_buffers(pa.string(), count, given, nulls), end
 
 

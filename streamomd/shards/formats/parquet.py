@@ -41,6 +41,8 @@ HEADER_BYTES = 16 << 10
 FLAT_VALUES, FLAT_BYTES = 1 << 16, 8 << 20
 """Of a row group from which its pages are decoded without pyarrow's readers: to load compiled code
 takes as long as they take for fewer."""
+LIST_BYTES = 1 << 20
+"""As ``FLAT_BYTES``, of lists stored as binary, of which pyarrow takes twice the time."""
 TEXT_WIDTH = 16  # a guess, for the first rows alone
 ELEMENT_BYTES = 4  # of lists stored as binary, for the most part
 _PAGE_CRC = 4  # its field in a page's header
@@ -169,7 +171,8 @@ class _RowGroups:
         if len(self.ranges(group)) != len(self._leaves):
             return None
         facts = self._metadata.row_group(group)
-        if facts.num_rows * len(self._leaves) < FLAT_VALUES and facts.total_byte_size < FLAT_BYTES:
+        least = LIST_BYTES if self._lists else FLAT_BYTES
+        if facts.num_rows * len(self._leaves) < FLAT_VALUES and facts.total_byte_size < least:
             return None
         from streamomd.shards.formats import flat_groups  # late: numba
 
@@ -179,7 +182,8 @@ class _RowGroups:
         values = facts.num_rows * len(self._leaves)
         if self._lists:
             values += facts.total_byte_size // ELEMENT_BYTES
-        if not self._flat or not flat_groups.is_worth_compiling(values):
+        lists = bool(self._lists)
+        if not self._flat or not flat_groups.is_worth_compiling(values, lists=lists):
             return None
         found = {*self.ranges(group)}
 

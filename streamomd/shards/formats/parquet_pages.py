@@ -16,6 +16,24 @@ import numpy as np
 import pyarrow as pa
 
 from streamomd.core.data_class import dataclass
+from streamomd.features.kernels.page_headers import (
+    COMPRESSED,
+    DATA,
+    DATA_2,
+    DEPTH,
+    DICTIONARY,
+    ENCODING,
+    FIELDS,
+    KIND,
+    LEVELS,
+    MISSING,
+    REPETITION_LEVELS,
+    STORED,
+    UNFOLDED,
+    VALUES,
+    is_whole,
+    read_header,
+)
 from streamomd.shards.formats.contract import ReadAt
 from streamomd.shards.formats.thrift import read_struct, read_unsigned
 
@@ -29,7 +47,6 @@ bytes than a small file has, unless nearly all are equal."""
 PADDING = 100
 """Writers before 2014 leave the dictionary's header out of a chunk's size; pyarrow adds as much."""
 _CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
-_DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
 _WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4}
 """Bytes of a dictionary's value at least, by Parquet's physical type; of texts, their length."""
 _DELTAS = (5, 6, 7)
@@ -108,7 +125,7 @@ def _check(chunk: Chunk, data: bytes) -> None:
     pages = _pages(data)
     while values < chunk.values and (page := next(pages, None)) is not None:
         _check_size(chunk, page)
-        if page.kind == _DICTIONARY:
+        if page.kind == DICTIONARY:
             if page.values * _WIDTHS.get(chunk.kind, 1) > page.unfolded:
                 raise ValueError(f"a dictionary of {page.values} values in {page.unfolded} bytes")
             continue
@@ -122,30 +139,30 @@ def _check(chunk: Chunk, data: bytes) -> None:
 
 
 def _pages(data: bytes) -> Iterator[Page]:
-    at = 0
-    while at < len(data):
-        header, at = read_struct(data, at)
-        kind, unfolded, stored = header[1], header[2], header[3]
-        if stored < 0 or unfolded < 0 or at + stored > len(data):
-            raise ValueError(f"a page of {stored} bytes, unfolded {unfolded}, at {at}")
-        body, at = data[at : at + stored], at + stored
-        if kind == _DATA:
-            head = header[5]
-            how = [_NO_LENGTH if head[at] == _BIT_PACKED else _BEFORE for at in (4, 3)]
-            page = Page(kind, head[1], head[2], unfolded, body, how[0], how[1])
-        elif kind == _DATA_2:
-            head = header[8]
-            levels = head[6], head[5], head.get(7, True)
-            page = Page(kind, head[1], head[4], unfolded, body, *levels)
-            if min(head[2], head[5], head[6]) < 0 or head[5] + head[6] > min(stored, unfolded):
-                raise ValueError(f"levels of {head[6]} and {head[5]} bytes in a page of {stored}")
-        elif kind == _DICTIONARY:
-            page = Page(kind, header[7][1], header[7][2], unfolded, body)
-        else:
+    begin = 0
+    while begin < len(data):
+        header = [MISSING] * FIELDS
+        header[COMPRESSED] = 1
+        at = read_header(data, begin, header, 0, [0] * DEPTH)
+        kind, unfolded, stored = header[KIND], header[UNFOLDED], header[STORED]
+        if at < 0 or min(kind, unfolded, stored) < 0 or at + stored > len(data):
+            raise ValueError(f"an invalid page header at {begin}, or {stored} bytes behind it")
+        body, begin = data[at : at + stored], at + stored
+        if kind not in (DATA, DICTIONARY, DATA_2):
             continue
-        if page.values < 0:
-            raise ValueError(f"a page of {page.values} values")
-        yield page
+        if not is_whole(header, 0):
+            raise ValueError(f"a page of kind {kind} without its numbers, which ends at {begin}")
+        levels, of_lists, is_packed = _BEFORE, _BEFORE, True
+        if kind == DATA:
+            encodings = header[LEVELS], header[REPETITION_LEVELS]
+            levels, of_lists = (_NO_LENGTH if x == _BIT_PACKED else _BEFORE for x in encodings)
+        elif kind == DATA_2:
+            levels, of_lists = header[LEVELS], header[REPETITION_LEVELS]
+            is_packed = bool(header[COMPRESSED])
+            if of_lists + levels > min(stored, unfolded):
+                raise ValueError(f"levels of {of_lists} and {levels} bytes in a page of {stored}")
+        numbers = header[VALUES], header[ENCODING], unfolded
+        yield Page(kind, *numbers, body, of_lists, levels, is_packed)
 
 
 def _check_size(chunk: Chunk, page: Page) -> None:

@@ -5,7 +5,7 @@ These batches have no labels: y is 0, weight 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, check
-from streamomd.core.column_values import joined_values
+from streamomd.core.column_values import ColumnValues, joined_values
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
 from streamomd.core.nearest import missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
@@ -57,6 +57,21 @@ def batch_of_memory(
             f"matched by name: pass a frame or dicts with columns {', '.join(plan.features)}"
         )
     return _checked(plan, rows, where)
+
+
+def values_of_columns(plan: Plan, given: Mapping[str, Any], where: str) -> ColumnValues | None:
+    """The values of columns, for alerts. given: those of each feature, None or NaN if missing.
+
+    Raises DataError for a column of several types.
+    """
+    try:
+        table = pa.table({name: pa.array(one, from_pandas=True) for name, one in given.items()})
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise DataError(
+            f"{where}: [alert] compares columns, and one has values of several types: {error}; "
+            "pass a DataFrame, or values of one type in each column"
+        ) from None
+    return batch_of_memory(plan, table, where).columns
 
 
 def row_dicts(plan: Plan, rows: Any, where: str) -> list[dict[str, Any]]:

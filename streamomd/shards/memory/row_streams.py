@@ -99,13 +99,12 @@ def _write(
 ) -> int:
     # Few runs write rows.
     from streamomd.shards.convert.arrow_source import plain, plain_schema
-    from streamomd.shards.convert.output_formats import FORMS, with_compression
+    from streamomd.shards.convert.output_formats import FORMS
     from streamomd.shards.convert.shard_writer import ShardWriter, opened_target
 
     schema, count, known = plain_schema(first.schema, f"the {name} given as shards"), 0, None
     with opened_target(str(folder), None, overwrite=False) as target:
-        form = with_compression(FORMS["parquet"], "fast")
-        writer = ShardWriter(target, form, schema, lambda place: ROWS_PER_SHARD, None)
+        writer = ShardWriter(target, FORMS["parquet"], schema, lambda place: ROWS_PER_SHARD, None)
         try:
             batch: Any = first
             while batch is not None:

@@ -20,6 +20,7 @@ from streamomd.core.counted import counted
 from streamomd.core.data_class import dataclass
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
+from streamomd.training.metrics.backtest_figures import Backtest
 from streamomd.training.metrics.bins import FINE, binned, bins
 from streamomd.training.metrics.by_time import ByTime
 from streamomd.training.metrics.detail import (
@@ -41,8 +42,8 @@ each time, at twice the cost."""
 POINTS = 8
 """Points of the curve in an octave of rows, from EVENLY rows on."""
 EVENLY = 1024
-HELD = "held."
-"""Prefix of the names of a checkpoint's arrays for hold-out rows."""
+HELD, PERIOD = "held.", "period."
+"""Prefixes of the names of a checkpoint's arrays for other rows."""
 
 
 def next_point(rows: int) -> int:
@@ -72,7 +73,8 @@ class Metrics:
     classes: float64 (classes + 1,), the weight of all rows by class and in all, of a job that
     balances classes. margins: float64 (2, bins), the weight of rows of either class by their margin
     before they were first learned, of a job that calibrates. drift: of a job with alerts.
-    by_time: of the same rows, by hour and day, if they have times.
+    by_time: of the same rows, by hour and day, if they have times. backtest: the figures of one;
+    period: metrics of the rows of its period under way.
     """
 
     classifies: bool
@@ -87,6 +89,8 @@ class Metrics:
     margins: Floats | None = None
     drift: Drift | None = None
     by_time: ByTime | None = None
+    backtest: Backtest | None = None
+    period: Metrics | None = None
 
     @property
     def current(self) -> Floats:
@@ -315,8 +319,10 @@ class Metrics:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint saves."""
         more = {"metrics.bad": self.bad, "metrics.curve": self.curve, "metrics.ranks": self.ranks}
-        held = self.held.arrays() if self.held is not None else {}
-        below = {f"{HELD}{name}": array for name, array in held.items()}
+        parts = ((HELD, self.held), (PERIOD, self.period))
+        below = {f"{k}{name}": a for k, one in parts if one for name, a in one.arrays().items()}
+        if self.backtest is not None:
+            below["metrics.backtest"] = self.backtest.array()
         alerts = self.drift.saved() if self.drift is not None else {}
         timed = self.by_time.arrays() if self.by_time is not None else {}
         return {**self._learned(), **more, **timed, **saved(self.detail), **alerts, **below}
@@ -335,8 +341,14 @@ class Metrics:
     def from_arrays(cls, arrays: dict[str, NDArray[Any]], *, classifies: bool) -> Metrics:
         """Back from ``arrays``."""
         made = cls._read(arrays, classifies)
-        held = {n.removeprefix(HELD): array for n, array in arrays.items() if n.startswith(HELD)}
+        held, period = (
+            {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
+            for prefix in (HELD, PERIOD)
+        )
         made.held = cls._read(held, classifies) if held else None
+        made.period = cls._read(period, classifies) if period else None
+        found = arrays.get("metrics.backtest")
+        made.backtest = None if found is None else Backtest.from_array(found)
         return made
 
     @classmethod

@@ -53,25 +53,27 @@ def add_rows(
     """Add rows to the table of ``Periods``, whose arrays are the last five, sums as (periods * 3,).
 
     losses: (rows * 2,). The period is looked up where it changes: most rows are of the one before.
+    Until then its sums are in registers, which takes half the time of sums in memory.
     """
-    begin, end, at = 1, 0, -1
-    for i in range(len(time)):
-        if time[i] < begin or time[i] >= end:
-            number = time[i] // length
-            begin = number * length
-            end = begin + length
-            at = find_period(number, numbers, rows, sums, counts, earlier)
-        w, loss, wrong = weight[i], weight[i] * losses[2 * i], weight[i] * losses[2 * i + 1]
-        if at < 0:
-            counts[1] += 1
-            earlier[0] += w
-            earlier[1] += loss
-            earlier[2] += wrong
+    low = 0
+    while low < len(time):
+        number = time[low] // length
+        begin = number * length
+        end = begin + length
+        at = find_period(number, numbers, rows, sums, counts, earlier)
+        table, k = (sums, 3 * at) if at >= 0 else (earlier, 0)
+        w, loss, wrong, i = table[k], table[k + 1], table[k + 2], low
+        while i < len(time) and begin <= time[i] < end:
+            w += weight[i]
+            loss += weight[i] * losses[2 * i]
+            wrong += weight[i] * losses[2 * i + 1]
+            i += 1
+        table[k], table[k + 1], table[k + 2] = w, loss, wrong
+        if at >= 0:
+            rows[at] += i - low
         else:
-            rows[at] += 1
-            sums[3 * at] += w
-            sums[3 * at + 1] += loss
-            sums[3 * at + 2] += wrong
+            counts[1] += i - low
+        low = i
 
 
 _NUMBERS, _FLOATS = written("int64"), written("float64")
