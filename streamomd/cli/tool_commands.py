@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -32,8 +33,8 @@ TEXT_FORMATS = {
 @click.argument("sources", nargs=-1, required=True)
 @click.option(
     "--from", "source_format",
-    type=Choice(["csv", "jsonl", "svmlight", "vw", "arrows"], TEXT_FORMATS),
-    help="Format of the sources.  [by the name of the first]",
+    type=Choice(["csv", "jsonl", "svmlight", "vw", "arrows", "shards"], TEXT_FORMATS),
+    help="Format of the sources; shards: what train reads.  [by the name of the first]",
 )  # fmt: skip
 @output_option("DIR", "Directory or URL to write the shards to.", required=True)
 @click.option(
@@ -100,12 +101,13 @@ def convert(
     one_based: bool | None,
     **given: Any,
 ) -> tuple[Any, str]:
-    """Convert text files or Arrow streams of any size to shards; - is standard input.
+    """Convert text files, Arrow streams or shards of any size to shards; - is standard input.
 
     \b
       streamomd convert covtype.csv.gz -o covertype/ --rows-per-shard 36314
       streamomd convert preise.csv -o prices/ --decimal , --encoding latin-1
       streamomd convert rows.svm --from svmlight -o rows/ --shuffle 1
+      streamomd convert sorted/ -o shuffled/ --shuffle 0
       streamomd convert visits.csv -o visits/ --split 80,20 --split-time day
     """
     with phase("starting"):
@@ -138,11 +140,15 @@ def list_command(kind: str) -> tuple[Any, str]:
 def _assumed(sources: tuple[str, ...]) -> str:
     """The format that the first source's name says."""
     from streamomd.shards.convert.text_formats import assumed_format
+    from streamomd.shards.paths import is_shard_name
 
     if found := assumed_format(sources[0]):
         return found
+    if is_shard_name(sources[0]) or sources[0].endswith("/") or os.path.isdir(sources[0]):
+        return "shards"
     raise UsageError(
-        f"{sources[0]!r} does not say its format: pass --from csv, jsonl, svmlight, vw or arrows"
+        f"{sources[0]!r} does not say its format: pass --from csv, jsonl, svmlight, vw, arrows or "
+        "shards"
     )
 
 

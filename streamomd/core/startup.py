@@ -248,8 +248,13 @@ def numba_cache() -> Any:
             _name_memory_functions()
             numba_own: Any = super()
             found: Any = None
-            with numba_own._guard_against_spurious_io_errors():
-                found = numba_own._load_overload(sig, target_context)
+            try:
+                with numba_own._guard_against_spurious_io_errors():
+                    found = numba_own._load_overload(sig, target_context)
+            except OSError:
+                raise
+            except Exception:  # a damaged pickle raises anything; the file is written again
+                self.flush()
             if found is None:
                 while _waiting:
                     _waiting.pop()()

@@ -9,6 +9,7 @@ import lzma
 import os
 import uuid
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -29,7 +30,7 @@ from streamomd.core.errors import (
 from streamomd.shards.convert import convert as convert_module
 from streamomd.shards.convert import csv_source, shard_writer, shuffle
 from streamomd.shards.convert.convert import Converted, convert
-from streamomd.shards.convert.output_formats import FORMS
+from streamomd.shards.convert.output_formats import FORMS, SIZE_KEY
 from streamomd.shards.find import find
 
 ROWS = 5000
@@ -346,3 +347,36 @@ def test_the_quickstart_data_are_the_published_file(tmp_path):
     ]
     assert made.rows == 45211
     assert all(one.equals(two, check_metadata=True) for one, two in tables)
+
+
+def test_shards_are_shuffled_with_the_columns_of_directories(tmp_path: Path) -> None:
+    """What a run on rows in long runs of labels recommends: all rows, in another order."""
+    for day in range(3):
+        table = pa.table({"x": [float(day * 10 + at) for at in range(10)], "y": [day > 1] * 10})
+        folder = tmp_path / "in" / f"day={day}"
+        folder.mkdir(parents=True)
+        pq.write_table(table.replace_schema_metadata({SIZE_KEY: "7"}), folder / "a.parquet")
+    source, to = str(tmp_path / "in"), str(tmp_path / "out")
+    done = convert([source], source_format="shards", to=to, shuffle=0)
+    assert (done.rows, done.size, done.columns) == (30, 7, ("x", "y", "day"))
+    (path,) = done.shards
+    found = pq.read_table(path)
+    assert found.schema.metadata[SIZE_KEY.encode()] == b"7"
+    xs = found["x"].to_pylist()
+    assert xs != sorted(xs)
+    assert sorted(zip(xs, found["day"].to_pylist(), strict=True)) == [
+        (float(x), x // 10) for x in range(30)
+    ]
+    parts = convert([path], source_format="shards", to=str(tmp_path / "parts"), shards=4)
+    assert [row for one in parts.shards for row in pq.read_table(one)["x"].to_pylist()] == xs
+
+
+def test_shards_of_other_columns_and_options_of_text_are_refused(tmp_path: Path) -> None:
+    for name, columns in (("a", {"x": [1.0]}), ("b", {"x": ["1"]})):
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    given: dict[str, Any] = {"source_format": "shards", "to": str(tmp_path / "out")}
+    with pytest.raises(DataError, match=r"b\.parquet has other columns or types than the first"):
+        convert([str(tmp_path)], **given)
+    with pytest.raises(UsageError, match=r"options of text have no effect on shards.* delimiter"):
+        convert([str(tmp_path)], delimiter=";", **given)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())

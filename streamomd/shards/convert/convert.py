@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,12 @@ from streamomd.shards.convert.output_formats import (
     OutputFormat,
     with_binary_lists,
     with_compression,
+)
+from streamomd.shards.convert.shard_source import (
+    SHARDS,
+    ShardReader,
+    ShardSource,
+    locate_shards,
 )
 from streamomd.shards.convert.shard_writer import ShardWriter, Target, opened_target
 from streamomd.shards.convert.shuffle import shuffled
@@ -94,8 +101,9 @@ def convert(
     """Write the rows of text files, one after the other, as shards into ``to``.
 
     sources: files or URLs, each plain, gzip, bzip2 or xz, whatever its name; "-": standard input.
-    source_format: "csv", "jsonl", "svmlight", "vw" or "arrows" (Arrow IPC streams); ``options``
-    are those of `CsvReader`, `JsonlReader`, `SvmlightReader` or `VwReader`.
+    source_format: "csv", "jsonl", "svmlight", "vw", "arrows" (Arrow IPC streams) or "shards" (what
+    ``train`` reads: Parquet and Arrow files, directories, globs, tables); ``options`` are those of
+    `CsvReader`, `JsonlReader`, `SvmlightReader` or `VwReader`.
     form: "parquet" or "arrow" (`forms`). lists_as: "list", or "binary" for columns whose cells are
     the bytes of the lists, which Parquet readers decode faster; of "svmlight" and "vw", whose lists
     have no nulls. compression: of Parquet, "lz4" unless given; "zstd" (smaller, slower to
@@ -119,12 +127,19 @@ def convert(
     began = time.perf_counter()
     _check_counts(rows_per_shard, shards, shuffle)
     own_options = to_storage_options if to_storage_options is not None else storage_options
-    make, written = _maker(source_format, options), find("form", form, FORMS)
+    written = find("form", form, FORMS)
+    make: Callable[[], Any]
+    located: tuple[Source, ...] | tuple[ShardSource, ...]
+    if source_format == SHARDS:
+        located = shards_read = _shards(sources, storage_options, {**options, "encoding": encoding})
+        make = partial(ShardReader, shards_read)
+    else:
+        make, located = _maker(source_format, options), locate(sources, storage_options)
     if as_binary := _as_binary(lists_as, source_format):
         written = with_binary_lists(written)
     if compression is not None:
         written = _compressed(written, compression)
-    stream = _Stream(locate(sources, storage_options), make, progress, encoding)
+    stream = _Stream(located, make, progress, encoding)
     if shards is not None or split_time or written.add_size is None:
         _refuse_standard_input(sources)
     parts = make_split(split, by=split_by, time=split_time, seed=split_seed)
@@ -225,8 +240,8 @@ class _Stream:
 
     def __init__(
         self,
-        sources: tuple[Source, ...],
-        make: Callable[[], TextReader],
+        sources: tuple[Source, ...] | tuple[ShardSource, ...],
+        make: Callable[[], Any],
         progress: Progress | None,
         encoding: str,
     ) -> None:
@@ -254,7 +269,8 @@ class _Stream:
         self.reader, self.rows, self.source_rows = self._make(), 0, []
         for source in self._sources:
             before = self.rows
-            with Text(source, self._encoding) as text:
+            opened = source if isinstance(source, ShardSource) else Text(source, self._encoding)
+            with opened as text:
                 for batch in self.reader.batches(text):
                     self.rows += batch.num_rows
                     self._done = done + text.done
@@ -276,6 +292,14 @@ class _Stream:
         if self._progress is not None and (always or now - self._reported >= REPORT_SECONDS):
             self._reported = now
             self._progress(self.rows, self._done, self._passes * self._bytes)
+
+
+def _shards(
+    sources: Sequence[str], storage_options: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> tuple[ShardSource, ...]:
+    if given := sorted(name for name, value in options.items() if value):
+        raise UsageError(f"options of text have no effect on shards; leave out {', '.join(given)}")
+    return locate_shards(sources, storage_options)
 
 
 def _others(count: int) -> str:
