@@ -128,6 +128,10 @@ def convert(
     _check_counts(rows_per_shard, shards, shuffle)
     own_options = to_storage_options if to_storage_options is not None else storage_options
     written = find("form", form, FORMS)
+    if as_binary := _as_binary(lists_as, source_format):
+        written = with_binary_lists(written)
+    if compression is not None:
+        written = _compressed(written, compression)
     make: Callable[[], Any]
     located: tuple[Source, ...] | tuple[ShardSource, ...]
     if source_format == SHARDS:
@@ -135,10 +139,6 @@ def convert(
         make = partial(ShardReader, shards_read)
     else:
         make, located = _maker(source_format, options), locate(sources, storage_options)
-    if as_binary := _as_binary(lists_as, source_format):
-        written = with_binary_lists(written)
-    if compression is not None:
-        written = _compressed(written, compression)
     stream = _Stream(located, make, progress, encoding)
     if shards is not None or split_time or written.add_size is None:
         _refuse_standard_input(sources)
