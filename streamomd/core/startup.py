@@ -254,7 +254,7 @@ def numba_cache() -> Any:
             except OSError:
                 raise
             except Exception:  # a damaged pickle raises anything; the file is written again
-                self.flush()
+                numba_own.flush()
             if found is None:
                 while _waiting:
                     _waiting.pop()()

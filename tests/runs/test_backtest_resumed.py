@@ -48,7 +48,7 @@ PLAIN: dict[str, Any] = {}
 FULL = {"gap": "6h", "sets": {"data.sample": {"0": 0.5}, "model.calibrate": "sigmoid"}}
 CASES = [
     pytest.param(150, FULL, id="within a day"),
-    pytest.param(COUNT, PLAIN, id="at the end of the first day"),
+    pytest.param(COUNT, PLAIN, id="at the end of the first day", marks=pytest.mark.slow),
     *(
         pytest.param(row, more, marks=pytest.mark.slow, id=f"row {row} {bool(more)}")
         for row in (1, 21, 59, 61, 119, 121, 200, 239, 240)

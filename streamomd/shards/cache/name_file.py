@@ -45,6 +45,10 @@ class RecordedNames(Names):
         """As Names does it."""
         return self._shard.is_full
 
+    def is_due(self, column: str) -> bool:
+        """As Names does it."""
+        return self._shard.is_due(column)
+
     def watch(self, size: int) -> Watch:
         """As Names does it."""
         return self._shard.watch(size)
