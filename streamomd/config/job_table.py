@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticKnownError
@@ -67,4 +68,5 @@ def is_number(annotation: Any) -> bool:
     >>> is_number(int), is_number(float | None), is_number(bool | None), is_number(dict[str, float])
     (True, True, False, False)
     """
-    return bool({int, float} & {annotation, *get_args(annotation)})
+    of_union = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
+    return bool({int, float} & {annotation, *of_union})
