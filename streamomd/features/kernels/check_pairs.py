@@ -26,7 +26,7 @@ def checker(dtype: str) -> LazyCompiled:
 def are_canonical(begins: Any, indices: Any, values: Any, highest: int, most: float) -> bool:
     """Whether indices are 0 to ``highest`` and ascend in each row, and values are -most to most.
 
-    begins: (n + 1,), from 0: where each row begins, and the last one ends. NaN is no value.
+    begins: (n + 1,), from 0: where each row begins, and the last one ends. NaN is refused.
     """
     last, limit = indices.dtype.type(highest), values.dtype.type(most)
     row, rows = 0, len(begins) - 1
