@@ -179,7 +179,8 @@ class ShardSet:
     def require_rows(self) -> None:
         """Raises DataError if every shard is empty, or has no row that its filter could take."""
         if not self.rows:
-            which = f"all {len(self):,} shards are" if len(self) > 1 else "the shard is"
+            many, url = len(self) > 1, self.shards[0].url
+            which = f"all {len(self):,} shards are" if many else f"shard {shown(url)} is"
             raise DataError(f"no rows: {which} empty")
         if self.rows == self.unread_rows:
             raise DataError(

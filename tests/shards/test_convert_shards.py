@@ -380,3 +380,19 @@ def test_shards_of_other_columns_and_options_of_text_are_refused(tmp_path: Path)
     with pytest.raises(UsageError, match=r"options of text have no effect on shards.* delimiter"):
         convert([str(tmp_path)], delimiter=";", **given)
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+@pytest.mark.parametrize("shuffle", [None, 1])
+def test_shards_without_rows_become_a_shard_without_rows(
+    form: str, shuffle: int | None, tmp_path: Path
+) -> None:
+    """With their columns, as pyarrow reads them; next to others they add nothing."""
+    table = pa.table({"a": pa.array([], pa.int32()), "b": pa.array([], pa.list_(pa.string()))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    how: dict[str, Any] = {"source_format": "shards", "form": form, "shuffle": shuffle}
+    done = convert([str(tmp_path / "a.parquet")], to=str(tmp_path / "out"), **how)
+    assert (done.rows, len(done.shards)) == (0, 1)
+    path = done.shards[0]
+    read = pa.ipc.open_file(path).read_all() if form == "arrow" else pq.read_table(path)
+    assert read.equals(table)

@@ -21,7 +21,7 @@ from streamomd.features.binary_lists import METADATA_KEY
 from streamomd.features.kernels import page_values
 from streamomd.features.kernels.lz4_blocks import MALFORMED, unfold, unfolder
 from streamomd.features.kernels.page_headers import find_pages
-from streamomd.shards.formats import column_pages, flat_groups, parquet
+from streamomd.shards.formats import column_pages, flat_groups, parquet, parquet_pages
 from streamomd.shards.formats.column_pages import snappy_size, zstd_size
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.formats.footer import read_at, read_footer
@@ -321,6 +321,62 @@ def test_few_values_compile_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(flat_groups, "is_code_reader_at_hand", lambda: False)
     with recording():
         assert flat_groups.is_worth_compiling(1)
+
+
+def packed(values: Any, codec: str) -> bytes:
+    """Compressed as in a page."""
+    name = "lz4_raw" if codec == "lz4" else codec
+    return bytes(pa.compress(values.tobytes(), name, asbytes=True))
+
+
+def without_gain(codec: str, rows: int) -> np.ndarray[Any, Any]:
+    """Numbers that a codec compresses to as many bytes as they have."""
+    draw = np.random.default_rng(1).integers(0, 256, (rows, 8)).astype(np.uint8)
+    for at in range(draw.size - 40):
+        values = draw.copy().reshape(-1)
+        values[40 : 40 + at] = values[:at]
+        if len(packed(values, codec)) == values.size:
+            return values.view(np.int64)
+    raise AssertionError(codec)
+
+
+def as_arrow_before_3(path: Path, table: pa.Table, pages: dict[bytes, bytes], codec: str) -> None:
+    """Write a file whose pages of these bytes are compressed, although their headers deny it."""
+    how: dict[str, Any] = {"data_page_version": "2.0", "compression": codec}
+    pq.write_table(table, path, use_dictionary=["few"], **how)
+    data, by = path.read_bytes(), pq.read_metadata(path).created_by.encode()
+    for page, packed in pages.items():
+        assert data.count(page) == 1
+        assert len(page) == len(packed)
+        data = data.replace(page, packed)
+    path.write_bytes(data.replace(by, b"parquet-cpp version 1.5.1-".ljust(len(by), b"0")))
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("codec", ["snappy", "lz4"])
+@pytest.mark.parametrize("lists", [False, True])
+def test_pages_of_arrow_before_3(
+    codec: str, lists: bool, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its second version says of compressed pages that they are not: what it wrote is read, also
+    where a page has as many bytes as it unfolds to, and in a file whose headers are checked."""
+    monkeypatch.setattr(parquet_pages, "SMALL_BYTES", 1 << 22 if small else 0)
+    path, values = tmp_path / "a.parquet", without_gain(codec, 200)
+    pages = {values.tobytes(): packed(values, codec)}
+    fields = [pa.field("n", pa.int64(), nullable=False), pa.field("few", pa.string())]
+    made: list[Any] = [values, ["x", "y"] * 100]
+    if lists:
+        kinds = {METADATA_KEY: json.dumps({"i": "int32"})}
+        cells = [bytes([*range(4 * (k % 4))]) for k in range(200)]
+        schema = pa.schema([fields[0], pa.field("i", pa.binary(), nullable=False)], kinds)
+        table = pa.table([values, cells], schema)
+    else:
+        table = pa.table(made, pa.schema(fields))
+    as_arrow_before_3(path, table, pages, codec)
+    assert pq.read_table(path).column("n").equals(table.column("n"))
+    read = plain([*batches(path, ["few"] * (not lists), 1 << 20, flat=True)])
+    assert read.to_pydict() == as_bytes(table).to_pydict()
 
 
 OTHERS = {

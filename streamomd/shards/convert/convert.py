@@ -265,7 +265,8 @@ class _Stream:
         return self.rows
 
     def batches(self, done: int) -> Iterator[pa.RecordBatch]:
-        """All rows in order, after ``done`` bytes; DataError if there is none."""
+        """All rows in order, after ``done`` bytes; DataError if a text has none. Shards without
+        rows have columns all the same."""
         self.reader, self.rows, self.source_rows = self._make(), 0, []
         for source in self._sources:
             before = self.rows
@@ -279,7 +280,7 @@ class _Stream:
             done += source.size
             self.source_rows.append(self.rows - before)
         self._done = done
-        if not self.rows:
+        if not (self.rows or isinstance(self.reader, ShardReader)):
             raise DataError(f"no rows in {self._sources[0].name}{_others(len(self._sources) - 1)}")
 
     def again(self) -> Iterator[pa.RecordBatch]:
@@ -368,6 +369,7 @@ def _write(
             stream.report()
         if split:
             split.refuse_empty(rows)
+        writers = writers or [begin(target) for target in targets]  # shards without rows
         return rows, [writer.finish(stream.reader.size) for writer in writers]
     except BaseException:
         for writer in writers:

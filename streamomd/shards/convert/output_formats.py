@@ -67,7 +67,7 @@ FORMS: Mapping[str, OutputFormat] = {
             "parquet",
             48 << 20,
             _parquet,
-            lambda writer, table: writer.write_table(table, row_group_size=table.num_rows),
+            lambda writer, table: writer.write_table(table, row_group_size=max(1, table.num_rows)),
             lambda writer, size: writer.add_key_value_metadata(_metadata(writer.schema, size)),
         ),
         # A record batch of a remote shard is read in one batch: it fits in a piece of rows.

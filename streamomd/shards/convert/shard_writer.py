@@ -158,6 +158,11 @@ def _old_shards(
     return tuple(found)
 
 
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A record batch of the schema without rows."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+
+
 @dataclass
 class _Open:
     """A shard that is not closed yet."""
@@ -206,7 +211,9 @@ class ShardWriter:
                 self._end_shard()
 
     def finish(self, size: int | None) -> int:
-        """Close every shard; how many there are."""
+        """Close every shard; how many there are: one at least."""
+        if not self._count:
+            self._shard = self._open(no_rows(self.schema))
         if self._shard is not None:
             self._end_shard()
         while self._full:

@@ -65,10 +65,13 @@ class Page(NamedTuple):
 class ColumnPages:
     """The pages of a chunk of a column with one value a row, which may be null.
 
-    data: the chunk's bytes. codec: of ``CODECS``. Raises NotFlatError where pyarrow reads them.
+    data: the chunk's bytes. codec: of ``CODECS``. believes_headers: which say what is compressed;
+    of other files pyarrow knows it. Raises NotFlatError where pyarrow reads them.
     """
 
-    def __init__(self, data: Any, codec: str, rows: int, *, nullable: bool) -> None:
+    def __init__(
+        self, data: Any, codec: str, rows: int, *, nullable: bool, believes_headers: bool
+    ) -> None:
         self._data, self._codec = memoryview(data), codec
         self._bytes = np.frombuffer(self._data, np.uint8)
         self._room = self._bytes[:0]
@@ -78,6 +81,8 @@ class ColumnPages:
         self.pages = pages
         for page in pages:
             _check(page, nullable, has_dictionary)
+            if codec and not (page.compressed or believes_headers):
+                raise NotFlatError
         if self.dictionary and self.dictionary.encoding not in (_PLAIN, _PLAIN_DICTIONARY):
             raise NotFlatError
 

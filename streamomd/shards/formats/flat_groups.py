@@ -117,12 +117,20 @@ def is_worth_compiling(values: int, *, lists: bool = False) -> bool:
 
 
 class FlatGroup:
-    """One row group; ``take`` gives its bytes. Raises NotFlatError where pyarrow reads it."""
+    """One row group; ``take`` gives its bytes. Raises NotFlatError where pyarrow reads it.
+
+    believes_headers: see ``ColumnPages``.
+    """
 
     def __init__(
-        self, columns: Sequence[FlatColumn], group: Any, take: Take, wanted: ReadRequest
+        self,
+        columns: Sequence[FlatColumn],
+        group: Any,
+        take: Take,
+        wanted: ReadRequest,
+        believes_headers: bool,
     ) -> None:
-        self._columns = [_Column(column, group, take) for column in columns]
+        self._columns = [_Column(column, group, take, believes_headers) for column in columns]
         self._names, self._limit = [column.name for column in columns], wanted.unit_bytes
         self._wanted = list(wanted.columns)
         borders = {row for column in self._columns for row in column.borders}
@@ -176,7 +184,7 @@ class _Column:
     row, about. itemsize: bytes that a row needs in the slice's memory.
     """
 
-    def __init__(self, column: FlatColumn, group: Any, take: Take) -> None:
+    def __init__(self, column: FlatColumn, group: Any, take: Take, believes_headers: bool) -> None:
         chunk = group.column(column.leaf)
         codec = CODECS.get(chunk.compression)
         as_declared = chunk.physical_type == column.physical
@@ -189,7 +197,8 @@ class _Column:
         if data is None:
             raise NotFlatError
         self._column = column
-        self._pages = ColumnPages(data, codec, group.num_rows, nullable=column.nullable)
+        how = {"nullable": column.nullable, "believes_headers": believes_headers}
+        self._pages = ColumnPages(data, codec, group.num_rows, **how)
         pages = self._pages.pages
         if not column.stored and not column.is_coded and any(page.is_coded for page in pages):
             raise NotFlatError

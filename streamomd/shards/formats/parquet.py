@@ -25,7 +25,7 @@ from streamomd.shards.formats.contract import (
     cut,
     decoded_bytes,
 )
-from streamomd.shards.formats.parquet_pages import checker
+from streamomd.shards.formats.parquet_pages import checker, is_always_compressed
 from streamomd.shards.formats.parquet_statistics import group_statistics
 from streamomd.shards.formats.thrift import end_of_field, read_struct
 from streamomd.shards.stored_object import ObjectFile
@@ -127,7 +127,7 @@ class _RowGroups:
         self._size = int(file.seek(0, os.SEEK_END))
         steps = (wanted.buffer_bytes, wanted.held_bytes, getattr(file, "held", not_loaded))
         self._chunks = None if check is None else ChunkFile(self._size, read_into_of(file), *steps)
-        given = (self._metadata.schema, self._leaves, self._size, read_at)
+        given = (self._metadata, self._leaves, self._size, read_at)
         self._check_pages = checker(footer, *given)
         self._types = schema
         self._flat: list[FlatColumn] | None = None
@@ -191,7 +191,8 @@ class _RowGroups:
             return chunks.take(*chunk) if chunk in found else None
 
         with suppress(NotFlatError):
-            return flat_groups.FlatGroup(self._flat, facts, take, self._wanted)
+            believed = not is_always_compressed(self._metadata)
+            return flat_groups.FlatGroup(self._flat, facts, take, self._wanted, believed)
         return None
 
     def release(self) -> None:

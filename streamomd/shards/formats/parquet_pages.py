@@ -9,7 +9,9 @@ Layout: Parquet's ``parquet.thrift`` and its page on encodings.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,7 @@ bytes than a small file has, unless nearly all are equal."""
 PADDING = 100
 """Writers before 2014 leave the dictionary's header out of a chunk's size; pyarrow adds as much."""
 _CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+_HADOOP_LZ4, _RAW_LZ4 = 5, 7
 _WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4}
 """Bytes of a dictionary's value at least, by Parquet's physical type; of texts, their length."""
 _DELTAS = (5, 6, 7)
@@ -87,16 +90,30 @@ class Page:
     compressed: bool = True
 
 
+def is_always_compressed(metadata: Any) -> bool:
+    """Whether Arrow takes pages of the second version for compressed, whatever their headers say:
+    before Arrow 3.0 it compressed them and wrote that they are not (ARROW-17100).
+
+    metadata: pyarrow's FileMetaData.
+    """
+    try:
+        application, _, version = metadata.created_by.lower().partition(" version ")
+    except UnicodeDecodeError:
+        return True  # pyarrow reads such pages; no writer of today's leaves bytes that are no text
+    return application.strip() == "parquet-cpp" and not re.match(r"\s*0*([2-9]|1\d)", version)
+
+
 def checker(
-    footer: bytes, schema: Any, leaves: list[int], size: int, read_at: ReadAt
+    footer: bytes, metadata: Any, leaves: list[int], size: int, read_at: ReadAt
 ) -> Callable[[int], None]:
     """``check(group)``: raises ValueError where a page of the leaves claims what cannot be.
 
-    schema: pyarrow's ParquetSchema. size: of the file; nothing is looked at in a large one.
+    metadata: pyarrow's FileMetaData. size: of the file; nothing is looked at in a large one.
     """
     if size > SMALL_BYTES:
         return lambda group: None
-    groups = read_struct(footer)[0].get(4, [])
+    groups, schema = read_struct(footer)[0].get(4, []), metadata.schema
+    believes_headers = not is_always_compressed(metadata)
 
     def check(group: int) -> None:
         for leaf in leaves:
@@ -106,7 +123,7 @@ def checker(
             if chunk.end > size:
                 raise ValueError(f"a column chunk ends at {chunk.end} of {size} bytes")
             end = min(size, chunk.end + PADDING)
-            _check(chunk, read_at(chunk.start, end - chunk.start))
+            _check(chunk, read_at(chunk.start, end - chunk.start), believes_headers)
 
     return check
 
@@ -120,9 +137,9 @@ def _chunk(meta: dict[int, Any], most_repetition: int, most_definition: int) -> 
     return Chunk(start, start + meta[7], meta[5], meta[1], meta[4], *levels)
 
 
-def _check(chunk: Chunk, data: bytes) -> None:
+def _check(chunk: Chunk, data: bytes, believes_headers: bool) -> None:
     values = in_row = 0
-    pages = _pages(data)
+    pages = _pages(data, believes_headers)
     while values < chunk.values and (page := next(pages, None)) is not None:
         _check_size(chunk, page)
         if page.kind == DICTIONARY:
@@ -138,7 +155,7 @@ def _check(chunk: Chunk, data: bytes) -> None:
             _check_values(page, unfolded, at)
 
 
-def _pages(data: bytes) -> Iterator[Page]:
+def _pages(data: bytes, believes_headers: bool) -> Iterator[Page]:
     begin = 0
     while begin < len(data):
         header = [MISSING] * FIELDS
@@ -158,7 +175,7 @@ def _pages(data: bytes) -> Iterator[Page]:
             levels, of_lists = (_NO_LENGTH if x == _BIT_PACKED else _BEFORE for x in encodings)
         elif kind == DATA_2:
             levels, of_lists = header[LEVELS], header[REPETITION_LEVELS]
-            is_packed = bool(header[COMPRESSED])
+            is_packed = bool(header[COMPRESSED]) or not believes_headers
             if of_lists + levels > min(stored, unfolded):
                 raise ValueError(f"levels of {of_lists} and {levels} bytes in a page of {stored}")
         numbers = header[VALUES], header[ENCODING], unfolded
@@ -179,11 +196,30 @@ def _unfolded(chunk: Chunk, page: Page) -> bytes:
     levels = max(0, page.repetition_bytes) + max(0, page.definition_bytes)
     if chunk.codec == 0 or not page.compressed or page.unfolded == levels:
         return page.body
-    name = _CODECS.get(chunk.codec)
-    if name is None:
-        raise ValueError(f"codec {chunk.codec}")
     packed = memoryview(page.body)[levels:]
-    return page.body[:levels] + bytes(pa.decompress(packed, page.unfolded - levels, name))
+    return page.body[:levels] + _decompressed(packed, page.unfolded - levels, chunk.codec)
+
+
+def _decompressed(packed: memoryview, size: int, codec: int) -> bytes:
+    if codec == _HADOOP_LZ4:
+        with suppress(ValueError, OSError):
+            return b"".join(_hadoop_blocks(packed, size))
+        codec = _RAW_LZ4  # what Arrow wrote under this codec before it knew of Hadoop's blocks
+    name = _CODECS.get(codec)
+    if name is None:
+        raise ValueError(f"codec {codec}")
+    return bytes(pa.decompress(packed, size, name))
+
+
+def _hadoop_blocks(packed: memoryview, size: int) -> Iterator[bytes]:
+    """The blocks of a page in Hadoop's framing of LZ4: before each stand its two sizes, unfolded
+    and as stored. ValueError where it is another."""
+    while packed:
+        unfolded, stored = (int.from_bytes(packed[at : at + 4], "big") for at in (0, 4))
+        if stored > len(packed) - 8 or unfolded > size:
+            raise ValueError("no block of Hadoop's")
+        yield bytes(pa.decompress(packed[8 : 8 + stored], unfolded, "lz4_raw"))
+        packed, size = packed[8 + stored :], size - unfolded
 
 
 def _check_levels(chunk: Chunk, page: Page, data: bytes, in_row: int) -> tuple[int, int]:
