@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
+from streamomd.features.infer_plan import twice
 from streamomd.shards.convert.text_source import Text
 
 END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -108,8 +109,13 @@ def _listed(schema: pa.Schema) -> str:
 def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
     """The schema of a stream's rows in a shard, without metadata.
 
-    Raises DataError for columns that Parquet cannot store, name: of what they are in.
+    Raises DataError for columns that Parquet cannot store, and for two of one name. name: of what
+    they are in.
     """
+    if again := twice(schema.names):
+        raise DataError(
+            f"{printable(name)} has several columns named {printable(again[0])!r}: rename them"
+        )
     found = pa.schema([pa.field(one.name, _plain(one.type)) for one in schema])
     refused = [one for one in found if not _is_stored(one)]
     if refused:

@@ -15,14 +15,15 @@ _QUOTED = re.compile(rb'"[^"\n]*"')
 def sniff(head: bytes) -> str:
     """The delimiter of text that starts with ``head``: "\\t", ";", "|", "," or ", ".
 
-    It stands equally often in each of the first lines, outside quotes; of several, the most
-    frequent. If none does, the most frequent of the first line.
+    It stands equally often in each of the first lines that are not blank, outside quotes; of
+    several, the most frequent. If none does, the most frequent of the first line.
 
     >>> sniff(b'a;b\\n1,5;2\\n'), sniff(b'73, no, 0\\n1, yes, 2\\n'), sniff(b'x\\n1\\n')
     (';', ', ', ',')
     """
-    lines = [_QUOTED.sub(b"", line) for line in head.split(b"\n", _SNIFFED_LINES + 1)]
-    lines = [line for line in lines[:_SNIFFED_LINES] if line.strip()]
+    # The last line may be cut off.
+    lines = head.lstrip().split(b"\n", _SNIFFED_LINES + 1)[:_SNIFFED_LINES]
+    lines = [_QUOTED.sub(b"", line) for line in lines if line.strip()]
     counts = {one: [line.count(one.encode()) for line in lines] for one in ("\t", ";", "|", ",")}
     steady = {one: count[0] for one, count in counts.items() if len(set(count)) == 1}
     chosen = _most(steady) or _most({one: count[0] for one, count in counts.items()}) or ","

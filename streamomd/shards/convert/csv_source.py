@@ -142,7 +142,7 @@ class CsvReader:
         if not self._delimiter and delimiter not in (",", ", "):
             self.notes.append(f"the delimiter is {shown} (another: --delimiter)")
         if len(schema.names) == 1:
-            line = printable(head.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
+            line = printable(head.lstrip().split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
             self.notes.append(
                 f"only one column, {line!r}: is the delimiter wrong? Pass --delimiter"
             )
