@@ -31,6 +31,7 @@ KINDS = ("dataset", "names", SEGMENTS)
 a list of them, in ledger order. A commit has segments, or a dataset if an older version wrote
 it."""
 MAX_SEGMENTS = 1000
+MOST_ROWS = (1 << 63) - 1
 
 COMMITS = "commits/"
 SHA256 = r"[0-9a-f]{64}"
@@ -206,6 +207,8 @@ def _writer(fields: Fields) -> WriterId:
 
 def _document(fields: Fields) -> dict[str, Any]:
     document = Fields(fields.mapping("document"), "the document")
+    if "rows" in document.values:
+        document.number("rows", MOST_ROWS)
     for kind in KINDS:
         if kind in document.values:
             # They become part of a name.

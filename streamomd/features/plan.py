@@ -332,12 +332,40 @@ def _check_types(plan: Plan) -> None:
     for _, kind in plan.partitions:
         if kind not in PARTITION_TYPES:
             raise TypeError(f"a partition column of kind {kind!r}")
+    _check_columns(plan)
+    _check_classes(plan)
     for word in (plan.nulls, *(word for _, word in plan.nulls_by)):
         if word not in NULLS:
             raise TypeError(f"missing numbers become {word!r}")
     for number in (plan.bits, plan.hash_seed, *sizes):
         if type(number) is not int:
             raise TypeError(f"{number!r} is not an integer")
+
+
+def _check_columns(plan: Plan) -> None:
+    """Raises TypeError unless each column that is read has its type, and crosses have parts."""
+    for one in plan.types:
+        if not all(isinstance(text, str) for text in one):
+            raise TypeError(f"column {one.name!r} has the type {one.type!r} ({one.family!r})")
+    if missing := set(plan.columns) - {one.name for one in plan.types} - {""}:
+        raise TypeError(f"column {min(missing)!r} has no type")
+    if not all(plan.crosses):
+        raise TypeError("a cross of no columns")
+    if plan.limits and not all(type(one) in (int, float) for one in plan.limits):
+        raise TypeError(f"limits are {plan.limits!r}, expected two numbers")
+    if not 0 <= plan.hash_seed < 1 << 32:
+        raise ValueError(f"hash_seed is {plan.hash_seed}, expected 0 … 2^32 - 1")
+
+
+def _check_classes(plan: Plan) -> None:
+    """Raises TypeError unless classes are distinct values of one kind, which Arrow can hold."""
+    kinds = {float if type(one) is int else type(one) for one in plan.classes}
+    whole = [one for one in plan.classes if type(one) is int]
+    some = len({*plan.classes}) == len(plan.classes) != 1 and len(kinds) < 2
+    if not (some and kinds <= {bool, float, str} and all(abs(one) < 1 << 63 for one in whole)):
+        raise TypeError(f"classes are {plan.classes!r}")
+    if not isinstance(plan.label_type, str):
+        raise TypeError(f"label_type is {plan.label_type!r}, expected text")
 
 
 def describe(plan: Plan) -> list[str]:

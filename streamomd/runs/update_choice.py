@@ -25,7 +25,7 @@ SHUFFLED = (
 
 def refuse_update(spec: Spec) -> None:
     """Raises UnsupportedError for a run that cannot learn shards that came later."""
-    if spec.data.shards[0].startswith(COLLECTION):
+    if spec.data.shards[:1] and spec.data.shards[0].startswith(COLLECTION):
         raise UnsupportedError(
             "this run learned a Dask collection, which lists no files: train on the new rows from "
             "its state (streamomd.train(ddf, start=URL))"

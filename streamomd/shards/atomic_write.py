@@ -9,7 +9,7 @@ from typing import Any
 
 from streamomd.core.errors import OutputExistsError, StorageError
 from streamomd.core.urls import absolute, local_name, protocol, scrub, shown
-from streamomd.shards.filesystem import connect
+from streamomd.shards.filesystem import connect_output
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def open_atomic(
 ) -> Iterator[Any]:
     """A file to write bytes to. Raises OutputExistsError and StorageError naming the URL."""
     url = absolute(to)
-    fs = connect(url, dict(storage_options or {}))
+    fs = connect_output(url, storage_options)
     path = str(fs._strip_protocol(url)) if protocol(url) else local_name(url)
     temporary = f"{path}.tmp-{uuid.uuid4().hex}"
     try:

@@ -109,6 +109,16 @@ def _is_unreachable(cause: BaseException | None) -> bool:
     return getattr(cause, "status", 404) not in (404, 410)
 
 
+def connect_output(url: str, options: Mapping[str, Any] | None) -> fsspec.AbstractFileSystem:
+    """As ``connect``, to write to. Raises UsageError for a web server, which is read only."""
+    if protocol(url) in ("http", "https"):
+        raise UsageError(
+            f"{shown(url)} is on a web server, which can only be read: write to a directory or to "
+            "a store (s3://, gs://, abfs://)"
+        )
+    return connect(url, options or {})
+
+
 def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
     """The file system of a URL; its options come from the URL's host and ``options``."""
     if not protocol(url) and not options:

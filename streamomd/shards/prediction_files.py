@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streamomd.core.errors import OutputExistsError, StorageError, UsageError
 from streamomd.core.urls import absolute, local_name, protocol, scrub, shown
 from streamomd.shards.columns import near
-from streamomd.shards.filesystem import connect
+from streamomd.shards.filesystem import connect_output
 from streamomd.shards.shard import Shard, ShardSet
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class PredictionWriter:
         """classes: saved to the schema's metadata, as JSON, in the order of lists of numbers."""
         self._metadata = {"classes": json.dumps(list(classes), default=str)} if classes else None
         url = absolute(directory)
-        self._fs: fsspec.AbstractFileSystem = connect(url, dict(storage_options or {}))
+        self._fs: fsspec.AbstractFileSystem = connect_output(url, storage_options)
         root = self._fs._strip_protocol(url) if protocol(url) else local_name(url)
         self.path = f"{root.rstrip('/')}/{name}"
         if self._fs.exists(self.path) and not overwrite:

@@ -124,6 +124,9 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     refuse_other_state(spec.rule, spec.saved(document.get("state_version", 1)))
     if plan.bits != spec.data.bits:
         raise CorruptionError(f"its plan has {plan.bits} bits, its job {spec.data.bits}")
+    if bool(plan.classes) != spec.model.classifies:
+        known = "no classes" if spec.model.classifies else "classes"
+        raise CorruptionError(f"its plan has {known}, its loss is {spec.model.loss}")
     layout = layout_of(spec, plan)
     _check_parts(layout, commit.parts)
     state = None

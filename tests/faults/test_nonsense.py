@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import everything, rows, run, train, write
+from running import everything, rows, run, shards, train, write
 
 import streamomd
 from streamomd.checkpoint.sealed_json import seal, unseal
@@ -79,3 +79,71 @@ def test_parts_that_leave_coordinates_out_are_refused(manifest: Path) -> None:
         manifest.write_bytes(seal({**fields, "parts": parts[:gone] + parts[gone + 1 :]}))
         with pytest.raises(NoCommitError, match="in order"):
             streamomd.load("kept")
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with shards and the checkpoint of a run on them, of one commit."""
+    folder = tmp_path_factory.mktemp("small")
+    shards(folder / "data")
+    assert run("train", folder / "data", *everything(), "--checkpoint", folder / "run").code == 0
+    first, _ = sorted((folder / "run/commits").iterdir())
+    first.unlink()
+    return folder
+
+
+OF_COMMANDS: dict[str, Any] = {
+    "rows is text": (("rows",), "x"),
+    "rows is nothing": (("rows",), None),
+    "rows is too large": (("rows",), 1e300),
+    "types without a column": (("plan", "types", 4), ["z", "string", "string"]),
+    "an unhashable family": (("plan", "types", 2, 2), [[]]),
+    "a family that is a number": (("plan", "types", 4, 2), 1),
+    "a cross of nothing": (("plan", "crosses"), [[]]),
+    "limits that are text": (("plan", "limits", 1), "x"),
+    "a seed that is too large": (("plan", "hash_seed"), 1 << 40),
+    "an unhashable class": (("plan", "classes", 0), []),
+    "classes of two kinds": (("plan", "classes", 0), "x"),
+    "no classes": (("plan", "classes"), []),
+    "a label type that is no text": (("plan", "label_type"), None),
+    "no shards": (("job", "data", "shards"), []),
+}
+
+
+@pytest.mark.parametrize("case", OF_COMMANDS)
+def test_a_manifest_that_makes_no_sense(case: str, small_run: Path) -> None:
+    """Its hash is right, its document is not: every command that reads it ends with an error of
+    streamomd's, or reads what is right of it."""
+    place, value = OF_COMMANDS[case]
+    (manifest,) = (small_run / "run/commits").iterdir()
+    before = manifest.read_bytes()
+    fields, _ = unseal(before)
+    at = fields["document"]
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    manifest.write_bytes(seal(fields))
+    url, data = small_run / "run", small_run / "data"
+    try:
+        for words in (
+            ("checkpoint", "list", url),
+            ("watch", url, "--once"),
+            ("predict", url, data, "--to", small_run / "to", "--overwrite"),
+            ("evaluate", url, data),
+            ("report", url, "-o", small_run / "r.html", "--overwrite"),
+            ("export", url, "--as", "parquet", "-o", small_run / "w.parquet", "--overwrite"),
+        ):
+            done = run(*words)
+            assert done.code in {0, 2, 4}
+            assert "inf" not in done.out.split()
+    finally:
+        manifest.write_bytes(before)
+
+
+@pytest.mark.parametrize("words", [("predict", "run", "data"), ("convert", "data")])
+def test_a_web_server_is_no_output(words: tuple[str, ...], small_run: Path) -> None:
+    """It can only be read: the error says so before anything is done."""
+    verb, *rest = words
+    done = run(verb, *(small_run / one for one in rest), "--to", "http://127.0.0.1:1/x")
+    assert done.code == 2
+    assert "on a web server, which can only be read" in done.err

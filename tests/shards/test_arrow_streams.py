@@ -270,3 +270,15 @@ def test_what_is_no_stream_is_refused(tmp_path: Path) -> None:
         with pytest.raises((DataError, UsageError), match=words):
             write_rows(rows, tmp_path / "to")
     assert not any(map(is_row_stream, ("a.parquet", ["a"], [], (), {"data": {}}, None, Path("a"))))
+
+
+def test_two_columns_of_a_name_in_a_stream_are_refused(tmp_path: Path) -> None:
+    """As in a file: the error names the stream and the column."""
+    path, names = tmp_path / "a.arrows", ["x", "y", "x"]
+    batch = pa.RecordBatch.from_arrays([pa.array([1, 2])] * 3, names=names)
+    with pa.ipc.new_stream(str(path), batch.schema) as stream:
+        stream.write(batch)
+    for words in (("plan", path, "--label", "y"), ("convert", path, "--to", tmp_path / "out")):
+        done = run(*words)
+        assert done.code == 2
+        assert "a.arrows has several columns named 'x': rename them" in done.err

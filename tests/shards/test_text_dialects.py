@@ -92,3 +92,15 @@ def test_a_text_read_directly_is_that_of_convert(
     [folder] = text_cache.as_shards([str(path)], None, options)
     convert([str(path)], source_format="csv", to=str(tmp_path / "out"), **options)
     assert pq.read_table(folder).equals(pq.read_table(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_text_that_begins_with_blank_lines(end: str, tmp_path: Path) -> None:
+    """They are no rows, however many there are; a line that is all in quotes is one."""
+    path = tmp_path / "a.csv"
+    path.write_bytes((end * 22 + end.join(["x;y", "1;2", "3;4"])).encode())
+    done = convert([str(path)], source_format="csv", to=str(tmp_path / "out"))
+    assert pq.read_table(done.shards[0]).to_pydict() == {"x": [1, 3], "y": [2, 4]}
+    path.write_bytes(end.join(['"x"', '"a"', '"b"']).encode())
+    done = convert([str(path)], source_format="csv", to=str(tmp_path / "quoted"))
+    assert pq.read_table(done.shards[0]).to_pydict() == {"x": ["a", "b"]}

@@ -18,7 +18,7 @@ from streamomd.core.errors import OutputExistsError, StorageError, StreamomdErro
 from streamomd.core.machine_errors import store_error
 from streamomd.core.urls import absolute, protocol, shown
 from streamomd.shards.convert.output_formats import FORMS, OutputFormat
-from streamomd.shards.filesystem import connect, is_local
+from streamomd.shards.filesystem import connect_output, is_local
 from streamomd.shards.paths import is_shard_name
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def opened_target(
     ``overwrite``; `StorageError` for a store that refuses.
     """
     url = absolute(to)
-    fs = connect(url, (options or {}) if protocol(url) else {})
+    fs = connect_output(url, options if protocol(url) else None)
     root = (str(fs._strip_protocol(url)) if protocol(url) else url).rstrip("/")
     with _storing(url, Exception):
         old = _old_shards(fs, root, url, overwrite=overwrite)
