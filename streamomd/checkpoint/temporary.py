@@ -11,6 +11,7 @@ import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 _NAME = re.compile(r"\.tmp-(?:(?P<host>[0-9A-Za-z_.-]+)-(?P<pid>[0-9]{1,10})-)?[0-9a-f]{32}")
 
@@ -49,6 +50,19 @@ def remove_abandoned(root: str) -> None:
     for path in _abandoned(root):
         with suppress(OSError):
             os.unlink(path)
+
+
+def remove_abandoned_outputs(fs: Any, root: str) -> None:
+    """Remove what dead processes of this host left in a directory of outputs: files and folders.
+
+    fs: an fsspec file system. What cannot be listed or removed is ignored; what is below the
+    directory's other folders is not looked at.
+    """
+    with suppress(OSError):
+        for path in fs.ls(root, detail=False):
+            if is_abandoned(str(path).rstrip("/").rpartition("/")[2]):
+                with suppress(OSError):
+                    fs.rm(path, recursive=True)
 
 
 def _abandoned(root: str) -> Iterator[str]:

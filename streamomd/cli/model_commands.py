@@ -120,18 +120,21 @@ def predict(
     metadata. The interval of --with interval is the uncertainty of the weights, not how far a
     target may be from its mean.
     """
-    written = open_model(url, checkpoint_storage_options).predict(
-        list(shards),
-        to,
-        keep=keep or (),
-        where=where,
-        interval="interval" in more,
-        overwrite=overwrite,
-        storage_options=read_options_file(storage_options),
-        quiet=False,
-        allow_non_finite=allow_non_finite,
-        **table,
-    )
+    from streamomd.core.prompt_stop import stopping_promptly
+
+    with stopping_promptly("predicting", "the files of the shards before are complete"):
+        written = open_model(url, checkpoint_storage_options).predict(
+            list(shards),
+            to,
+            keep=keep or (),
+            where=where,
+            interval="interval" in more,
+            overwrite=overwrite,
+            storage_options=read_options_file(storage_options),
+            quiet=False,
+            allow_non_finite=allow_non_finite,
+            **table,
+        )
     return {"files": written}, "\n".join(written)
 
 

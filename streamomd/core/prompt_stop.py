@@ -18,12 +18,13 @@ class _Stop(BaseException):
 
 
 @contextmanager
-def stopping_promptly(work: str) -> Iterator[None]:
+def stopping_promptly(work: str, saved: str = "nothing of it was saved") -> Iterator[None]:
     """End what is inside at the first signal, in the main thread; at the second, the process.
 
     work: in the message, such as "converting rows.csv"; nothing of it may be in use after an
-    exception. Raises StoppedError. Ctrl-C stays KeyboardInterrupt unless the caller has a handler
-    of its own, as a run that waits for the end of a batch; ignored signals stay ignored.
+    exception. saved: what is left of it. Raises StoppedError. Ctrl-C stays KeyboardInterrupt unless
+    the caller has a handler of its own, as a run that waits for the end of a batch; ignored signals
+    stay ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -50,4 +51,4 @@ def stopping_promptly(work: str) -> Iterator[None]:
         for number, handler in before.items():
             handlers.signal(number, handler)
     if received:
-        raise StoppedError(f"stopped while {work}; nothing of it was saved", signal=received[0])
+        raise StoppedError(f"stopped while {work}; {saved}", signal=received[0])

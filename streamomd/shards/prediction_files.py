@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from streamomd.checkpoint.temporary import remove_abandoned_outputs, temporary_name
 from streamomd.core.errors import OutputExistsError, StorageError, UsageError
 from streamomd.core.urls import absolute, local_name, protocol, scrub, shown
 from streamomd.shards.columns import near
@@ -71,6 +71,17 @@ def _passthrough_schema(shard: Shard, keep: Sequence[str]) -> pa.Schema:
     return pa.schema([shard.schema.field(name) for name in keep])
 
 
+def remove_unfinished(directory: str, storage_options: Mapping[str, Any] | None) -> None:
+    """Remove the files that killed processes of this host did not finish in a directory."""
+    url = absolute(directory)
+    fs = connect_output(url, storage_options)
+    remove_abandoned_outputs(fs, _root(fs, url))
+
+
+def _root(fs: fsspec.AbstractFileSystem, url: str) -> str:
+    return str(fs._strip_protocol(url) if protocol(url) else local_name(url)).rstrip("/")
+
+
 class PredictionWriter:
     """One output file; ``with`` renames it at the end, or removes it after an error."""
 
@@ -87,8 +98,8 @@ class PredictionWriter:
         self._metadata = {"classes": json.dumps(list(classes), default=str)} if classes else None
         url = absolute(directory)
         self._fs: fsspec.AbstractFileSystem = connect_output(url, storage_options)
-        root = self._fs._strip_protocol(url) if protocol(url) else local_name(url)
-        self.path = f"{root.rstrip('/')}/{name}"
+        root = _root(self._fs, url)
+        self.path = f"{root}/{name}"
         if self._fs.exists(self.path) and not overwrite:
             raise OutputExistsError(f"{shown(self.path)} already exists; --overwrite replaces it")
         try:
@@ -98,7 +109,7 @@ class PredictionWriter:
                 f"{shown(directory)} is a file; predictions are written to a directory, a file a "
                 "shard: choose another name"
             ) from None
-        self._temporary = f"{root.rstrip('/')}/.tmp-{uuid.uuid4().hex}"
+        self._temporary = f"{root}/{temporary_name()}"
         self._file: Any = None
         self._parquet: pq.ParquetWriter | None = None
 

@@ -26,6 +26,7 @@ from streamomd.shards.prediction_files import (
     check_passthrough,
     empty_rows,
     output_names,
+    remove_unfinished,
 )
 from streamomd.shards.shard import ShardSet, describe_tables
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
@@ -84,6 +85,7 @@ def predict(
         check_passthrough(shard, keep, interval=interval)
     with phase("compiling"):
         engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
+    remove_unfinished(to, storage_options)
     writers = [
         PredictionWriter(
             to, name, storage_options=storage_options, overwrite=overwrite, classes=plan.classes

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from exporting import answers, batch_of, model_of, table
-from running import run
+from running import run, train, write
 
 from streamomd.core.errors import UnsupportedError
 from streamomd.integrations.export import FORMATS
@@ -207,3 +207,15 @@ def test_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(score, ours["score"], rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(probabilities[:, 1], ours["probability"], rtol=1e-12, atol=1e-12)
         assert label.tolist() == ours["prediction"].to_pylist()
+
+
+def test_names_with_line_ends_are_escaped_in_errors(tmp_path: Path) -> None:
+    """A column cannot write lines of its own to the terminal."""
+    table = {"y": [0, 1] * 20, "a\nb\x1b[31m": ["x y", "z"] * 20}
+    write(tmp_path / "data/a.parquet", table)
+    how = ["--label", "y", "--set", 'data.text=["a\\nb\\u001b[31m"]', "--rule", "nag"]
+    train(tmp_path / "data", *how, "--checkpoint", tmp_path / "run")
+    done = run("export", tmp_path / "run", "--as", "onnx", "-o", tmp_path / "m.onnx")
+    assert done.code == 2
+    assert "does not support texts: a\\nb\\x1b[31m;" in done.err
+    assert len(done.err.splitlines()) == 1

@@ -348,3 +348,25 @@ def test_a_replaced_object_of_a_store(tmp_path: Path) -> None:
             said.append(b"".join(piece.value.batch.values.tobytes() for piece in pieces))
             assert said[-1] == table["n"].to_numpy().tobytes()
         assert said[0] == said[2] != said[1]
+
+
+def test_a_pipe_as_an_entry_is_removed(data: Path, tmp_path: Path) -> None:
+    """Its rows are decoded from their shards: to open it must not wait for a writer."""
+    plan, kept, said = plan_of(data, "sparse"), tmp_path / "kept", list[str]()
+    expected = read(plan, data, cache_in(kept))
+    first, *_ = entries(kept)
+    first.unlink()
+    os.mkfifo(first)
+    assert read(plan, data, cache_in(kept, said=said)) == expected
+    assert any("is not a regular file" in line for line in said)
+    assert first.is_file()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o700])
+def test_a_folder_that_others_can_write_is_reported(mode: int, data: Path, tmp_path: Path) -> None:
+    """They could exchange the rows that are learned."""
+    kept, said = tmp_path / "kept", list[str]()
+    kept.mkdir()
+    kept.chmod(mode)
+    read(plan_of(data, "sparse"), data, cache_in(kept, said=said))
+    assert any("other users can write to" in line for line in said) == (mode != 0o700)

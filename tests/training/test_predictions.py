@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,8 @@ import pytest
 from running import alone, both, rows, run, shards, train, write
 
 import streamomd
+from streamomd.checkpoint.temporary import temporary_name
+from streamomd.shards.prediction_files import PredictionWriter
 
 pytestmark = pytest.mark.smoke
 
@@ -205,3 +211,45 @@ def test_colliding_names_of_shards(here: Path) -> None:
     words = ["predict", "kept", "data/a.parquet", "more/a.parquet", "--to", "out", "--json"]
     files = alone(run(*words))["files"]
     assert [pq.read_table(file).num_rows for file in files] == [40, 5]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_whole_files_alone(
+    number: int, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prediction that is stopped ends with 128 + the signal; of its unfinished file nothing is
+    left, and the files before stay."""
+    plain_model()
+    own, written = PredictionWriter.write, list[str]()
+
+    def write_and_stop(self: PredictionWriter, *given: Any) -> None:
+        own(self, *given)
+        written.append(self.path)
+        if len({*written}) == 2:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(PredictionWriter, "write", write_and_stop)
+    done = run("predict", "kept", "data", "--to", "out")
+    assert done.code == 128 + number
+    assert [path.name for path in (here / "out").iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.parametrize("verb", ["predict", "convert"])
+def test_leftovers_of_killed_processes_are_removed(verb: str, here: Path) -> None:
+    """Of this host's processes that no longer exist; those of others and of living ones stay."""
+    plain_model()
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    own = temporary_name()
+    host = own.removeprefix(".tmp-").rsplit("-", 2)[0]
+    uuid = own.rsplit("-", 1)[1]
+    left = [own, f".tmp-{host}.elsewhere-{dead.pid}-{uuid}", f".tmp-{uuid}"]
+    stale = [f".tmp-{host}-{dead.pid}-{uuid}", f".tmp-{host}-{dead.pid}-{uuid[::-1]}"]
+    for name in (*left, stale[0]):
+        (here / "out" / name).mkdir(parents=True)
+    (here / "out" / stale[0] / "0").write_bytes(b"x")
+    (here / "out" / stale[1]).write_bytes(b"x")
+    words = ("predict", "kept", "data") if verb == "predict" else ("convert", "data")
+    assert run(*words, "--to", "out").code == 0
+    hidden = {path.name for path in (here / "out").iterdir() if path.name.startswith(".")}
+    assert hidden == {*left}

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import UnsupportedError
+from streamomd.core.urls import printable
 from streamomd.features import Plan
 from streamomd.features.lookup import coordinates_of
 from streamomd.integrations.export.contract import Format
@@ -165,7 +166,7 @@ def _refuse_columns(model: Model) -> None:
     for kind, names in kinds.items():
         if names:
             raise UnsupportedError(
-                f"the ONNX export does not support {kind}: {', '.join(names)}; {instead}"
+                f"the ONNX export does not support {kind}: {printable(', '.join(names))}; {instead}"
             )
 
 

@@ -154,9 +154,9 @@ def _refuse(model: Model) -> None:
             "export --as parquet"
         )
     if plan.hashes and plan.sparse:
+        pair = printable(", ".join(plan.sparse[:2]))
         raise UnsupportedError(
-            f"VW would give the pair {plan.sparse.indices}, {plan.sparse.values} the indices of "
-            "hashed features: export --as parquet"
+            f"VW would give the pair {pair} the indices of hashed features: export --as parquet"
         )
 
 

@@ -16,6 +16,7 @@ import base64
 import io
 import json
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -145,8 +146,13 @@ class Entry:
     ) -> None:
         """columns: of the batches. buffers: memory for them. Raises OSError too."""
         self._columns, self._buffers = columns, buffers or BufferPool()
-        self._file = io.FileIO(path)
+        # To open a pipe would wait for its writer.
+        self._file = io.FileIO(
+            path, opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+        )
         try:
+            if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                raise DamagedError("it is not a regular file")
             self._index = _index(self._file)
             if (self._index["format"], self._index["key"]) != (FORMAT, key):
                 raise DamagedError("it belongs to another entry")

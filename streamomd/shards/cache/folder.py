@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import threading
 import time
 import uuid
@@ -46,6 +47,11 @@ class CacheFolder:
         self._writes = True
         self._held = 0  # bytes, as far as known
         with suppress(OSError):
+            if os.stat(path).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                report(
+                    f"cache: other users can write to {shown(path)}, and so could exchange the "
+                    "rows that are learned: run chmod go-w on it"
+                )
             self._held = self._freed(0)
 
     def open(self, key: str, columns: int) -> Entry | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamomd.checkpoint.temporary import remove_abandoned_outputs, temporary_name
 from streamomd.core.counted import counted
 from streamomd.core.errors import OutputExistsError, StorageError, StreamomdError, UsageError
 from streamomd.core.machine_errors import store_error
@@ -95,7 +95,8 @@ class Target:
 def opened_target(
     to: str, options: Mapping[str, Any] | None, *, overwrite: bool
 ) -> Iterator[Target]:
-    """A directory to write shards for; temporary files are removed at the end.
+    """A directory to write shards for; temporary files are removed at the end, and first those that
+    killed processes of this host left there.
 
     Raises `OutputExistsError` where shards are already, unless they are of an earlier convert and
     ``overwrite``; `StorageError` for a store that refuses.
@@ -105,8 +106,9 @@ def opened_target(
     root = (str(fs._strip_protocol(url)) if protocol(url) else url).rstrip("/")
     with _storing(url, Exception):
         old = _old_shards(fs, root, url, overwrite=overwrite)
+        remove_abandoned_outputs(fs, root)
         made = not fs.exists(root)
-        target = Target(url, root, f"{root}/.tmp-{uuid.uuid4().hex}", fs, old)
+        target = Target(url, root, f"{root}/{temporary_name()}", fs, old)
         fs.makedirs(target.temporary, exist_ok=True)
     try:
         with _storing(url, OSError):
