@@ -70,7 +70,7 @@ def history(model: Model, storage_options: Mapping[str, Any] | None = None) -> H
     newest = read_commit(store, model.sequence)
     commits = tuple(
         Commit(
-            one["sequence"], int(one["rows"]), datetime.fromisoformat(one["written"]), one["bytes"]
+            one["sequence"], one["rows"] or 0, datetime.fromisoformat(one["written"]), one["bytes"]
         )
         for one in listed
         if one["run"] == newest.run

@@ -25,6 +25,7 @@ from streamomd.config.field_types import (
 )
 from streamomd.config.holdout_table import Holdout, OneIn, as_holdout, holdout_kind
 from streamomd.config.job_table import Table, key
+from streamomd.config.values import MOST_NGRAMS
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import is_kafka
 
@@ -44,7 +45,7 @@ class Text(Table):
     """A column of texts: words, and runs of up to ``ngrams`` words; ``counts``: a word's value."""
 
     column: str
-    ngrams: int = Field(default=1, ge=1, le=8)
+    ngrams: int = Field(default=1, ge=1, le=MOST_NGRAMS)
     counts: Literal["presence", "count", "log"] = "presence"
 
 

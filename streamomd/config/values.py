@@ -29,6 +29,7 @@ SIZES = {
 """Bytes of a unit; upper and lower case are the same."""
 DURATIONS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 """Seconds of a unit."""
+MOST_NGRAMS = 8
 NULLS = ("error", "zero", "indicator", "mean")
 """What a missing number becomes."""
 NEAR = 1e-9

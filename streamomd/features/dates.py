@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from streamomd.features.plan import Date
+from streamomd.features.plan import DATE_PARTS, Date
 
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
@@ -22,8 +22,7 @@ def parts_of(kind: pa.DataType) -> tuple[str, ...]:
     >>> parts_of(pa.date32()), parts_of(pa.timestamp("us"))
     (('year', 'month', 'weekday'), ('year', 'month', 'weekday', 'hour'))
     """
-    parts = ("year", "month", "weekday")
-    return (*parts, "hour") if pa.types.is_timestamp(kind) else parts
+    return DATE_PARTS if pa.types.is_timestamp(kind) else DATE_PARTS[:-1]
 
 
 def date_parts(array: pa.Array, date: Date) -> Iterator[tuple[str, pa.Array]]:

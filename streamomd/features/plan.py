@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
-from streamomd.config.values import NULLS
+from streamomd.config.values import MOST_NGRAMS, NULLS
 from streamomd.core.counted import counted, listed
 from streamomd.core.data_class import dataclass
 from streamomd.core.errors import DataError
@@ -42,6 +42,10 @@ class SparsePair(NamedTuple):
 
 COUNTED = {"presence": "each 1", "count": "counted", "log": "log(1 + count)"}
 """The value of a word in a text with repeats: 1, its count, or the logarithm of 1 + count."""
+
+
+DATE_PARTS = ("year", "month", "weekday", "hour")
+"""Parts of a time; a date has no hour."""
 
 
 class Text(NamedTuple):
@@ -343,7 +347,7 @@ def _check_types(plan: Plan) -> None:
 
 
 def _check_columns(plan: Plan) -> None:
-    """Raises TypeError unless each column that is read has its type, and crosses have parts."""
+    """Raises TypeError unless each column that is read has its type, and others their parts."""
     for one in plan.types:
         if not all(isinstance(text, str) for text in one):
             raise TypeError(f"column {one.name!r} has the type {one.type!r} ({one.family!r})")
@@ -351,6 +355,13 @@ def _check_columns(plan: Plan) -> None:
         raise TypeError(f"column {min(missing)!r} has no type")
     if not all(plan.crosses):
         raise TypeError("a cross of no columns")
+    for date in plan.dates:
+        if not all(isinstance(part, str) and part in DATE_PARTS for part in date.parts):
+            raise TypeError(f"date {date.column!r} has the parts {date.parts!r}")
+    for text in plan.text:
+        known = isinstance(text.counts, str) and text.counts in COUNTED
+        if not known or type(text.ngrams) is not int or not 1 <= text.ngrams <= MOST_NGRAMS:
+            raise TypeError(f"text {text.column!r} has {text.ngrams!r} ngrams, {text.counts!r}")
     if plan.limits and not all(type(one) in (int, float) for one in plan.limits):
         raise TypeError(f"limits are {plan.limits!r}, expected two numbers")
     if not 0 <= plan.hash_seed < 1 << 32:

@@ -95,6 +95,7 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 OF_COMMANDS: dict[str, Any] = {
     "rows is text": (("rows",), "x"),
     "rows is nothing": (("rows",), None),
+    "rows is missing": (("rows",), ...),
     "rows is too large": (("rows",), 1e300),
     "types without a column": (("plan", "types", 4), ["z", "string", "string"]),
     "an unhashable family": (("plan", "types", 2, 2), [[]]),
@@ -104,6 +105,8 @@ OF_COMMANDS: dict[str, Any] = {
     "a seed that is too large": (("plan", "hash_seed"), 1 << 40),
     "an unhashable class": (("plan", "classes", 0), []),
     "classes of two kinds": (("plan", "classes", 0), "x"),
+    "a text of no runs": (("plan", "text"), [["h", [], "count"]]),
+    "a date of unknown parts": (("plan", "dates"), [["h", ["century"]]]),
     "no classes": (("plan", "classes"), []),
     "a label type that is no text": (("plan", "label_type"), None),
     "no shards": (("job", "data", "shards"), []),
@@ -121,7 +124,10 @@ def test_a_manifest_that_makes_no_sense(case: str, small_run: Path) -> None:
     at = fields["document"]
     for key in place[:-1]:
         at = at[key]
-    at[place[-1]] = value
+    if value is ...:
+        del at[place[-1]]
+    else:
+        at[place[-1]] = value
     manifest.write_bytes(seal(fields))
     url, data = small_run / "run", small_run / "data"
     try:
