@@ -362,8 +362,10 @@ def _check_columns(plan: Plan) -> None:
         known = isinstance(text.counts, str) and text.counts in COUNTED
         if not known or type(text.ngrams) is not int or not 1 <= text.ngrams <= MOST_NGRAMS:
             raise TypeError(f"text {text.column!r} has {text.ngrams!r} ngrams, {text.counts!r}")
-    if plan.limits and not all(type(one) in (int, float) for one in plan.limits):
-        raise TypeError(f"limits are {plan.limits!r}, expected two numbers")
+    least = () if plan.least_label is None else (plan.least_label,)
+    for number in (*(plan.limits or ()), *least):
+        if type(number) not in (int, float):
+            raise TypeError(f"a limit is {number!r}, expected a number")
     if not 0 <= plan.hash_seed < 1 << 32:
         raise ValueError(f"hash_seed is {plan.hash_seed}, expected 0 … 2^32 - 1")
 

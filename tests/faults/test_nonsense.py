@@ -102,6 +102,7 @@ OF_COMMANDS: dict[str, Any] = {
     "a family that is a number": (("plan", "types", 4, 2), 1),
     "a cross of nothing": (("plan", "crosses"), [[]]),
     "limits that are text": (("plan", "limits", 1), "x"),
+    "a least label that is no number": (("plan", "least_label"), []),
     "a seed that is too large": (("plan", "hash_seed"), 1 << 40),
     "an unhashable class": (("plan", "classes", 0), []),
     "classes of two kinds": (("plan", "classes", 0), "x"),
