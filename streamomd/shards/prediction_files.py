@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from streamomd.checkpoint.temporary import remove_abandoned_outputs, temporary_name
 from streamomd.core.errors import OutputExistsError, StorageError, UsageError
+from streamomd.core.machine_errors import store_error
 from streamomd.core.urls import absolute, local_name, protocol, scrub, shown
 from streamomd.shards.columns import near
 from streamomd.shards.filesystem import connect_output
@@ -72,10 +73,17 @@ def _passthrough_schema(shard: Shard, keep: Sequence[str]) -> pa.Schema:
 
 
 def remove_unfinished(directory: str, storage_options: Mapping[str, Any] | None) -> None:
-    """Remove the files that killed processes of this host did not finish in a directory."""
+    """Remove the files that killed processes of this host did not finish in a directory.
+
+    Raises StorageError for a store that does not answer.
+    """
     url = absolute(directory)
     fs = connect_output(url, storage_options)
-    remove_abandoned_outputs(fs, _root(fs, url))
+    try:
+        remove_abandoned_outputs(fs, _root(fs, url))
+    except Exception as error:  # of any kind, of a store's client at its first request
+        text = store_error(error)
+        raise StorageError(f"{shown(url)} cannot be written to: {text}") from None
 
 
 def _root(fs: fsspec.AbstractFileSystem, url: str) -> str:
