@@ -129,21 +129,37 @@ def test_rows_of_importance_zero_change_nothing(rule: str, loss: str) -> None:
 def test_a_constant_factor_of_importances_changes_nothing(rule: str, loss: str) -> None:
     """Of uneven importances: progressive and later predictions, to 1e-9 of their spread; passes
     after the first and coordinates outside the block included; a power of two to the bit."""
-    for seed in range(3):
-        rows = made(loss, 200, seed=seed)
-        uneven = np.random.default_rng(seed).lognormal(0.0, 1.5, 200)
-        found = []
-        for factor in (1.0, 2.0**-20, 1e-6, 0.37, 1e6):
-            block = {} if rule == "adagrad_standardized" else {"block": 8.0}
-            run = Run(rule, loss, 4, 6, **block)
-            given = replace(rows, h=factor * uneven)
-            progressive = run.learn(given)
-            run.engine.begin_pass(run.state)
-            found.append(np.r_[progressive, run.learn(given), run.predict(rows)])
-        first, exact, *others = found
-        assert np.array_equal(first, exact)
-        for other in others:
-            np.testing.assert_allclose(other, first, rtol=1e-9, atol=1e-9 * first.std())
+    assert_factors_change_nothing(rule, loss, made(loss, 90), (2.0**-20, 1e-6, 1e6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["auto", "laplace", "adagrad_standardized"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_constant_factor_of_importances_on_many_streams(rule: str, loss: str) -> None:
+    """Over 2,000 rows each."""
+    for seed in range(20):
+        rows, draw = made(loss, 2000, seed=seed), np.random.default_rng(seed)
+        factors = (2.0**20, *10.0 ** draw.uniform(-6, 6, 2))
+        assert_factors_change_nothing(rule, loss, rows, factors, compiled=True)
+
+
+def assert_factors_change_nothing(
+    rule: str, loss: str, rows: Rows, factors: tuple[float, ...], **more: Any
+) -> None:
+    """The first factor is a power of two."""
+    uneven = np.random.default_rng(len(rows.y)).lognormal(0.0, 1.5, len(rows.y))
+    found = []
+    for factor in (1.0, *factors):
+        block = {} if rule == "adagrad_standardized" else {"block": 8.0}
+        run = Run(rule, loss, 4, 6, **block, **more)
+        given = replace(rows, h=factor * uneven)
+        progressive = run.learn(given)
+        run.engine.begin_pass(run.state)
+        found.append(np.r_[progressive, run.learn(given), run.predict(rows)])
+    first, exact, *others = found
+    assert np.array_equal(first, exact)
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=1e-9, atol=1e-9 * first.std())
 
 
 @pytest.mark.parametrize("squared", [False, True])
