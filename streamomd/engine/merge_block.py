@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
 from streamomd.engine.loops.block_row import centres
-from streamomd.engine.loops.rebase import AT, G, H, W, passes_held
+from streamomd.engine.loops.rebase import AT, G, H, W, mean_importance, passes_held
 from streamomd.engine.loops.reference import M2, MU, C, S
 from streamomd.engine.state import State
 from streamomd.rules.common.standardized import LEAD, of_noise, sparse_unit
@@ -142,7 +142,7 @@ class _Merge:
     def merge_totals(self) -> None:
         """All but the reference of the targets and lam."""
         totals, row = self.whole.totals, self.whole.totals[0]
-        for name in ("t", "n", "N", "lead", "all_n", "labels"):
+        for name in ("t", "n", "squares", "N", "lead", "all_n", "labels"):
             row[AT[name]] = self.grown(*self.total(name))
         row[AT["lead"]] = min(max(row[AT["lead"]], -LEAD), LEAD)
         row[AT["since"]] = max(self.total("since")[1])
@@ -210,15 +210,19 @@ class _Merge:
 
     def merge_diagonal(self, whole: State, start: _Cells, parts: list[_Cells], q: Floats) -> None:
         """S and b = D w add up, D = prior_sparse q + S. The prior's q is the merged one."""
-        prior, of_start = self.h.prior_sparse * sparse_unit(self.squared), self.of_start
+        one, of_start = self.h.prior_sparse * sparse_unit(self.squared), self.of_start
+        prior_0, *priors, prior = (
+            one * mean_importance(state.totals[0])
+            for state in (self.start, *self.parts, self.whole)
+        )
         S_0 = start["S"] * self.start.totals[:, AT["scale"]]
         total = of_start * S_0
-        b = (prior * start["q"] + total) * start["w"]
-        for part, state, rho in zip(parts, self.parts, self.rho, strict=True):
+        b = (prior_0 * start["q"] + total) * start["w"]
+        for part, state, rho, prior_k in zip(parts, self.parts, self.rho, priors, strict=True):
             S_k = part["S"] * state.totals[:, AT["scale"]]
             total = total + np.maximum(S_k - rho * S_0, 0.0)
-            b = b + (prior * part["q"] + S_k) * part["w"]
-            b = b - (prior * start["q"] + rho * S_0) * start["w"]
+            b = b + (prior_k * part["q"] + S_k) * part["w"]
+            b = b - (prior_0 * start["q"] + rho * S_0) * start["w"]
         whole.slot("S")[...], whole.slot("w")[...] = total, _ratio(b, prior * q + total)
 
     def mean_by_growth(
@@ -267,16 +271,17 @@ class _Merge:
         reference[S, 1:] = np.where(s > 0.0, s, largest)[1:]
         if self.storage.second and self.squared:
             lam = of_noise(self.h.prior * self.groups, row[AT["mse"]], row[AT["s_y"]])
-            row[AT["lam"]] = lam * passes_held(row)
+            row[AT["lam"]] = lam * passes_held(row) * mean_importance(row)
         elif self.storage.second:  # the parts' evidence: of the whole there is none before w
             row[AT["lam"]] = self.mean(self.total("lam")[1])
+        if self.storage.second:
+            row[AT["lam_bias"]] = self.h.prior_bias * mean_importance(row)
 
     def merge_second(self) -> None:
         """B's A and b add up in the merged reference; then P and w."""
         extra = self.whole.extra
         group = extra["A"].shape[2]
-        prior = np.full(self.size, self.whole.totals[0, AT["lam"]])
-        prior[0] = self.h.prior_bias
+        prior = self.prior(self.whole)
         for k in range(self.learners):
             informations = [
                 self.information(part, self.rho[at, k], k) for at, part in enumerate(self.parts)
@@ -293,6 +298,12 @@ class _Merge:
                 extra["P"][k, rows, :d] = P = inverse(A[rows, :d], prior[rows])
                 extra["vectors"][k, W, rows] = (P * b[rows]).sum(axis=1)
 
+    def prior(self, state: State) -> Floats:
+        """Of the block's coordinates."""
+        prior = np.full(self.size, state.totals[0, AT["lam"]])
+        prior[0] = state.totals[0, AT["lam_bias"]]
+        return prior
+
     def information(self, part: State, rho: float, k: int) -> tuple[Floats, Floats]:
         """What a part has added to A and b."""
         A, b = self.raw_information(part, k, 1.0)
@@ -307,8 +318,7 @@ class _Merge:
         stored, w = state.extra["A"][k, : self.size], state.extra["vectors"][k, W, : self.size]
         group, row = stored.shape[1], state.totals[0]
         al, be = self.transformation(state)
-        prior = np.full(self.size, row[AT["lam"]])
-        prior[0] = self.h.prior_bias
+        prior = self.prior(state)
         A: Floats = np.zeros((self.size, group))
         b: Floats = prior * w
         for low in range(0, self.size, group):

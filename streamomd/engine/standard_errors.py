@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import SparseBatch
 from streamomd.engine import Engine
-from streamomd.engine.loops.rebase import AT, passes_held
+from streamomd.engine.loops.rebase import AT, mean_importance, passes_held
 from streamomd.engine.loops.reference import S
 from streamomd.engine.state import State
 from streamomd.rules.common.standardized import precision, sparse_unit
@@ -38,6 +38,7 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
     layout, totals = engine.layout, state.totals
     h: Any = layout.rule.hyper_of(engine.params)
     unit = sparse_unit(engine.loss.name == "square") * passes_held(totals[0])
+    unit *= mean_importance(totals[0])
     n, q = (np.asarray(state.slot(name)[low:high], np.float64) for name in ("n", "q"))
     S_i = np.asarray(state.slot("S")[low:high], np.float64)
     D = precision(S_i, q[:, np.newaxis], totals[:, AT["scale"]], unit, h)
@@ -59,11 +60,14 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
 def _noise(engine: Engine, state: State) -> float:
     """The variance of the noise in whose units A is: 1 for log losses.
 
-    Rows that A holds several times are no further information: P is too small by as much.
+    Of rows of importance h, sum h z z' has the covariance sum h^2 z z' times it: where h does not
+    depend on z, sum h^2 / sum h as much. Rows that A holds several times are no further
+    information: P is too small by as much.
     """
     totals = state.totals[0]
     one = float(totals[AT["mse"]]) if engine.loss.name == "square" else 1.0
-    return one * float(passes_held(totals))
+    uneven = float(totals[AT["squares"]] / totals[AT["n"]]) if totals[AT["n"]] > 0.0 else 1.0
+    return one * uneven * float(passes_held(totals))
 
 
 def _without_features() -> SparseBatch:

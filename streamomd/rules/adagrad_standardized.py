@@ -33,12 +33,14 @@ from typing import NamedTuple
 
 from streamomd.rules.common.standardized import (
     RANGE,
+    VERSION,
     Move,
     Shared,
     Totals,
     gradient,
     grown,
     mixed,
+    older,
     reach,
 )
 from streamomd.rules.contract import Block, Certificate, Mean, Params, RowHooks, Rule, Slots, Sum
@@ -92,12 +94,14 @@ RULE = Rule(
     title="AdaGrad on running standardised inputs: any units and offsets, one step size",
     source="Duchi, Hazan & Singer 2011, eq. 6; Ross, Mineiro & Langford 2013, algorithm 2",
     hyper=Hyper,
-    state=Slots(own=Own, shared=Shared, totals=Totals, move=Move),
+    state=Slots(
+        own=Own, shared=Shared, totals=Totals, move=Move, version=VERSION, older=older
+    ),
     weight=weight,
     step=mixed,
     update=update,
     certificate=Certificate(reason="AdaGrad's theorem is for inputs whose reference is fixed"),
-    row=RowHooks(importance="copies", range=RANGE),
+    row=RowHooks(importance="relative", range=RANGE),
     storage=Block(
         second=False, first=True, terms=terms, pull=pull, share=share, learns_first=learns,
         most=none,

@@ -5,7 +5,8 @@ prediction is wB m_B + (1 - wB) m_G, one linear model, with
 
     wB = 1 / (1 + exp(lead)),    lead <- clip(lead + k (loss(m_B) - loss(m_G)), -50, 50),
 
-k = h for log loss and h / (2 v) for the square loss, v the mean of the smaller squared error. B is
+k = 2 h / (h + mean h) for log loss, over 2 v for the square loss, v the mean of the smaller squared
+error: a row of mean importance counts once, and a heavy one twice at most. B is
 as good as a tuned batch model where the rows are shuffled; G follows a stream that changes, and
 learns where B's curvature is of no use. ``prefer`` = "whole" is B alone: for data whose rows of all
 times count alike. From the second pass over the same rows on, B alone learns and predicts.
@@ -48,6 +49,7 @@ from streamomd.rules.common.standardized import (
     BLOCK,
     RANGE,
     RECENT,
+    VERSION,
     WHOLE,
     Move,
     Preference,
@@ -59,6 +61,7 @@ from streamomd.rules.common.standardized import (
     leverage,
     mixed,
     newton,
+    older,
     precision,
     reach,
     share_of_lead,
@@ -126,11 +129,13 @@ RULE = ridge_certified(Rule(
     title="the default: online Laplace steps and AdaGrad on standardised inputs, mixed",
     source="rules laplace and adagrad_standardized",
     hyper=Hyper,
-    state=Slots(own=Own, shared=Shared, totals=Totals, move=Move),
+    state=Slots(
+        own=Own, shared=Shared, totals=Totals, move=Move, version=VERSION, older=older
+    ),
     weight=weight,
     step=mixed,
     update=update,
-    row=RowHooks(importance="copies", range=RANGE),
+    row=RowHooks(importance="relative", range=RANGE),
     storage=Block(
         second=True, first=True, terms=terms, pull=pull, share=share, learns_first=learns,
         most=laplace.most, curved=laplace.LOSSES,

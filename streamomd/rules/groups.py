@@ -42,12 +42,15 @@ class Nothing(NamedTuple):
     """No slots, totals or sums."""
 
 
-Importance = Literal["copies", "updates", "loss", "step", "cap", "noise", "presence"]
+Importance = Literal[
+    "copies", "updates", "loss", "step", "cap", "noise", "presence", "relative"
+]  # fmt: skip
 """What importance h > 0 of a row means; 0 always means that the row updates nothing.
 
 copies: the row h times in a row. updates: the row h times, while each of the copies updates.
 loss: h times the loss. step: h times the step in theta, all else as of one row. cap: h times the
-parameter C. noise: the parameter r divided by h. presence: any h > 0 is the same.
+parameter C. noise: the parameter r divided by h. presence: any h > 0 is the same. relative: h over
+the mean of the rows so far: a constant factor of all importances changes nothing.
 """
 
 

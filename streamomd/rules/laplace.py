@@ -53,6 +53,7 @@ from streamomd.rules.certificates.ridge_bounds import ridge_certified
 from streamomd.rules.common.standardized import (
     BLOCK,
     RANGE,
+    VERSION,
     Move,
     Shared,
     Size,
@@ -60,6 +61,7 @@ from streamomd.rules.common.standardized import (
     leverage,
     mixed,
     newton,
+    older,
     precision,
 )
 from streamomd.rules.contract import (
@@ -133,12 +135,14 @@ RULE = ridge_certified(Rule(
     title="online Laplace (Newton) steps, a full matrix over a block of coordinates",
     source="Spiegelhalter & Lauritzen 1990 (sequential Laplace); Kulis & Bartlett 2010 (implicit)",
     hyper=Hyper,
-    state=Slots(own=Own, shared=Shared, totals=Totals, move=Move),
+    state=Slots(
+        own=Own, shared=Shared, totals=Totals, move=Move, version=VERSION, older=older
+    ),
     weight=weight,
     step=mixed,
     update=update,
     losses=Losses(names=LOSSES),
-    row=RowHooks(importance="copies", range=RANGE),
+    row=RowHooks(importance="relative", range=RANGE),
     storage=Block(
         second=True, first=False, terms=terms, pull=pull, share=share, learns_first=learns,
         most=most,

@@ -10,6 +10,8 @@ import pytest
 from auto import Auto, Floats
 from standardized import LOSSES, Rows, Run, labelled, made
 
+from streamomd.rules.common.standardized import mixed
+
 EPS = float(np.finfo(float).eps)
 
 
@@ -38,8 +40,8 @@ def inverse(A: Any) -> Any:
 
 
 def prior_of(run: Run) -> Floats:
-    """(prior_bias, lam, lam, …)."""
-    return np.r_[run.engine.params["prior_bias"], np.full(run.size - 1, run.total("lam")[0])]
+    """(lam_bias, lam, lam, …)."""
+    return np.r_[run.total("lam_bias")[0], np.full(run.size - 1, run.total("lam")[0])]
 
 
 def ridge(run: Run, rows: Rows) -> Floats:
@@ -120,6 +122,60 @@ def test_rows_of_importance_zero_change_nothing(rule: str, loss: str) -> None:
     without.learn(rows.some(among.h > 0.0))
     with_zeros.state.clock = without.state.clock
     assert with_zeros.bits() == without.bits()
+
+
+@pytest.mark.parametrize("rule", ["auto", "laplace", "adagrad_standardized"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_constant_factor_of_importances_changes_nothing(rule: str, loss: str) -> None:
+    """Of uneven importances: progressive and later predictions, to 1e-9 of their spread; passes
+    after the first and coordinates outside the block included; a power of two to the bit."""
+    assert_factors_change_nothing(rule, loss, made(loss, 90), (2.0**-20, 1e-6, 1e6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["auto", "laplace", "adagrad_standardized"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_constant_factor_of_importances_on_many_streams(rule: str, loss: str) -> None:
+    """Over 2,000 rows each."""
+    for seed in range(20):
+        rows, draw = made(loss, 2000, seed=seed), np.random.default_rng(seed)
+        factors = (2.0**20, *10.0 ** draw.uniform(-6, 6, 2))
+        assert_factors_change_nothing(rule, loss, rows, factors, compiled=True)
+
+
+def assert_factors_change_nothing(
+    rule: str, loss: str, rows: Rows, factors: tuple[float, ...], **more: Any
+) -> None:
+    """The first factor is a power of two."""
+    uneven = np.random.default_rng(len(rows.y)).lognormal(0.0, 1.5, len(rows.y))
+    found = []
+    for factor in (1.0, *factors):
+        block = {} if rule == "adagrad_standardized" else {"block": 8.0}
+        run = Run(rule, loss, 4, 6, **block, **more)
+        given = replace(rows, h=factor * uneven)
+        progressive = run.learn(given)
+        run.engine.begin_pass(run.state)
+        found.append(np.r_[progressive, run.learn(given), run.predict(rows)])
+    first, exact, *others = found
+    assert np.array_equal(first, exact)
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=1e-9, atol=1e-9 * first.std())
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_heavy_rows_do_not_decide_the_mixture(squared: bool) -> None:
+    """A row moves the lead twice as far at most as one of mean importance, however heavy it is."""
+    t, losses = 1000.0, (0.9, 0.4)
+
+    def moved(h: float) -> float:
+        n = (t - 1.0) + h
+        start = mixed(0.0, 0.7, 0.5, *losses, squared, 1.0, t, t)[0]
+        after = mixed(0.0, 0.7, 0.5, *losses, squared, h, n, t)[0]
+        return after / start
+
+    assert moved(1.0) == 1.0
+    assert 0.0 < moved(1e-3) < 0.01
+    assert 1.5 < moved(10.0) < moved(1e3) < moved(1e9) <= 2.0
 
 
 def test_importances_are_copies_in_every_statistic() -> None:

@@ -302,7 +302,8 @@ def test_a_merged_state_learns_on() -> None:
     assert after.totals[0, AT["next"]] > after.totals[0, AT["t"]]
     used = after.used_places
     A, P_ = (after.extra[name][0, :used, :used] for name in ("A", "P"))
-    prior = np.r_[0.01, np.full(used - 1, after.totals[0, AT["lam"]])]
+    of_bias, of_others = (after.totals[0, AT[name]] for name in ("lam_bias", "lam"))
+    prior = np.r_[of_bias, np.full(used - 1, of_others)]
     np.testing.assert_allclose(P_ @ (A + np.diag(prior)), np.eye(used), atol=1e-9)
 
 

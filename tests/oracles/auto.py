@@ -5,10 +5,12 @@ sparse coordinates; a diagonal for the other coordinates. G: AdaGrad on the same
 As ``oracles``: literal, dense, slow; only numpy and math, nothing of streamomd. Names and order of
 steps are the recipe's. Decisions where the recipe leaves a choice are marked "Choice".
 
-Importance h > 0 is a number of copies: h enters every statistic (n, mu, M2, n_i, q_i, ybar, M2y,
-mse, v, N, A, S, H) as h equal rows would. n is the sum of h and replaces t in means, in the pace
-and in the squash; t counts rows and is used for schedules and thresholds only. A row of h = 0 is
-predicted from the state before it and changes nothing, t included.
+Importance h > 0 is relative: a constant factor of all of them changes no prediction. h enters
+statistics (n, mu, M2, n_i, q_i, ybar, M2y, mse, N, A, S, H) as h equal rows would. n is the sum of
+h and replaces t in means and in the squash; t counts rows. What has a unit of its own is in units
+of the mean importance n / t: the priors lam, lam0 and lamS, G's pace (eta sqrt(n / N) over the
+root of n / t, which is eta sqrt(t / N)), and the lead, where a row counts 2 h / (h + n / t), twice
+at most. A row of h = 0 is predicted from the state before it and changes nothing, t included.
 """
 
 from __future__ import annotations
@@ -105,7 +107,9 @@ class Auto:
         self.horizon = 0.0  # importance of the first pass, once another one has begun
         self.ybar = self.M2y = self.n_y = self.c_y = self.s_y = self.mse = self.v = 0.0
         self.ymin, self.ymax = math.inf, -math.inf
-        self.lam_now, self.N, self.lead = lam, 0.0, 0.0
+        # the strengths of the priors now, in the unit of h
+        self.lam_now, self.lam0_now, self.N, self.lead = lam, lam0, 0.0, 0.0
+        self.hh = 0.0  # sum of h^2: of standard errors
         # B, per learner
         self.w, self.A = np.zeros((C, D)), np.zeros((C, D, D))
         self.P = np.tile(np.diag(1.0 / self.prior(self.lam_now)), (C, 1, 1))
@@ -128,8 +132,12 @@ class Auto:
         return len(self.c)
 
     def prior(self, lam: float) -> Floats:
-        """(lam0, lam, …, lam)."""
-        return np.r_[self.lam0, np.full(self.D - 1, lam)]
+        """(lam0, lam, …, lam), in the unit of h."""
+        return np.r_[self.lam0_now, np.full(self.D - 1, lam)]
+
+    def mean_h(self) -> float:
+        """The unit of importances."""
+        return self.n / self.t if self.t > 0 else 0.0
 
     # Passes over rows seen before
 
@@ -220,6 +228,7 @@ class Auto:
         """Welford's mean and sum of squares (West 1979 for weights), before the prediction."""
         self.t += 1
         self.n += h
+        self.hh += h * h
         d = x - self.mu
         self.mu = self.mu + d * (h / self.n)  # h / n = 1 in the first row: its mean is exact
         self.M2 = self.M2 + h * d * (x - self.mu)
@@ -280,7 +289,7 @@ class Auto:
 
     def precision(self, i: int) -> Floats:
         """D_i = lamS q_i + S_i; lamS counts once for each pass that S holds."""
-        return self.lamS * self.passes_held() * self.q[i] + self.S[i]
+        return self.lamS * self.mean_h() * self.passes_held() * self.q[i] + self.S[i]
 
     def share_of_B(self) -> float:
         """wB = 1 / (1 + exp(lead)); a positive lead says that G's losses are smaller."""
@@ -297,12 +306,11 @@ class Auto:
         """
         loss_m = self.row_loss(self.shown(self.c_y + m), y)
         loss_g = self.row_loss(self.shown(self.c_y + g), y)
+        k = 2.0 * h / (h + self.mean_h())
         if self.loss == "square":
             self.mse += (loss_m - self.mse) * h / self.n
-            self.v += (min(loss_m, loss_g) - self.v) * h / self.n
-            k = h / (2.0 * self.v) if self.v > 0.0 else 0.0
-        else:
-            k = h
+            self.v += (min(loss_m, loss_g) - self.v) * k / self.t
+            k = k / (2.0 * self.v) if self.v > 0.0 else 0.0
         if self.prefer == "recent" and self.horizon == 0.0:
             lead = self.lead + k * (loss_m - loss_g)
             self.lead = min(max(lead, -self.LEAD), self.LEAD)
@@ -329,7 +337,7 @@ class Auto:
             D, pull = self.precision(i), 0.0
             if self.horizon > 0.0:
                 of_pass = self.n_i[i] / (self.n / self.horizon)
-                pull = self.pull() * self.q[i] * min(h / of_pass, 1.0)
+                pull = self.pull() * self.mean_h() * self.q[i] * min(h / of_pass, 1.0)
             self.w_i[i] = self.w_i[i] + (sg * x - pull * self.w_i[i]) / D
             self.S[i] = self.S[i] + a * x * x
 
@@ -345,7 +353,7 @@ class Auto:
         zz = z0(z, self.p)
         z_i = {i: x / math.sqrt(self.q[i]) for i, x in sparse.items()}
         self.N += h * (zz @ zz + sum(value * value for value in z_i.values()))
-        pace = self.eta * math.sqrt(self.n / self.N)
+        pace = self.eta * math.sqrt(self.t / self.N)
         if self.loss == "square":
             pace *= self.s_y
         e = -self.slope(g, y)
@@ -415,8 +423,8 @@ class Auto:
         retained = self.forget()
         # Choice: s_y' is of the labels seen, one fewer than the rows observed.
         s_y = math.sqrt(self.M2y / self.n_y) if self.n_y > 0.0 else 0.0
-        lam = self.next_lam(s_y)
-        self.change_reference(self.ybar, s_y, lam, retained)
+        lam, lam0 = self.next_lam(s_y), self.lam0 * self.mean_h()
+        self.change_reference(self.ybar, s_y, lam, lam0, retained)
 
     def recalibrate(self) -> None:
         """A overstates the curvature of early rows: scale it to that of the recent ones.
@@ -441,7 +449,7 @@ class Auto:
         A holds; with softmax once in all, as it was in the first pass. With two classes lam may
         rise to ten times its value from 1,000 rows on.
         """
-        held = self.passes_held()
+        held = self.passes_held() * self.mean_h()
         if self.loss == "square":
             by = float(np.clip(self.mse / s_y**2, 1e-6, 1.0)) if s_y > 0 else 1.0
             return held * self.lam * by
@@ -456,13 +464,16 @@ class Auto:
         most = 10.0 if self.loss == "logistic" and self.t >= 1000 else 1.0
         return held * float(np.clip(found, 0.1 * self.lam, most * self.lam))
 
-    def change_reference(self, c_y: float, s_y: float, lam: float, retained: float = 1.0) -> None:
+    def change_reference(
+        self, c_y: float, s_y: float, lam: float, lam0: float, retained: float = 1.0
+    ) -> None:
         """(c, s, c_y) -> (mu, sqrt(M2 / n), c_y'); of slots, (0, sqrt(q)). retained: of A and b."""
         c, s = self.next_reference()
         found = [self.information(k, c, s, c_y) for k in range(self.C)]
         informations = [(retained * A, retained * b) for A, b in found]
         self.change_reference_of_G(c, s, self.c_y - c_y)
-        self.c, self.s, self.c_y, self.s_y, self.lam_now = c, s, c_y, s_y, lam
+        self.c, self.s, self.c_y, self.s_y = c, s, c_y, s_y
+        self.lam_now, self.lam0_now = lam, lam0
         self.solve_B(informations)
 
     def next_reference(self) -> tuple[Floats, Floats]:
@@ -528,7 +539,7 @@ def merge(start: Auto, parts: Sequence[Auto]) -> Auto:
     and has its bias averaged at the start's reference.
     """
     whole = copy.deepcopy(start)
-    for name in ("t", "n", "N", "lead", "n_y", "sum_n"):
+    for name in ("t", "n", "hh", "N", "lead", "n_y", "sum_n"):
         setattr(whole, name, grown(name, start, parts))
     whole.lead = min(max(whole.lead, -whole.LEAD), whole.LEAD)
     merge_recent(whole, start, parts)
@@ -543,6 +554,7 @@ def merge(start: Auto, parts: Sequence[Auto]) -> Auto:
     shares = shares_of(start, parts)
     means = sum(by * part.lam_now for by, part in zip(shares, parts, strict=True))
     whole.lam_now = whole.next_lam(whole.s_y) if squared else means
+    whole.lam0_now = whole.lam0 * whole.mean_h()
     rhos = zip(shares, parts, strict=True)
     whole.rho = sum((by * part.rho for by, part in rhos), np.zeros(whole.C))
     merge_B(whole, start, parts)
@@ -627,12 +639,12 @@ def merge_B(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:
     for i in sorted({i for part in parts for i in part.S}):
         S_0, q_0, w_0 = start.S.get(i, none), start.q.get(i, 0.0), start.w_i.get(i, none)
         S = rho * S_0
-        b = (whole.lamS * q_0 + S) * w_0
+        b = (start.lamS * start.mean_h() * q_0 + S) * w_0
         for part in (one for one in parts if i in one.S):
-            D_0 = part.lamS * q_0 + part.rho * S_0
+            D_0 = start.lamS * start.mean_h() * q_0 + part.rho * S_0
             S = S + part.S[i] - part.rho * S_0
             b = b + part.precision(i) * part.w_i[i] - D_0 * w_0
-        whole.S[i], whole.w_i[i] = S, b / (whole.lamS * whole.q[i] + S)
+        whole.S[i], whole.w_i[i] = S, b / (whole.lamS * whole.mean_h() * whole.q[i] + S)
 
 
 def merge_G(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:

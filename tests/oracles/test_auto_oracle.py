@@ -76,7 +76,7 @@ def test_the_diagonal_alone_is_adaptive_least_squares() -> None:
 def test_a_rebase_leaves_predictions_unchanged(loss: str) -> None:
     """Under a prior that is negligible: to the new reference; under any: to the same one again."""
     rows = made(loss, 99)
-    weak = trained(loss, rows.some(slice(95)), prefer="whole", lam=1e-10, lam0=1e-10)
+    weak = trained(loss, rows.some(slice(95)), prefer="whole", lam=1e-12, lam0=1e-12)
     weak = run_without_rebase(weak, rows.some(slice(95, 99)))
     before, reference = predictions(weak, rows), weak.c.copy()
     weak.rebase()
@@ -166,16 +166,17 @@ def test_weight_two_is_the_row_twice(loss: str) -> None:
     assert np.linalg.norm(weighted - twice) < 0.25 * np.linalg.norm(weighted - plain)
 
 
+@pytest.mark.parametrize("prefer", ["recent", "whole", "first"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_four_copies_of_everything_are_four_times_the_prior(loss: str) -> None:
-    """B with 4 h, 4 lam, 4 lam0 and 4 lamS is B, recalibration included; P is a quarter."""
+def test_a_constant_factor_of_importances_changes_nothing(loss: str, prefer: str) -> None:
+    """B's recalibration and the mixture included; P is a part of it."""
     rows = made(loss, 99)
-    one = trained(loss, rows, prefer="whole", K=8)
-    more = {"lam": 4.0, "lam0": 0.04, "lamS": 4.0}
-    four = trained(loss, replace(rows, h=4.0 * rows.h), prefer="whole", K=8, **more)
+    one = trained(loss, rows, prefer=prefer, K=8)
+    more = trained(loss, replace(rows, h=400.0 * rows.h), prefer=prefer, K=8)
     assert loss == "square" or (one.rho < 1.0).all()
-    np.testing.assert_allclose(predictions(four, rows), predictions(one, rows), rtol=1e-7)
-    np.testing.assert_allclose(4.0 * four.P, one.P, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(predictions(more, rows), predictions(one, rows), rtol=1e-7)
+    np.testing.assert_allclose(400.0 * more.P, one.P, rtol=1e-6, atol=1e-9)
+    assert math.isclose(more.lead, one.lead, rel_tol=1e-6)
 
 
 @pytest.mark.parametrize("prefer", ["recent", "whole"])
@@ -230,7 +231,7 @@ def test_one_merged_part_is_itself(loss: str, prefer: str) -> None:
     rows = made(loss, 300)
     start = trained(loss, rows.some(slice(120)), prefer=prefer, K=8)
     part = run(start.part(), rows.some(slice(120, 300)))
-    part.change_reference(part.ybar, part.s_y, part.lam_now)
+    part.change_reference(part.ybar, part.s_y, part.lam_now, part.lam0 * part.mean_h())
     whole = merge(start, [part])
     if loss == "square":
         whole.lam_now = part.lam_now

@@ -106,12 +106,21 @@ def test_importance_0_teaches_nothing(name: str, at: int) -> None:
             assert np.array_equal(made.state.slot(slot), array), slot
 
 
-IN_ORDER = [name for name, rule in all_rules().items() if rule.storage.kind == "block"]
-"""Copies of a row count as the row's importance in every statistic, but each is learned from the
-state that the one before has left, and t counts each: see tests/engine/test_block_laws.py."""
+@pytest.mark.parametrize("name, at", of("relative"))
+def test_relative_importances(name: str, at: int) -> None:
+    """A power of two as a factor of all importances leaves the margins, to the bit; unlike copies,
+    see tests/engine/test_block_laws.py for other factors."""
+    X, y = rows(8, all_rules()[name])
+    h = np.random.default_rng(8).uniform(0.1, 5.0, len(y))
+    params = params_of(name, at)
+    plain, scaled, even = (
+        learner(name, params).learn(sparse(X, y, given)) for given in (h, 1024.0 * h, np.ones(30))
+    )
+    assert np.array_equal(plain, scaled)
+    assert not np.array_equal(plain, even)
 
 
-@pytest.mark.parametrize("name, at", [case for case in of("copies") if case[0] not in IN_ORDER])
+@pytest.mark.parametrize("name, at", of("copies"))
 def test_copies(name: str, at: int) -> None:
     """Importance 3 leaves the state that the row three times leaves."""
     params = params_of(name, at)

@@ -71,7 +71,7 @@ def best(rows: Rows) -> Floats:
 
 def distance(learner: Learner, u: Floats) -> float:
     """(u - w)'(A + prior)(u - w) / 2 in the last reference."""
-    state, h = learner.state, learner.state.layout.rule.hyper_of(learner.engine.params)
+    state = learner.state
     extra, totals = state.extra, dict(zip(
         [slot.name for slot in state.layout.rule.total_slots], state.totals[0], strict=True
     ))  # fmt: skip
@@ -81,7 +81,7 @@ def distance(learner: Learner, u: Floats) -> float:
     v[0] = u[0] + u[at][1:] @ c[1:] - totals["c_y"]
     off = v - extra["vectors"][0, 0, :size]
     prior = np.full(size, totals["lam"])
-    prior[0] = h.prior_bias
+    prior[0] = totals["lam_bias"]
     A = np.triu(extra["A"][0, :size, :size])
     A = A + np.triu(A, 1).T
     return float(0.5 * (off @ A @ off + (prior * off * off).sum()))

@@ -54,6 +54,7 @@ IMPORTANCE = {
     "cap": "h times the parameter C",
     "noise": "the parameter r divided by h",
     "presence": "every h above 0 has the same effect",
+    "relative": "relative to the mean of the rows so far; a constant factor changes nothing",
 }
 EXTRA = {
     "matrix": "a symmetric matrix of all coordinates",

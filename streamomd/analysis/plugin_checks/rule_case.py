@@ -154,8 +154,6 @@ class RuleCase:
         heavy = rows._replace(h=np.where(meaning == "loss", 2.0, times).astype(np.float64))
         if self.loss.coupled or meaning not in ("copies", "loss", "presence"):
             return  # importances are in the oracle's streams
-        if self.rule.storage.kind == "block":
-            return  # copies of a row are learned one after another, and their order has an effect
         if meaning == "loss":
             bound = self.rule.losses.lipschitz if weighted(self.rule) else ""
             more = {bound: 2.0 * self.params[bound]} if bound else {}

@@ -29,7 +29,7 @@ from streamomd.engine.loops.block_row import (
 )
 from streamomd.engine.loops.cache_prefetch import prefetch
 from streamomd.engine.loops.load_store import number, put, take
-from streamomd.engine.loops.rebase import AT, G, H, W, passes_held, used
+from streamomd.engine.loops.rebase import AT, G, H, W, mean_importance, passes_held, used
 from streamomd.engine.loops.reference import C, S, beyond, observe, standardise
 from streamomd.engine.loops.row import Shape, entry, miss_of, span
 from streamomd.losses import Loss
@@ -99,7 +99,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     recent_n_, recent_t_, all_n_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
     horizon_ = AT["horizon"]
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
-    squares_, sparse_unit_ = 2.0 if squared else 1.0, sparse_unit(squared)
+    twice, sparse_unit_ = 2.0 if squared else 1.0, sparse_unit(squared)
+    squares_ = AT["squares"]
     pulls = pull_of_pass(squared, L)
 
     def shown(totals: Any, margin: float) -> Any:
@@ -169,6 +170,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 if not observed:
                     totals[t_] += 1.0
                     totals[n_] += weight_of_row
+                    totals[squares_] += weight_of_row * weight_of_row
                     observe(reference, x, p, weight_of_row, totals[n_])
                     others = (totals[n_] - weight_of_row) / weight_of_row
                     if beyond(reference, x, p, others):
@@ -196,7 +198,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                             vectors[k, G, j] *= bound / abs(z[j])
             for k in range(L):
                 m[0, k] = g[0, k] = chi[k] = 0.0
-            unit = sparse_unit_ * passes_held(totals)
+            mean_h = mean_importance(totals)
+            unit = sparse_unit_ * passes_held(totals) * mean_h
             for n in range(count):
                 j, value = at[n], xs[n]
                 if n + 8 < count:
@@ -255,15 +258,15 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             if second:
                 for k in range(L):
                     tried[0, k] = shown(totals, c_y + m[0, k])
-                of_B = squares_ * row_loss(tried, 0, y[i], e, hyper, slopes)
+                of_B = twice * row_loss(tried, 0, y[i], e, hyper, slopes)
                 of_G = of_B
                 if first:
                     for k in range(L):
                         tried[0, k] = shown(totals, c_y + g[0, k])
-                    of_G = squares_ * row_loss(tried, 0, y[i], e, hyper, slopes)
+                    of_G = twice * row_loss(tried, 0, y[i], e, hyper, slopes)
                 lead, totals[mse_], totals[v_] = step(
                     totals[lead_], totals[mse_], totals[v_], of_B, of_G, squared, weight_of_row,
-                    totals[n_],
+                    totals[n_], totals[t_],
                 )  # fmt: skip
                 if first and learns_G(h) and totals[horizon_] == 0.0:
                     if (lead > 0.0) != (totals[lead_] > 0.0):
@@ -290,7 +293,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 totals[recent_t_] += 1.0
             if first and learns_G(h) and not (both and totals[horizon_] > 0.0):
                 totals[N_] += weight_of_row * length
-                pace = h.eta * math.sqrt(totals[n_] / totals[N_])
+                pace = h.eta * math.sqrt(totals[t_] / totals[N_])
                 if referred:
                     pace *= totals[s_y_]
                 if not (both and probable):  # else the slopes are those of the last prediction
@@ -328,7 +331,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     scale = totals[k * n_totals + scale_]
                     own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
-                    move = Move(s[k], a[k], scale, unit, slopes[k], weight_of_row, s_G[k], decay)
+                    move = Move(
+                        s[k], a[k], scale, unit, slopes[k], weight_of_row, s_G[k], decay, mean_h
+                    )  # fmt: skip
                     own = update(own, shared, xs[n], move, clock, h)
                     store_own(cells, at[n] * width + n_shared + k, L, own)
             if regression:

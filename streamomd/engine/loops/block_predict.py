@@ -9,7 +9,7 @@ import numpy as np
 
 from streamomd.engine.loops.block_row import make_losses, multiply
 from streamomd.engine.loops.load_store import take
-from streamomd.engine.loops.rebase import AT, G, W, passes_held, used
+from streamomd.engine.loops.rebase import AT, G, W, mean_importance, passes_held, used
 from streamomd.engine.loops.reference import C, S
 from streamomd.engine.loops.row import Shape, entry, miss_of, span
 from streamomd.losses import Loss
@@ -142,7 +142,7 @@ def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     ) -> None:
         size, h = used(places, p), Hyper(*load_hyper(hyper, 0, 1))
         z, u = np.zeros(size), np.zeros(size)
-        unit_now = unit * passes_held(totals)
+        unit_now = unit * passes_held(totals) * mean_importance(totals)
         for i in range(len(y)):
             start, entries = span(indptr, i, bias, dense)
             z[:] = 0.0

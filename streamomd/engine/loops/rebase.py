@@ -29,9 +29,10 @@ from streamomd.rules.common.standardized import (
 from streamomd.rules.contract import fields
 
 AT = {name: at for at, name in enumerate(fields(Totals))}
-T_, N_, NEXT_, LABELS_, MEAN_, M2_, C_Y_, S_Y_, MSE_, LAM_ = (
-    AT[name] for name in ("t", "n", "next", "labels", "y_mean", "y_M2", "c_y", "s_y", "mse", "lam")
+T_, N_, NEXT_, LABELS_, MEAN_, M2_, C_Y_, S_Y_, MSE_ = (
+    AT[name] for name in ("t", "n", "next", "labels", "y_mean", "y_M2", "c_y", "s_y", "mse")
 )
+LAM_, LAM_BIAS_ = AT["lam"], AT["lam_bias"]
 VOLUME, STEEPEST, MOVED, PAST, MARK = (
     fields(Accounts).index(name) for name in ("volume", "steepest", "moved", "past", "mark")
 )
@@ -90,7 +91,7 @@ def rebase(
         for k in range(L):
             for low in range(0, size, group):
                 d = min(group, size - low)
-                resolve(A[k], P[k], low, d, totals[LAM_], kind.prior_bias, square)
+                resolve(A[k], P[k], low, d, totals[LAM_], totals[LAM_BIAS_], square)
         return
     if kind.second and not kind.squared:
         recalibrate(totals, A, size)
@@ -104,10 +105,11 @@ def rebase(
         s_y = math.sqrt(totals[M2_] / seen) if seen > 0.0 else 0.0
         c_y = totals[MEAN_]
     totals[S_Y_] = s_y
-    old = totals[LAM_]
-    new = old
+    old, old_bias = totals[LAM_], totals[LAM_BIAS_]
+    new, new_bias = old, kind.prior_bias * mean_importance(totals)
     if kind.second and (kind.squared or L == 1 or totals[HORIZON_] == 0.0):
-        new = next_strength(totals, reference, vectors, P, size, kind) * passes_held(totals)
+        new = next_strength(totals, reference, vectors, P, size, kind)
+        new *= passes_held(totals) * mean_importance(totals)
     shift = totals[C_Y_] - c_y
     al, be, c, s = work[0], work[1], work[2], work[3]
     al[0] = s[0] = 1.0
@@ -127,27 +129,16 @@ def rebase(
         if kind.second:
             w = vectors[k, W]
             grown = change_of_B(
-                A[k],
-                P[k],
-                w,
-                al,
-                be,
-                work[4],
-                shift,
-                old,
-                new,
-                kind.prior_bias,
-                retained,
-                size,
-                square,
-            )
+                A[k], P[k], w, al, be, work[4], shift, (old_bias, old), (new_bias, new), retained,
+                size, square,
+            )  # fmt: skip
             if len(totals) // L > N_TOTALS:
                 before, after = totals[MEAN_] - totals[C_Y_], totals[MEAN_] - c_y
                 grown += totals[LABELS_] * (before * before - after * after)
                 close_accounts(totals, k * (len(totals) // L) + N_TOTALS, 0.5 * grown)
     for j in range(1, size):
         reference[C, j], reference[S, j] = c[j], s[j]
-    totals[C_Y_], totals[LAM_] = c_y, new
+    totals[C_Y_], totals[LAM_], totals[LAM_BIAS_] = c_y, new, new_bias
     totals[NEXT_] = following(totals[T_])
     if totals[HORIZON_] > 0.0:
         rows = totals[T_] * (totals[HORIZON_] / totals[N_])
@@ -165,6 +156,11 @@ def close_accounts(totals: Any, at: int, moved: float) -> None:
 def passes_held(totals: Any) -> Any:
     """How many passes over the rows A holds; so often the prior counts."""
     return max(totals[ALL_N_] / totals[HORIZON_], 1.0) if totals[HORIZON_] > 0.0 else 1.0
+
+
+def mean_importance(totals: Any) -> Any:
+    """The unit of importances: priors count as many rows of it. 0 before the first row."""
+    return totals[N_] / totals[T_] if totals[T_] > 0.0 else 0.0
 
 
 def forget(totals: Any, L: int) -> Any:
@@ -232,17 +228,17 @@ def next_strength(totals: Any, reference: Any, vectors: Any, P: Any, size: int, 
 
 
 def change_of_B(
-    A: Any, P: Any, w: Any, al: Any, be: Any, b: Any, shift: float, old: float, new: float,
-    prior_bias: float, retained: float, size: int, square: Any,
+    A: Any, P: Any, w: Any, al: Any, be: Any, b: Any, shift: float, old: Any, new: Any,
+    retained: float, size: int, square: Any,
 ) -> Any:  # fmt: skip
     """One learner's A, P and w; by how much b'w grows. al, be: of T; b, square: scratch. old, new:
-    lam and lam'."""
+    the priors of the bias and of the others, before and after."""
     group = A.shape[1]
     grown = 0.0
     for low in range(0, size, group):
         d = min(group, size - low)
         for i in range(d):
-            prior = old if low + i > 0 else prior_bias
+            prior = old[1] if low + i > 0 else old[0]
             total = prior * w[low + i]
             for j in range(d):
                 total += A[low + i, j] * w[low + j]
@@ -275,7 +271,7 @@ def change_of_B(
         if low == 0:
             for i in range(d):
                 b[i] += A[i, 0] * shift
-        resolve(A, P, low, d, new, prior_bias, square)
+        resolve(A, P, low, d, new[1], new[0], square)
         for i in range(d):
             total = 0.0
             for j in range(d):
@@ -296,7 +292,7 @@ def change_of_G(g: Any, squares: Any, reference: Any, c: Any, s: Any, shift: flo
     g[0] += shift
 
 
-def resolve(A: Any, P: Any, low: int, d: int, lam: float, prior_bias: float, square: Any) -> None:
+def resolve(A: Any, P: Any, low: int, d: int, lam: float, lam_bias: float, square: Any) -> None:
     """P = (A + prior)^-1 of the group of d coordinates from ``low``; square: scratch, 2 of d x d.
 
     A is positive semi-definite and the prior positive: where rounding says otherwise, the diagonal
@@ -307,7 +303,7 @@ def resolve(A: Any, P: Any, low: int, d: int, lam: float, prior_bias: float, squ
         for i in range(d):
             for j in range(d):
                 whole[i, j] = A[low + i, j]
-            prior = lam if low + i > 0 else prior_bias
+            prior = lam if low + i > 0 else lam_bias
             whole[i, i] += prior + more * A[low + i, i]
         if invert(whole, d, square[1], P[low : low + d]) or more > 1.0:
             break

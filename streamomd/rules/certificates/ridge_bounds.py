@@ -3,7 +3,7 @@
 After every row, B's w minimizes the sum of h (y - <u, x>)^2 / 2 over the rows so far plus R(u), the
 prior of the reference of that time,
 
-    R(u) = (prior_bias v_0^2 + lam sum_j v_j^2) / 2,    v_j = u_j s_j,  v_0 = u_0 + <u, c> - c_y.
+    R(u) = (lam_bias v_0^2 + lam sum_j v_j^2) / 2,    v_j = u_j s_j,  v_0 = u_0 + <u, c> - c_y.
 
 A row adds h (y - m)^2 / (1 + h chi) / 2 to the least value, and a change of reference, which
 replaces R by another one, takes away a number that it adds to the account ``moved``. The least
@@ -73,7 +73,7 @@ def prior_of(run: Run) -> float:
     u, c, s = np.asarray(run.u)[places[front]], reference[C, front], reference[S, front]
     v = u[1:] * s[1:]
     bias = u[0] + float(u[1:] @ c[1:]) - totals["c_y"]
-    return float(0.5 * (run.h.prior_bias * bias * bias + totals["lam"] * float(v @ v)))
+    return float(0.5 * (totals["lam_bias"] * bias * bias + totals["lam"] * float(v @ v)))
 
 
 def ridge_certified(rule: Rule) -> Rule:

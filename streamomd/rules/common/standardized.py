@@ -4,7 +4,8 @@
 Two predictors learn the same rows. B: online Laplace (Newton) steps, with a full matrix over a
 block of coordinates and a diagonal for the others. G: AdaGrad with NAG's pace and squash. Here is
 what concerns one coordinate outside the block, and a row's totals; the block's algebra is in
-``engine.loops.block``. n counts a row of importance h as h copies; t counts rows.
+``engine.loops.block``. n sums importances, t counts rows. Importances are relative: priors, G's
+pace and the lead are in units of the mean n / t, so that a constant factor changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, NamedTuple
 
-from streamomd.rules.contract import Max, Mean, Sum
+from streamomd.rules.contract import Max, Mean, Saved, Sum
 from streamomd.rules.params import Between, Choice
 from streamomd.rules.ranges import SQUARES, Limits, Range
 
@@ -42,14 +43,15 @@ class Shared(NamedTuple):
 class Totals(NamedTuple):
     """Common to all learners, in the row of the first, but for the last four.
 
-    t, n: rows learned and their importance. next: the row of the next change of reference.
-    labels, y_mean, y_M2, y_min, y_max: of the targets. c_y, s_y: their reference. mse, v: mean
-    squared error of B, and of the better one. lam: the prior's strength now. N: summed squares
-    of standardised rows. lead: of G over B, in nats. since: the row at which it changed its sign.
-    recent_n, recent_t, all_n: importance and rows since the last recalibration, and in all.
-    horizon: importance of the first pass, once it has ended, else 0. Of each learner: recent_a,
-    all_a: curvature over the same rows. retained: what recalibrations have left of A since the
-    common start of a merge. scale: of S, which is stored without them.
+    t, n: rows learned and their importance; squares: summed h^2. next: the row of the next change
+    of reference. labels, y_mean, y_M2, y_min, y_max: of the targets. c_y, s_y: their reference.
+    mse, v: mean squared error of B, and of the better one. lam, lam_bias: the priors' strength now,
+    in the unit of importances. N: summed squares of standardised rows. lead: of G over B, in nats.
+    since: the row at which it changed its sign. recent_n, recent_t, all_n: importance and rows
+    since the last recalibration, and in all. horizon: importance of the first pass, once it has
+    ended, else 0. Of each learner: recent_a, all_a: curvature over the same rows. retained: what
+    recalibrations have left of A since the common start of a merge. scale: of S, which is stored
+    without them.
     """
 
     t: Sum = 0.0
@@ -65,7 +67,9 @@ class Totals(NamedTuple):
     mse: Mean = 0.0
     v: Mean = 0.0
     lam: Mean = 0.0
+    lam_bias: Mean = 0.0
     N: Sum = 0.0
+    squares: Sum = 0.0
     lead: Sum = 0.0
     since: Max = 0.0
     recent_n: Sum = 0.0
@@ -76,6 +80,14 @@ class Totals(NamedTuple):
     all_a: Sum = 0.0
     retained: Mean = 1.0
     scale: Mean = 1.0
+
+
+VERSION = 2
+
+
+def older(saved: Saved) -> str:
+    """Version 1 had priors and a lead in rows of importance 1, and fewer totals."""
+    return "importances are copies of a row, not relative to their mean"
 
 
 class Accounts(NamedTuple):
@@ -99,7 +111,7 @@ class Accounts(NamedTuple):
 class Move(NamedTuple):
     """A learner's step of a row: B's is s, with curvature a; G's is s_G, the pace times its own.
     slope: l' at G's margin. decay: n times the share of the prior that pulls at this row, see
-    ``pull_of_pass``."""
+    ``pull_of_pass``. mean: mean importance."""
 
     s: float
     a: float
@@ -109,6 +121,7 @@ class Move(NamedTuple):
     importance: float
     s_G: float
     decay: float
+    mean: float
 
 
 def see(shared: Shared, x: float, importance: float) -> Shared:
@@ -153,7 +166,8 @@ def newton(w: float, S: float, shared: Shared, x: float, move: Move, h: Any) -> 
     D = precision(S, shared.q, move.scale, move.unit, h)
     moved = w + move.s * (x / D)
     if move.decay > 0.0:
-        moved -= w * min(move.decay / shared.n, 1.0) * (h.prior_sparse * shared.q / D)
+        prior = h.prior_sparse * move.mean * shared.q
+        moved -= w * min(move.decay / shared.n, 1.0) * (prior / D)
     return moved, S + move.a * x * x / move.scale
 
 
@@ -215,14 +229,18 @@ def smoothed(wrong: float, e: float, classes: float) -> float:
 
 
 def mixed(
-    lead: float, mse: float, v: float, of_B: float, of_G: float, squared: bool, h: float, n: float
-) -> tuple[float, float, float]:
-    """(lead, mse, v) after a row of importance h. of_B, of_G: squared errors, or log losses."""
-    k = h
+    lead: float, mse: float, v: float, of_B: float, of_G: float, squared: bool, h: float, n: float,
+    t: float,
+) -> tuple[float, float, float]:  # fmt: skip
+    """(lead, mse, v) after a row of importance h. of_B, of_G: squared errors, or log losses.
+
+    A row counts twice at most of what one of mean importance does: a few heavy rows decide nothing.
+    """
+    k = 2.0 / (1.0 + (n / t) / h)
     if squared:
         mse += (of_B - mse) * (h / n)
-        v += (min(of_B, of_G) - v) * (h / n)
-        k = h / (2.0 * v) if v > 0.0 else 0.0
+        v += (min(of_B, of_G) - v) * (k / t)
+        k = k / (2.0 * v) if v > 0.0 else 0.0
     return min(max(lead + k * (of_B - of_G), -LEAD), LEAD), mse, v
 
 
