@@ -58,13 +58,13 @@ class Ledger:
         """Facts of each shard, in order; see ``segments.shorten_facts``."""
         return self._shards
 
-    def digests(self, first: int = 0) -> Iterator[Digest]:
-        """Every digest of the shards from number ``first`` on."""
+    def digests(self, first: int = 0, last: int | None = None) -> Iterator[Digest]:
+        """Every digest of the shards from number ``first`` to ``last``; None: to the end."""
         for segment, _ in self._segments:
             runs = segment.digests
-            for shard, group, data in runs[
-                bisect.bisect_left(runs, first, key=lambda run: run[0]) :
-            ]:
+            begin = bisect.bisect_left(runs, first, key=lambda run: run[0])
+            end = None if last is None else bisect.bisect_right(runs, last, key=lambda run: run[0])
+            for shard, group, data in runs[begin:end]:
                 url = str(self._shards[shard]["url"])
                 for low in range(0, len(data), HASH_BYTES):
                     yield url, group + low // HASH_BYTES, data[low : low + HASH_BYTES]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
@@ -44,12 +44,14 @@ from streamomd.shards.arrivals import (
     skipped_of_tables,
 )
 from streamomd.shards.columns import distinct_schemas
+from streamomd.shards.copies import Contents
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.find import Listing, list_shards
 from streamomd.shards.kafka.offset_ranges import message_count
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.reader import digests_of
+from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.allowed_urls import check_sources
 from streamomd.training.callbacks import Callback
@@ -69,6 +71,9 @@ from streamomd.training.resume_changes import change_model_job, refuse_diverged_
 from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest, stop_on_signals
 from streamomd.training.update_record import UpdateRecord
+
+if TYPE_CHECKING:
+    import fsspec
 
 
 @dataclass(eq=False)
@@ -177,6 +182,7 @@ class UpdateRun:
             [*again, *listing.files],
             choice,
             now_ns=self.clock(),
+            contents=self._contents(listing.fs),
             check=check,
             statistics=filter_columns(data.where),
         )
@@ -189,6 +195,19 @@ class UpdateRun:
         # Files that wait are listed again only if they come after the version that is recorded.
         self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
         return found
+
+    def _contents(self, fs: fsspec.AbstractFileSystem) -> Contents:
+        """Compares new shards with those of the ledger, by the columns that the run reads."""
+        data, plan = self.model.spec.data, self.model.plan
+
+        def recorded(number: int) -> dict[int, bytes]:
+            return {group: digest for _, group, digest in self.ledger.digests(number, number)}
+
+        def read(shard: Shard) -> dict[int, bytes]:
+            (view,) = view_shards(ShardSet((shard,), fs), data, plan)
+            return digests_of(fs, view, plan.columns, plan.dictionary)
+
+        return Contents(fs, recorded, read)
 
     def count_messages(self) -> tuple[int, int]:
         """Ranges of topics that are not in the ledger, and their offsets. No message is read."""

@@ -18,6 +18,7 @@ from streamomd.checkpoint.fingerprint import Difference, compare, explain
 from streamomd.checkpoint.segments import Facts, shorten_facts
 from streamomd.core.counted import counted
 from streamomd.core.errors import (
+    ChangedDataError,
     DataError,
     IncompleteShardError,
     InputNotFoundError,
@@ -26,6 +27,7 @@ from streamomd.core.errors import (
 )
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
+from streamomd.shards.copies import Comparison, Contents, alike
 from streamomd.shards.find import Listing, refuse_duplicates
 from streamomd.shards.listed import Listed
 from streamomd.shards.order import natural_key, path_key
@@ -41,7 +43,6 @@ MOST_LETTERS = 300
 """Of a reason that the ledger records."""
 OPENED_AT_ONCE = 256
 """Files opened before the next look whether ``max_shards`` are found."""
-IDENTITY = ("footer_sha256", "size", "rows", "schema")
 
 
 class Choice(NamedTuple):
@@ -106,13 +107,15 @@ def find_arrivals(
     choice: Choice,
     *,
     now_ns: int,
+    contents: Contents,
     check: Callable[[Sequence[str]], None] | None = None,
     statistics: Collection[str] = (),
 ) -> Arrivals:
     """Compare a listing with the ledger's entries, and open what is new.
 
-    statistics: columns of which the footers' bounds are read. check: gets the URLs of all files
-    that may be opened, before the first is; may raise.
+    contents: compares files whose footers are equal. statistics: columns of which the footers'
+    bounds are read. check: gets the URLs of all files that may be opened, before the first is; may
+    raise.
 
     Raises ResumeRefusedError for learned shards that were rewritten and for new files that are
     copies of learned ones, DataError for files that cannot be read, unless the choice says what to
@@ -125,8 +128,8 @@ def find_arrivals(
     ready.sort(key=_order(choice.arrival))
     if check is not None:
         check([file.url for _, file in listing.changed] + [file.url for file in ready])
-    touched, rewritten = _reread(known, fs, listing.changed)
-    found = _Opening(choice, now_ns, listing.learned, statistics)
+    touched, rewritten = _reread(known, fs, listing.changed, contents)
+    found = _Opening(choice, now_ns, listing.learned, contents, statistics)
     _open(known, fs, listed, ready, found)
     found.skipped[:0] = young
     _refuse([] if choice.ignore_rewritten else rewritten, found.copies)
@@ -137,7 +140,7 @@ def find_arrivals(
         _facts_of(file, why) for file, why in found.unreadable if file.url not in listing.skipped
     ]
     return Arrivals(
-        shard_set(fs, found.shards),
+        shard_set(fs, [*found.shards.values()]),
         tuple(found.skipped),
         tuple(facts),
         tuple(found.renamed.items()),
@@ -238,7 +241,10 @@ def _order(arrival: str) -> Callable[[Listed], Any]:
 
 
 def _reread(
-    known: Sequence[Facts], fs: fsspec.AbstractFileSystem, changed: Sequence[tuple[int, Listed]]
+    known: Sequence[Facts],
+    fs: fsspec.AbstractFileSystem,
+    changed: Sequence[tuple[int, Listed]],
+    contents: Contents,
 ) -> tuple[tuple[tuple[int, Facts], ...], list[Difference]]:
     """New facts of learned shards that were copied or touched; the differences of the others."""
     touched: list[tuple[int, Facts]] = []
@@ -253,9 +259,17 @@ def _reread(
             continue
         facts = known[number]
         found = compare([facts], [shard.fingerprint()])
-        refused = [one for one in found if one.refused]
-        rewritten += [Difference(number, one.url, one.text, refused=True) for one in refused]
-        if not refused:
+        texts = [one.text for one in found if one.refused]
+        try:
+            compared = Comparison(None) if texts else contents.compare(shard, facts, number)
+        except (ChangedDataError, InputNotFoundError):  # the next listing shows it
+            continue
+        except DataError as error:
+            texts = [f"it cannot be read now ({_reason(error, file)})"]
+        else:
+            texts += [f"{compared.by}, with the same footer"] if compared.equal is False else []
+        rewritten += [Difference(number, file.url, text, refused=True) for text in texts]
+        if not texts:
             # The time as it is listed, so that the next listing shows the same.
             times = {"mtime_ns": file.mtime_ns, "etag": file.etag}
             touched.append((number, shorten_facts({**facts, **times})))
@@ -272,14 +286,16 @@ class _Opening:
     choice: Choice
     now_ns: int
     learned: Mapping[str, int]
+    contents: Contents
     statistics: Collection[str] = ()
     owners: dict[str, list[Facts]] = field(default_factory=dict)
     there: set[str] = field(default_factory=set)
-    shards: list[Shard] = field(default_factory=list)
+    shards: dict[str, Shard] = field(default_factory=dict)
     skipped: list[SkippedShard] = field(default_factory=list)
     unreadable: list[tuple[Listed, str]] = field(default_factory=list)
     copies: list[tuple[str, str]] = field(default_factory=list)
     renamed: dict[int, Facts] = field(default_factory=dict)
+    unproven: list[tuple[str, str]] = field(default_factory=list)
     repeated: int = 0
     waiting: int = 0
 
@@ -313,22 +329,44 @@ class _Opening:
 
     def _add_shard(self, file: Listed, shard: Shard) -> None:
         facts = shorten_facts(shard.fingerprint())
-        # That a commit appended a file proves that its rows are new: footers of small files with
-        # the same statistics are equal, and known files are not listed with what was appended.
-        same = [] if _is_of_table(file) else _copies_of(facts, self.owners)
-        gone = [one for one in same if self._is_gone(one["url"])]
+        try:
+            # That a commit appended a file proves that its rows are new.
+            same = [] if _is_of_table(file) else self._copies(shard, facts)
+        except (ChangedDataError, InputNotFoundError):
+            self._skip(file, "written again or removed since it was listed; it is taken later")
+            return
+        proven = [one for one in same if one[1].equal]
+        gone = [one for one in proven or same if self._is_gone(str(one[0]["url"]))]
         if gone and self.choice.moved:
+            old = gone[0][0]
             place = {"url": file.url, "mtime_ns": file.mtime_ns, "etag": file.etag}
             # All else stays, such as the name by which rows are held out.
-            self.renamed[self.learned[gone[0]["url"]]] = shorten_facts({**gone[0], **place})
-        elif same and not self.choice.accept_duplicates:
-            old = str((gone or same)[0]["url"])
-            where = "no longer listed" if gone else "learned" if old in self.learned else "new"
-            self.copies.append((file.url, f"{shown(old)}, which is {where}"))
+            self.renamed[self.learned[str(old["url"])]] = shorten_facts({**old, **place})
+        elif proven and not self.choice.accept_duplicates:
+            one, compared = (gone or proven)[0]
+            url = str(one["url"])
+            where = "no longer listed" if gone else "learned" if url in self.learned else "new"
+            self.copies.append((file.url, f"{shown(url)}, which is {where}: {compared.by}"))
         else:
-            self.repeated += bool(same)
+            self.repeated += bool(proven)
+            if same and not proven:
+                self.unproven.append((file.url, str(same[0][0]["url"])))
             self.owners.setdefault(facts["footer_sha256"], []).append(facts)
-            self.shards.append(shard)
+            self.shards[file.url] = shard
+
+    def _copies(self, shard: Shard, facts: Facts) -> list[tuple[Facts, Comparison]]:
+        """Shards with the same stored bytes, and those of which that is unknown."""
+        found = []
+        for other in alike(facts, self.owners.get(facts["footer_sha256"], ())):
+            url = str(other["url"])
+            of_other = self.learned[url] if url in self.learned else self.shards[url]
+            try:
+                found.append((other, self.contents.compare(shard, other, of_other)))
+            except ChangedDataError:
+                raise
+            except DataError:  # rows that cannot be decoded, which learning reports
+                return []
+        return [one for one in found if one[1].equal is not False]
 
     def settled_urls(self) -> set[str]:
         """Files of which nothing is left to learn: unreadable, recorded so, or moved."""
@@ -358,14 +396,6 @@ def _open(
     opening.open_all(fs, ready)
 
 
-def _copies_of(facts: Facts, owners: dict[str, list[Facts]]) -> list[Facts]:
-    """Shards with the same footer, size, rows and schema. Empty files are all alike: none."""
-    if not facts["rows"]:
-        return []
-    others = owners.get(facts["footer_sha256"], ())
-    return [one for one in others if all(one.get(key) == facts[key] for key in IDENTITY)]
-
-
 def _reason(error: DataError, file: Listed) -> str:
     """An error's text without the name of the file."""
     text = str(error).removeprefix("shard ").removeprefix(shown(file.url)).removeprefix(":").strip()
@@ -386,8 +416,7 @@ def _refuse(rewritten: Sequence[Difference], copies: Sequence[tuple[str, str]]) 
         some = [f"{shown(url)} is {text}" for url, text in copies[:MOST_LINES]]
         more = len(copies) - len(some)
         lines += [
-            f"{counted(len(copies), 'new file')} with the footer, size, row count and schema of "
-            "another shard:",
+            f"{counted(len(copies), 'new file')} with the stored bytes of another shard:",
             *some,
             *([f"and {more:,} more"] if more else []),
             "Pass --moved if the file was moved and is no longer listed under the other name, "
@@ -472,6 +501,11 @@ def _notes(
         yield f"shard {number} moved to {shown(str(facts['url']))}"
     if len(found.renamed) > MOST_LINES:
         yield f"and {len(found.renamed) - MOST_LINES:,} more moved"
+    for url, old in found.unproven[:MOST_LINES]:
+        yield (
+            f"{shown(url)} has the footer of {shown(old)}, of which the ledger has no digests: it "
+            "is learned as a new shard"
+        )
     if found.repeated:
         count = counted(found.repeated, "new shard")
         yield f"{count} with the rows of another shard (--accept-duplicates)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +176,7 @@ class OpenShard:
         """Offset and length of the bytes that are read for a group."""
         return self._groups.ranges(group)
 
-    def read(self, group: int) -> Iterator[pa.RecordBatch]:
+    def read(self, group: int) -> Generator[pa.RecordBatch, None, None]:
         """The rows of one group, in order.
 
         Raises ChangedDataError if the shard is no longer the one that was found, DataError for rows

@@ -252,6 +252,25 @@ def check_footer(shard: Shard, options: Mapping[str, Any]) -> None:
     OpenShard(fs, shard, ReadRequest((), (), 1, LOCAL_BLOCK)).close()
 
 
+def digests_of(
+    fs: Any, shard: Shard, columns: Sequence[str], dictionary: Sequence[str]
+) -> dict[int, bytes]:
+    """The digest of each row group that is read of a shard, as ``read_batches`` records it.
+
+    The calling thread reads. Raises what reading raises.
+    """
+    found: dict[int, bytes] = {}
+    digests = Digests()
+    wanted = _wanted(fs, columns, dictionary, LOCAL_BLOCK)
+    with closing(OpenShard(fs, shard, wanted, digests=digests)) as opened:
+        for group, rows in enumerate(shard.groups):
+            if rows and group not in shard.unread:
+                with closing(opened.read(group)) as batches:
+                    next(batches)  # the digest is found before a row is given
+                found[group] = digests.get(shard.url, group) or b""
+    return found
+
+
 class Reader:
     """What one thread reads with: its shard stays open from one job to the next."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from hypothesis import strategies as st
 from streamomd.checkpoint.segments import Facts, shorten_facts
 from streamomd.core.errors import DataError, InputNotFoundError, ResumeRefusedError, UsageError
 from streamomd.shards.arrivals import Arrivals, Choice, find_arrivals
+from streamomd.shards.copies import Contents
 from streamomd.shards.find import find, list_shards
 from streamomd.shards.order import natural_key
+from streamomd.shards.reader import digests_of
+from streamomd.shards.shard import Shard
 
 NOW = 1_800_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -43,16 +47,31 @@ def write(path: Path, data: bytes, *, mtime_ns: int = OLD) -> Path:
     return path
 
 
+DIGESTS: dict[str, dict[int, bytes]] = {}
+"""Of row groups as they were when ``ledger`` saw them, by URL."""
+
+
 def ledger(source: Path) -> list[Facts]:
     """The entries of a run that has learned what is there."""
-    return [shorten_facts(one) for one in find(str(source)).fingerprint()]
+    found = find(str(source))
+    DIGESTS.update({one.url: read(found.fs, one) for one in found})
+    return [shorten_facts(one) for one in found.fingerprint()]
+
+
+def read(fs: Any, shard: Shard) -> dict[int, bytes]:
+    return digests_of(fs, shard, shard.schema.names, ())
+
+
+def compared(known: Sequence[Facts], fs: Any, listed: Any, choice: Choice, **more: Any) -> Arrivals:
+    """The arrivals, with the digests of what ``ledger`` saw."""
+    contents = Contents(fs, lambda at: DIGESTS.get(str(known[at]["url"]), {}), partial(read, fs))
+    return find_arrivals(known, fs, listed, choice, contents=contents, **more)
 
 
 def arrivals(known: list[Facts], source: Any, *, now_ns: int = NOW, **choice: Any) -> Arrivals:
     sources = [str(one) for one in source] if isinstance(source, list) else str(source)
     listing = list_shards(sources)
-    fs, listed = listing.fs, listing.files
-    return find_arrivals(known, fs, listed, Choice(**choice), now_ns=now_ns)
+    return compared(known, listing.fs, listing.files, Choice(**choice), now_ns=now_ns)
 
 
 def names(found: Arrivals) -> list[str]:
@@ -152,7 +171,7 @@ def test_order_by_time(order: tuple[str, ...], tmp_path: Path) -> None:
         file._replace(partitions=(), version=(1, order.index(file.name.split(".")[0])))
         for file in listed
     ]
-    found = find_arrivals([], fs, of_table, Choice(), now_ns=NOW)
+    found = compared([], fs, of_table, Choice(), now_ns=NOW)
     assert names(found) == [f"{name}.parquet" for name in order]
 
 
@@ -427,7 +446,7 @@ def test_a_file_that_vanishes(source: Path, known: list[Facts]) -> None:
     fs, listed = listing.fs, listing.files
     new.unlink()
     (source / "c.parquet").unlink()
-    found = find_arrivals(known, fs, listed, Choice(), now_ns=NOW)
+    found = compared(known, fs, listed, Choice(), now_ns=NOW)
     assert names(found) == []
     assert reasons(found) == {"new.parquet": "removed since it was listed"}
     assert found.touched == ()
@@ -439,9 +458,9 @@ def test_a_file_that_is_written_to_after_the_listing(source: Path, known: list[F
     listing = list_shards(str(source))
     fs, listed = listing.fs, listing.files
     shard(source, "new.parquet", rows=9, mtime_ns=NOW - SECOND)
-    found = find_arrivals(known, fs, listed, Choice(), now_ns=NOW)
+    found = compared(known, fs, listed, Choice(), now_ns=NOW)
     assert list(reasons(found)) == ["new.parquet"]
-    found = find_arrivals(known, fs, listed, Choice(settle=0), now_ns=NOW)
+    found = compared(known, fs, listed, Choice(settle=0), now_ns=NOW)
     assert found.shards.rows == 9
 
 
@@ -522,7 +541,7 @@ def test_urls_are_checked_before_a_file_is_opened(source: Path, known: list[Fact
         raise UsageError("not allowed")
 
     with pytest.raises(UsageError, match="not allowed"):
-        find_arrivals(known, fs, listed, Choice(), now_ns=NOW, check=check)
+        compared(known, fs, listed, Choice(), now_ns=NOW, check=check)
     assert [os.path.basename(url) for url in seen] == ["c.parquet", "new.parquet"]
 
 
@@ -534,7 +553,7 @@ def test_a_source_may_be_empty_again(how: str, source: Path, known: list[Facts])
         path.unlink()
     listing = list_shards(place, may_be_empty=True)
     fs, listed = listing.fs, listing.files
-    found = find_arrivals(known, fs, listed, Choice(), now_ns=NOW)
+    found = compared(known, fs, listed, Choice(), now_ns=NOW)
     assert (len(found.shards), len(found.skipped)) == (0, 0)
     assert "2 learned shards no longer listed" in found.notes[0]
     with pytest.raises(InputNotFoundError, match="contains no data file"):
@@ -575,10 +594,10 @@ def test_when_a_known_file_is_opened(
     (facts,) = find("memory://arrivals").fingerprint()
     facts = {**facts, "etag": None, "mtime_ns": None, **saved}
     file = file._replace(**{"etag": None, "mtime_ns": None, **listed})
-    found = find_arrivals([shorten_facts(facts)], fs, [file], Choice(), now_ns=NOW)
+    found = compared([shorten_facts(facts)], fs, [file], Choice(), now_ns=NOW)
     assert len(found.touched) == opened
     of_table = file._replace(partitions=())
-    found = find_arrivals([shorten_facts(facts)], fs, [of_table], Choice(), now_ns=NOW)
+    found = compared([shorten_facts(facts)], fs, [of_table], Choice(), now_ns=NOW)
     assert len(found.touched) == (file.size < 0)
 
 
@@ -586,28 +605,28 @@ def test_a_store_without_times() -> None:
     """Files do not wait, and what needs a time is refused."""
     fs, listed = in_memory(a=3, b=2)
     listed = [file._replace(mtime_ns=None) for file in listed]
-    opened = find_arrivals([], fs, listed, Choice(settle=0), now_ns=NOW)
+    opened = compared([], fs, listed, Choice(settle=0), now_ns=NOW)
     assert names(opened) == ["a.parquet", "b.parquet"]
     for choice, word in ((Choice(until_ns=5), "--until"), (Choice(arrival="modified"), "arrival")):
         with pytest.raises(UsageError, match=f"without a modification time, which .*{word}"):
-            find_arrivals([], fs, listed, choice, now_ns=NOW)
+            compared([], fs, listed, choice, now_ns=NOW)
 
 
 def test_a_tables_files_are_complete() -> None:
     """A table's log lists them when they are whole: they do not wait, and damage is damage."""
     fs, (file,) = in_memory(a=3)
     young = file._replace(mtime_ns=NOW, partitions=())
-    assert len(find_arrivals([], fs, [young], Choice(), now_ns=NOW).shards) == 1
+    assert len(compared([], fs, [young], Choice(), now_ns=NOW).shards) == 1
     fs.pipe_file(file.path, b"PAR1")
     with pytest.raises(DataError, match="cannot be read"):
-        find_arrivals([], fs, [young], Choice(), now_ns=NOW)
+        compared([], fs, [young], Choice(), now_ns=NOW)
 
 
 def test_a_table_lists_only_what_is_new() -> None:
     """Its other shards are not reported as deleted."""
     fs, _ = in_memory(a=3)
     known = [{"url": "memory://table/old.parquet", "size": 5, "partitions": []}]
-    assert find_arrivals(known, fs, [], Choice(), now_ns=NOW).notes == ()
+    assert compared(known, fs, [], Choice(), now_ns=NOW).notes == ()
 
 
 @given(data=st.data())
