@@ -312,14 +312,22 @@ def test_other_rows_are_refused(here: Path) -> None:
     assert fields["regret"] is None
 
 
-def test_mistake_bounds_need_weights_of_one(here: Path) -> None:
-    """A theorem that counts rows says nothing of rows that count for more."""
-    flags = {**FLAGS, "rule": "perceptron", "weight": "w"}
+def test_mistakes_count_by_importance(here: Path) -> None:
+    """Theorem 2 with k = ||u||^2 max h ||x||^2 over mistakes, as the Perceptron's page has it."""
+    flags = {**FLAGS, "rule": "perceptron", "weight": "w", "sets": KEPT["sets"]}
     model = streamomd.train("data", **flags, checkpoint="none")
-    assert "importance" in silent(model)
-    del flags["weight"]
-    model = streamomd.train("data", **flags, checkpoint="none")
-    assert certify(model, "data")[0]["claims"]
+    u = np.array([0.1, 0.002, -0.03])
+    [fields] = certify(model, "data", comparator=u)
+    (X, y, w), theta = matrix(), np.zeros(3)
+    mistakes = longest = 0.0
+    for x, label, h in zip(X, y, w, strict=True):
+        if label * (theta @ x) <= 0.0:
+            theta += h * label * x
+            mistakes, longest = mistakes + h, max(longest, h * (x @ x))
+    k, loss = (u @ u) * longest, hinge(u, weigh=True)
+    claim = next(one for one in fields["claims"] if one["claim"] == "mistakes")
+    assert claim["measured"] == pytest.approx(mistakes, rel=1e-9)
+    assert claim["bound"] == pytest.approx(loss + k / 2 + np.sqrt(k * k + 4 * k * loss) / 2)
 
 
 # ---- the command

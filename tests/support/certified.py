@@ -306,7 +306,7 @@ def examine(rule: Rule, streams: int) -> Tally:
 
 
 def judge(done: Made, tried: Iterator[tuple[str, np.ndarray]], where: str, tally: Tally) -> None:
-    """Every claim about a run, for each comparator; with importances those about regret only."""
+    """Every claim about a run, for each comparator."""
     weighted = bool(np.any(done.stream.h != 1.0))
     for name, u in tried:
         run = run_of(done, u)
@@ -318,8 +318,6 @@ def judge(done: Made, tried: Iterator[tuple[str, np.ndarray]], where: str, tally
             tally.outside[str(error)] += 1
             continue
         for claim in claims:
-            if weighted and not claim.name.startswith("regret"):
-                continue
             tally.count["claims"] += 1
             if not holds(claim, run):
                 text = f"{claim.measured!r} > {claim.bound!r}"

@@ -71,11 +71,10 @@ def candidate_gammas(model: Model) -> tuple[float, ...]:
 class Facts:
     """A theorem's conditions checked on the rows, and each learner's losses on them.
 
-    weighted: whether an importance is not 1. own: losses by learner, if requested.
+    own: losses by learner, if requested.
     outside: why the rule's theorem does not apply to the whole run, or "".
     """
 
-    weighted: bool
     own: TotalLosses
     outside: str
 
@@ -83,23 +82,20 @@ class Facts:
 def facts_of(model: Model, past: Replay, problem: Problem) -> Facts:
     """One or two passes over the rows, if needed."""
     rule, loss = model.spec.rule, problem.loss
-    weighted, heaviest = False, 1.0
+    heaviest = 1.0
     if model.spec.data.weight:
-        heaviest = 0.0
-        for batch in past():
-            weighted = weighted or bool((batch.weight != 1.0).any())
-            heaviest = max(heaviest, float(batch.weight.max(initial=0.0)))
+        heaviest = max((float(batch.weight.max(initial=0.0)) for batch in past()), default=0.0)
     steep = rule.losses.lipschitz != "" and loss.lipschitz is None
     own = TotalLosses.none(problem, steep=steep)
     if (problem.learners > 1 or steep) and not past.replay(own.add):
-        return Facts(weighted, own, "learning these rows again gives a different state")
+        return Facts(own, "learning these rows again gives a different state")
     steepest = own.steepest if steep else heaviest * lipschitz(problem)
     outside = _outside(model, rule)
     if not outside and rule.losses.lipschitz:
         L = float(getattr(rule.hyper_of(model.engine.params), rule.losses.lipschitz))
         if steepest > L * LOOSE:
             outside = f"the loss's slope reaches {steepest:g} with the importances, above L = {L:g}"
-    return Facts(weighted, own, outside)
+    return Facts(own, outside)
 
 
 def _outside(model: Model, rule: Rule) -> str:
@@ -237,11 +233,6 @@ def judge(model: Model, facts: Facts, run: Run) -> CheckedClaims:
         return CheckedClaims(None, [], f"its numbers exceed the range of float64: {error}")
     except ValueError as error:
         return CheckedClaims(None, [], str(error))
-    if facts.weighted:
-        claims = [claim for claim in claims if is_regret_claim(claim)]
-        if not claims:
-            reason = "the rows have importance weights, and the theorem counts each row once"
-            return CheckedClaims(None, [], reason)
     refused = [_refused(claim, run) for claim in claims if not _finite(claim)]
     fine = [claim._replace(limit=limit_of(model, claim, run)) for claim in claims if _finite(claim)]
     return CheckedClaims(fine or None, refused, None if fine else refused[0]["reason"])
