@@ -11,7 +11,8 @@ over them,
 delta is one number; where it is 0, delta_i = L max h abs(x_i) so far, this row counted, h a row's
 importance, L the loss's Lipschitz constant: at least abs(g x_i), as the theorem needs. ``ball``:
 "l1" sum abs(w_i), "l2" ||w||, at most ``radius``, nearest in the norm of H: the multiplier is found
-again after each row while the free minimizer lies outside, and stored as a total.
+again after each row while the free minimizer lies outside, and stored as a total. A ball needs a
+delta above 0.
 
 Certificate (P4, theorem 5, with H_t what row t is predicted with; phi counted every round):
 

@@ -6,9 +6,10 @@ only after a mistake:
     yhat = <theta, (A + x x')^-1 x>;    if y yhat <= 0:  A <- A + x x',  theta <- theta + y x.
 
 The state is mu = A^-1 theta and A^-1: with m = <mu, x> and chi = <x, A^-1 x>, yhat = m / (1 + chi).
-The importance multiplies the step in theta. Certificate: mistakes are at most the summed hinge loss
-of any u plus sqrt(|u|^2 + sum over mistakes of <u, x>^2) sqrt(ln det A + sum of m (2 y - m) /
-(1 + chi)): small where rows lie in few directions. O(d^2) on a mistake. Nothing to tune.
+The importance multiplies the step in theta; a row of importance 0 changes nothing. Certificate:
+mistakes are at most the summed hinge loss of any u plus sqrt(|u|^2 + sum over mistakes of <u, x>^2)
+sqrt(ln det A + sum of m (2 y - m) / (1 + chi)): small where rows lie in few directions. O(d^2) on a
+mistake. Nothing to tune.
 
 >>> from streamomd.training.demo import score
 >>> score("sop")

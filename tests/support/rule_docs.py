@@ -50,7 +50,7 @@ IMPORTANCE = {
     "copies": "same as the row h times in sequence",
     "updates": "same as the row h times, as long as each copy updates",
     "loss": "h times the loss",
-    "step": "h times the step in theta; everything else as for one row",
+    "step": "h times the step in theta; everything else as for one row; 0 changes nothing",
     "cap": "h times the parameter C",
     "noise": "the parameter r divided by h",
     "presence": "every h above 0 has the same effect",

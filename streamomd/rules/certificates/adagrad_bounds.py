@@ -14,7 +14,6 @@ from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.adagrad_forms import averaged_in_ball, in_ball, reducer
 from streamomd.rules.common.ftrl_curvature import delta_of
 from streamomd.rules.common.prox import lead, phi
-from streamomd.rules.common.weighted_balls import NONE
 from streamomd.rules.contract import Coordinates, Max, Min, Row, Rule, Sum
 
 MIRROR = 0.0  # the update of ``adagrad_full``
@@ -120,8 +119,6 @@ def averaging_claims(run: Run) -> list[Claim]:
     own, u, h = run.own, run.u, run.h
     if h.project_every > 1.0:
         raise ValueError("the weights were not projected before each row")
-    if h.ball != NONE and h.delta == 0.0:
-        raise ValueError("in a ball, delta must stay the same: give one above 0")
     delta = np.full(len(u), h.delta) if h.delta > 0.0 else h.L * run.shared["b"]
     root, square = np.sqrt(own["G"]), u * u
     start, steps = float(delta @ square), h.eta * float(root.sum())

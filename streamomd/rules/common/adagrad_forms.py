@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from streamomd.core.errors import UsageError
 from streamomd.rules.common import weighted_balls
 from streamomd.rules.common.ftrl_curvature import delta_of
 from streamomd.rules.common.weighted_balls import (
@@ -151,6 +152,12 @@ def averaged_inside(own: Any, shared: Any, mu: float, h: Any) -> float:
 
 def averaged_begin(d: float, h: Any) -> SizeAndMultiplier:
     weighted_balls.legal(h)
+    if h.ball != NONE and h.delta == 0.0:
+        # Else H grows between a row's multiplier and the next prediction.
+        raise UsageError(
+            "a ball needs a delta that stays the same: pass --set model.params.delta=…, above 0, "
+            "for a certificate at least the largest abs(slope times feature value)"
+        )
     return SizeAndMultiplier()
 
 
