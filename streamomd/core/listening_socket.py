@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Sequence
 
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import printable
+
+_HOST = re.compile(r"(?:\[([0-9a-f:.]*:[0-9a-f:.]*)\]|([a-z0-9.-]+))(?::([0-9]{1,5}))?")
+"""An IPv6 address, or a name or IPv4 address; a port."""
 
 
 def is_loopback(host: str) -> bool:
@@ -32,11 +36,13 @@ def names_this_machine(hosts: Sequence[str]) -> bool:
 
     >>> [names_this_machine([host]) for host in ("127.0.0.1:80", "[::1]:9100", "evil.example:80")]
     [True, True, False]
+    >>> [names_this_machine([host]) for host in ("localhost:80@evil", "localhost:abc", "[::1]x")]
+    [False, False, False]
     """
-    if len(hosts) != 1:
+    found = _HOST.fullmatch(hosts[0].strip(" \t").lower()) if len(hosts) == 1 else None
+    if found is None or int(found[3] or 0) > 65535:
         return False
-    host = hosts[0].strip().lower()
-    return is_loopback(host[1:].partition("]")[0] if host[:1] == "[" else host.partition(":")[0])
+    return is_loopback(found[1] or found[2])
 
 
 def listen(host: str, port: int, *, options: str) -> socket.socket:

@@ -119,6 +119,7 @@ def test_too_many_connections_make_room(server: Served) -> None:
         b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 20_000 + b"\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + b"Host: localhost\r\n" * 2 + b"\r\n",
         b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
         POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n[]",
         POST + b"Content-Length: -1\r\n\r\n[]",
@@ -136,7 +137,67 @@ def test_no_valid_http(server: Served, data: bytes) -> None:
     assert works(server)
 
 
-@pytest.mark.parametrize("host", [b"evil.example", b"", b"localhost.evil.example", b"10.0.0.1:80"])
+@pytest.mark.parametrize("path", [b"/healthz", b"/readyz", b"/predict", b"/model", b"/nowhere"])
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+def test_two_lengths_are_refused_and_the_connection_is_closed(
+    server: Served, method: bytes, path: bytes
+) -> None:
+    """On every path, whichever length comes first: the rest of the body is no second request."""
+    second = b"GET /model HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    body = b"0\r\n\r\n" + second
+    both = [b"Content-Length: %d\r\n" % len(body), b"transfer-encoding: chunked\r\n"]
+    for lengths in (both, both[::-1]):
+        head = method + b" " + path + b" HTTP/1.1\r\nHost: localhost\r\n"
+        found = server.raw(head + b"".join(lengths) + b"\r\n" + body)
+        assert found.startswith(b"HTTP/1.1 400 ")
+        assert b"connection: close" in found
+        assert b'"code":"lengths"' in found
+        assert found.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"a:\r\n" * 5_000,
+        b"a:b\r\n" * 5_000,
+        b"a:\r\n" * 100,
+        b"X:" + b" " * 17_000 + b"a\r\n",
+        b"X: a\r\n" + b" b\r\n" * 100,
+        b"X: " + b"a" * 17_000 + b"\r\n",
+    ],
+)
+@pytest.mark.parametrize("path", [b"/healthz", b"/model"])
+def test_headers_are_limited_as_they_are_sent(server: Served, path: bytes, lines: bytes) -> None:
+    """16 KiB and 100 lines with separators, spaces and folded lines, in one packet or several."""
+    head = b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n"
+    found = server.raw(head + lines + b"\r\n")
+    assert found == b"" or found.startswith(b"HTTP/1.1 431 "), found[:80]
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as talk:
+        # After a first request on the same connection.
+        talk.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + head + lines + b"\r\n")
+        found = all_of(talk)
+    assert found.count(b"HTTP/1.1 200 ") <= 1
+    assert found.count(b"HTTP/1.1 ") == found.count(b" 200 OK") + found.count(b"HTTP/1.1 431 ")
+
+
+def test_97_headers_are_answered(server: Served) -> None:
+    """Just below both limits."""
+    head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    assert server.raw(head + b"a:b\r\n" * 96 + b"\r\n").startswith(b"HTTP/1.1 200 ")
+    filled = head + b"X: " + b"a" * (16_384 - len(head) - 7) + b"\r\n\r\n"
+    assert len(filled) == 16_384
+    assert server.raw(filled).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        b"evil.example", b"", b"localhost.evil.example", b"10.0.0.1:80", b"localhost:80@evil",
+        b"localhost:abc", b"localhost:", b"localhost:99999", b"localhost:80:80", b"[::1]evil",
+        b"[::1]:80@evil", b"[::1", b"::1", b"[localhost]", b"user@localhost", b"localhost/evil",
+        b"localhost, evil", b"localhost\xa0",
+    ],
+)  # fmt: skip
 def test_another_host_name_is_refused(server: Served, host: bytes) -> None:
     """A web page cannot make a browser ask this server (DNS rebinding)."""
     close = b"\r\nConnection: close\r\n\r\n"

@@ -20,7 +20,7 @@ from streamomd.core.prometheus_text import require_prometheus
 from streamomd.core.urls import shown
 from streamomd.integrations.serve.access_token import find_token
 from streamomd.integrations.serve.connection_limits import protocol_with
-from streamomd.integrations.serve.http_app import HEAD_BYTES, ServeApp
+from streamomd.integrations.serve.http_app import ServeApp
 from streamomd.integrations.serve.model_reloader import (
     CheckpointSource,
     ModelReloader,
@@ -109,7 +109,6 @@ def server_config(app: ServeApp, limits: Limits) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=HEAD_BYTES,
         timeout_keep_alive=int(limits.idle_seconds),
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
