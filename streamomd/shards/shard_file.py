@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,12 +31,30 @@ def open_file(
     """
     if is_local(fs):
         with store_errors(url):
-            return _in_sequence(pa.OSFile(path))
+            return _in_sequence(_open_local(path))
     known = stat_entry(fs, path, url) if entry is None else entry
     return ObjectFile(stored_object(fs, path, url, known, stat))
 
 
-def _in_sequence(file: pa.OSFile) -> pa.OSFile:
+class _DescriptorFile(FileIO):
+    """A local file for pyarrow before 25, whose own file does not give its descriptor."""
+
+    def read_buffer(self, length: int) -> Any:
+        """Bytes from the current position, as of pyarrow's files."""
+        return self.read(length)
+
+
+def _open_local(path: str) -> Any:
+    file = pa.OSFile(path)
+    try:
+        file.fileno()
+    except AttributeError:
+        file.close()
+        return _DescriptorFile(path)
+    return file
+
+
+def _in_sequence(file: Any) -> Any:
     """Double the system's readahead, which halves the wait for uncached columns."""
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):  # it is advice
