@@ -25,6 +25,7 @@ from streamomd.shards.formats.contract import Format, Groups, ReadAt, ReadReques
 from streamomd.shards.formats.footer import (
     describe_footer,
     load_footer,
+    raise_mistakes,
     read_at,
     read_footer,
     stat_file,
@@ -274,6 +275,7 @@ def _replaced(shard: Shard, how: str) -> ChangedDataError:
 
 def explain(error: Exception, shard: Shard, first: int, last: int) -> StreamomdError:
     """The error to raise for one of pyarrow's that came while these rows were decoded."""
+    raise_mistakes(error)
     where = f"shard {shown(shard.url)}, rows {first} to {last - 1}"
     text = scrub(str(error).split("\n", 1)[0]) or type(error).__name__
     if isinstance(error, OSError) and error.errno is not None:

@@ -25,9 +25,10 @@ from shard_rows import (
 
 from streamomd.core.errors import ChangedDataError, DataError
 from streamomd.shards.find import find
-from streamomd.shards.formats import parquet
+from streamomd.shards.formats import footer, parquet
 from streamomd.shards.formats.contract import decoded_bytes
 from streamomd.shards.formats.footer import read_footer
+from streamomd.shards.open_shard import explain
 
 pytestmark = pytest.mark.smoke
 
@@ -279,3 +280,22 @@ def test_a_shard_that_is_damaged_after_its_footer_was_read_was_replaced(
     monkeypatch.setattr("streamomd.shards.open_shard.read_at", overwritten)
     with pytest.raises(ChangedDataError, match="it was written to as it was opened"):
         list(read_pieces(shards, places=range(4), columns=["id"], threads=1))
+
+
+def test_a_mistake_in_the_program_is_not_the_datas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version of a library that lacks an attribute: the error stays what it is."""
+    pq.write_table(pa.table({"y": [1, 2]}), tmp_path / "a.parquet")
+
+    def lacks(*given: object, **named: object) -> None:
+        raise AttributeError("'OSFile' object has no attribute 'handle'")
+
+    monkeypatch.setattr(footer, "FORMATS", [parquet.FORMAT._replace(describe=lacks)])
+    with pytest.raises(AttributeError, match="handle"):
+        find(str(tmp_path / "a.parquet"))
+    monkeypatch.undo()
+    (shard,) = find(str(tmp_path / "a.parquet"))
+    with pytest.raises(TypeError, match="argument"):
+        explain(TypeError("an unexpected keyword argument"), shard, 0, 2)
+    assert isinstance(explain(pa.ArrowTypeError("x"), shard, 0, 2), DataError)

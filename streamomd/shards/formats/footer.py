@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from streamomd.core.errors import DataError, IncompleteShardError, StorageError, StreamomdError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
@@ -191,6 +193,14 @@ class _ExactReads:
         return data
 
 
+def raise_mistakes(error: Exception) -> None:
+    """Raise a programming error again, for example of a library whose version does not fit: it says
+    nothing about the data. pyarrow's own errors of such kinds do."""
+    mistakes = isinstance(error, (AttributeError, NameError, TypeError))
+    if mistakes and not isinstance(error, pa.ArrowException):
+        raise error
+
+
 def describe_footer(
     form: Format, footer: bytes, at: ReadAt, url: str
 ) -> tuple[SchemaFacts, tuple[int, ...]]:
@@ -202,6 +212,7 @@ def describe_footer(
     except StreamomdError:
         raise
     except Exception as error:
+        raise_mistakes(error)
         text = printable(str(error).split("\n", 1)[0])
         raise DataError(
             f"shard {shown(url)}: its {form.name} footer cannot be read ({text}): write it again"
