@@ -523,3 +523,14 @@ def test_a_shard_of_no_rows_and_no_types_is_learned(tmp_path: Path) -> None:
     assert (told["new_shards"], told["new_rows"]) == (1, 0)
     shard(folder, 3)
     assert update(url)["new_rows"] == ROWS
+
+
+def test_a_quiet_update_prints_its_result_alone(tmp_path: Path) -> None:
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    shard(folder, 0)
+    train(*words(folder, url))
+    shard(folder, 1)
+    (folder / "part=2.parquet").touch()  # a file of which a note is printed
+    ran = run("update", url, *NOW, "--quiet", "--json")
+    assert ran.result["new_rows"] == ROWS
+    assert ran.err == ""
