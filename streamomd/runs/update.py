@@ -42,6 +42,7 @@ from streamomd.shards.arrivals import (
     SkippedShard,
     find_arrivals,
     skipped_of_tables,
+    without_bad_shards,
 )
 from streamomd.shards.columns import distinct_schemas
 from streamomd.shards.copies import Contents
@@ -166,11 +167,12 @@ class UpdateRun:
             self.new_shards, self.new_rows = len(shards), shards.rows
         self._learn(session)
 
-    def find(self, choice: Choice, *, appends_only: bool = False) -> Arrivals:
+    def find(self, choice: Choice, *, appends_only: bool = False, decode: bool = True) -> Arrivals:
         """The shards of the sources that are not in the ledger; their footers are read.
 
         Of a Delta table those that later versions than the learned one appended. Raises SchemaError
-        with every shard that lacks a column of the model.
+        with every shard that lacks a column of the model, unless the choice is to skip them; then
+        decode: read every row of new shards first, so that those with damage inside are skipped.
         """
         data = self.model.spec.data
         check = check_sources(data.shards, data, self.report)
@@ -186,6 +188,9 @@ class UpdateRun:
             check=check,
             statistics=filter_columns(data.where),
         )
+        if choice.on_bad_shard == "skip":
+            bad = self._bad_shards(found.shards, decode=decode)
+            found = without_bad_shards(found, known, bad)
         found = found._replace(shards=view_shards(found.shards, data, self.model.plan))
         self._check_schemas(found.shards)
         self.skipped = found.skipped
@@ -195,6 +200,23 @@ class UpdateRun:
         # Files that wait are listed again only if they come after the version that is recorded.
         self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
         return found
+
+    def _bad_shards(
+        self, shards: ShardSet, *, decode: bool
+    ) -> dict[str, DataError | InputNotFoundError]:
+        """Shards that the model cannot learn, by URL, and why."""
+        data, plan = self.model.spec.data, self.model.plan
+        bad: dict[str, DataError | InputNotFoundError] = {}
+        for shard in shards:
+            try:
+                (view,) = view_shards(ShardSet((shard,), shards.fs), data, plan)
+                if view.rows:
+                    check_schema(plan, view.schema, view.url)
+                if decode and not is_kafka(view.url):  # whose messages are verified as they come
+                    digests_of(shards.fs, view, plan.columns, plan.dictionary, decode=True)
+            except (DataError, InputNotFoundError) as error:
+                bad[shard.url] = error
+        return bad
 
     def _contents(self, fs: fsspec.AbstractFileSystem) -> Contents:
         """Compares new shards with those of the ledger, by the columns that the run reads."""
@@ -322,7 +344,9 @@ class UpdateRun:
             except SchemaError as error:
                 problems.append(str(error))
         if problems:
-            raise SchemaError("\n".join(problems))
+            raise SchemaError(
+                "\n".join([*problems, 'Or set data.on_bad_shard = "skip": the ledger records it'])
+            )
         names = (shard.stored_schema.names for shard in distinct_schemas(shards))
         more = sorted({name for one in names for name in one} - known)
         if known and more:
@@ -429,7 +453,7 @@ def report_unlearned(model: Model, loaded: Loaded) -> None:
         if any(map(is_kafka, model.spec.data.shards)):
             _note_new(model, *run.count_messages(), "message")
             return
-        arrivals = run.find(choice_of(model.spec)._replace(on_bad_shard="skip"))
+        arrivals = run.find(choice_of(model.spec)._replace(on_bad_shard="skip"), decode=False)
     except StreamomdError:
         return  # a finished run is complete without its shards
     if len(arrivals.shards):

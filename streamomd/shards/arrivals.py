@@ -11,7 +11,7 @@ files look young, and they wait; learned ones are known by URL and footer, never
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
@@ -402,6 +402,35 @@ def _reason(error: DataError, file: Listed) -> str:
     return text[:MOST_LETTERS]
 
 
+def without_bad_shards(
+    found: Arrivals, known: Sequence[Facts], bad: Mapping[str, DataError | InputNotFoundError]
+) -> Arrivals:
+    """What is new, but for shards that the model cannot learn, which are skipped.
+
+    bad: errors by URL. The ledger records each, unless the file changed since it was listed.
+    """
+    files = {file.url: file for file in found.unlearned if file.url in bad}
+    recorded = {str(one["url"]) for one in known if "skipped" in one}
+    skipped, facts = [], []
+    for url, error in bad.items():
+        if isinstance(error, ChangedDataError | InputNotFoundError):
+            why = "written again or removed since it was listed; it is taken later"
+            skipped.append(SkippedShard(url, why))
+            continue
+        why = _reason(error, files[url])
+        skipped.append(SkippedShard(url, why, recorded=True))
+        facts += [_facts_of(files[url], why)] if url not in recorded else []
+    settled = {one.url for one in skipped if one.recorded}
+    shards = tuple(shard for shard in found.shards if shard.url not in bad)
+    return found._replace(
+        shards=replace(found.shards, shards=shards),
+        skipped=(*found.skipped, *skipped),
+        skipped_facts=(*found.skipped_facts, *facts),
+        notes=(*_skipped_notes(skipped), *found.notes),
+        unlearned=tuple(file for file in found.unlearned if file.url not in settled),
+    )
+
+
 def _refuse(rewritten: Sequence[Difference], copies: Sequence[tuple[str, str]]) -> None:
     lines: list[str] = []
     if rewritten:
@@ -475,6 +504,13 @@ def _it(count: int) -> str:
     return "it" if count == 1 else "them"
 
 
+def _skipped_notes(skipped: Sequence[SkippedShard]) -> Iterable[str]:
+    for one in skipped[:MOST_LINES]:
+        yield f"skipped {shown(one.url)}: {one.reason}"
+    if len(skipped) > MOST_LINES:
+        yield f"and {len(skipped) - MOST_LINES:,} more skipped"
+
+
 def _notes(
     listing: _Listing,
     found: _Opening,
@@ -483,10 +519,7 @@ def _notes(
     late: int,
     choice: Choice,
 ) -> Iterable[str]:
-    for one in found.skipped[:MOST_LINES]:
-        yield f"skipped {shown(one.url)}: {one.reason}"
-    if len(found.skipped) > MOST_LINES:
-        yield f"and {len(found.skipped) - MOST_LINES:,} more skipped"
+    yield from _skipped_notes(found.skipped)
     deleted = listing.deleted - len(found.renamed)
     if deleted > 0:
         count = counted(deleted, "learned shard")
