@@ -40,7 +40,7 @@ from streamomd.core.errors import (
     OutputExistsError,
     StorageError,
 )
-from streamomd.core.own_version import own_version
+from streamomd.core.own_version import VERSION
 from streamomd.core.urls import printable, shown
 
 ATTEMPTS = 3
@@ -55,7 +55,7 @@ def _now() -> str:
 def _versions() -> Mapping[str, str]:
     """What writes a commit, reported when it cannot be read."""
     return {
-        "streamomd": own_version(),
+        "streamomd": VERSION,
         "numpy": np.__version__,
         "python": platform.python_version(),
     }

@@ -105,6 +105,10 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @main.command(epilog=CODES)
 @url
 @click.option("--dry-run", is_flag=True, help="Only print how many shards are new.")
+@click.option(
+    "--accept-rewritten", metavar="URL", multiple=True,
+    help="Ignore this learned shard as it is rewritten now, from here on. May be repeated.",
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print no progress and no notes, only the result.")
 @choice_options
 @run_cluster_options
@@ -116,7 +120,9 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @track_option
 @verbose_option
 @guarded
-def update(url: str, dry_run: bool, quiet: bool, **given: Any) -> tuple[Any, str]:
+def update(
+    url: str, dry_run: bool, quiet: bool, accept_rewritten: tuple[str, ...], **given: Any
+) -> tuple[Any, str]:
     """Learn the shards that arrived since the last commit, each once, and commit.
 
     \b
@@ -132,7 +138,9 @@ def update(url: str, dry_run: bool, quiet: bool, **given: Any) -> tuple[Any, str
     from streamomd.runs.update import run_update
 
     options, choice = split_choice(python_arguments(given), quiet=quiet)
-    model, figures = run_update(url, choice, dry_run=dry_run, quiet=quiet, **options)
+    model, figures = run_update(
+        url, choice, dry_run=dry_run, quiet=quiet, accept_rewritten=accept_rewritten, **options
+    )
     result = {**model.result(), **figures}
     return result, format_update(result, model.spec.data.shards, dry_run=dry_run)
 

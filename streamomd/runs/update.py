@@ -28,7 +28,7 @@ from streamomd.core.errors import (
 )
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
-from streamomd.core.urls import is_kafka, shown, typed
+from streamomd.core.urls import absolute, is_kafka, shown, typed
 from streamomd.features import check_schema
 from streamomd.runs.connection import record_cluster
 from streamomd.runs.metrics_address import MetricsAddress
@@ -271,7 +271,8 @@ class UpdateRun:
         """Record new shards as the list of an update, and learn them."""
         model, first = self.model, len(self.ledger.shards)
         versions = {**model.table_versions, **self._versions}
-        changed = arrivals.skipped_facts or arrivals.renamed or versions != model.table_versions
+        changed = any((arrivals.skipped_facts, arrivals.renamed, arrivals.accepted))
+        changed = changed or versions != model.table_versions
         if not len(arrivals.shards) and not changed:
             return
         if self.manager is None:
@@ -283,7 +284,7 @@ class UpdateRun:
         new = ledger_facts(arrivals.shards, named=is_named(model))
         record, sequence = self._next_record(), self.manager.sequence + 1
         own = {"update": record.number, "sequence": sequence}
-        self.ledger.change(dict((*arrivals.renamed, *arrivals.touched)))
+        self.ledger.change(dict((*arrivals.renamed, *arrivals.touched, *arrivals.accepted)))
         self.ledger.append([{**facts, **own} for facts in arrivals.skipped_facts])
         self.ledger.append([{**facts, **own} for facts in new])
         if len(arrivals.shards):
@@ -379,6 +380,7 @@ def update(
     max_shards: int | None = None,
     until: str | None = None,
     ignore_rewritten: bool | None = None,
+    accept_rewritten: Sequence[str] = (),
     moved: bool | None = None,
     accept_duplicates: bool | None = None,
     retry_skipped: bool | None = None,
@@ -397,7 +399,8 @@ def update(
     """Learn the shards of a run's sources that it has not learned: each once, in order of arrival.
 
     dry_run: only say which they are. settle to fail_on_alert: keys of the job's table [update], for
-    this call alone; None: as the job has them. settle: seconds, or "30s". until: ISO 8601. The
+    this call alone; None: as the job has them. accept_rewritten: URLs of learned shards whose new
+    content is ignored from now on. settle: seconds, or "30s". until: ISO 8601. The
     other arguments are those of ``streamomd.resume``. In exact mode the state is that of one run
     over the same shards in the same order, to the bit.
 
@@ -409,6 +412,7 @@ def update(
         url,
         given_keys(locals()),
         dry_run=dry_run,
+        accept_rewritten=accept_rewritten,
         options=(storage_options, checkpoint_storage_options),
         sets=sets or {},
         client=client,
@@ -428,6 +432,7 @@ def run_update(
     client: Any,
     reporting: Reporting,
     quiet: bool,
+    accept_rewritten: Sequence[str] = (),
 ) -> tuple[Model, dict[str, Any]]:
     """As ``update``; and the figures of the update."""
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as opened:
@@ -435,6 +440,7 @@ def run_update(
         more = {"stop": stop, "reporting": opened, "client": client}
         run = UpdateRun.open(url, sets, *options, given=choice, **more)
         model, chosen = run.model, choice_of(run.model.spec, choice)
+        chosen = chosen._replace(accept_rewritten=[*map(absolute, accept_rewritten)])
         model.fail_on_alert = update_table(model.spec, choice).fail_on_alert
         appends_only = bool(choice.get("appends_only"))
         if not dry_run:

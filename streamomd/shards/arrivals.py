@@ -49,6 +49,7 @@ class Choice(NamedTuple):
     """What an update takes; see the job's keys of the same names.
 
     settle: seconds since a file's modification, 0: any. until_ns: latest modification time.
+    accept_rewritten: URLs of rewritten shards to ignore from now on, as they are now.
     complete: paths of files that are known to be complete, whatever their age.
     """
 
@@ -61,6 +62,7 @@ class Choice(NamedTuple):
     moved: bool = False
     accept_duplicates: bool = False
     retry_skipped: bool = False
+    accept_rewritten: Collection[str] = ()
     complete: Collection[str] = ()
 
 
@@ -76,7 +78,8 @@ class Arrivals(NamedTuple):
     """What is new.
 
     shards: to learn, in order. skipped_facts: ledger entries of files that cannot be read.
-    renamed, touched: new facts of ledger entries, by number, of moved and of copied shards.
+    renamed, touched, accepted: new facts of ledger entries, by number, of moved and of copied
+    shards, and of rewritten ones to ignore.
     notes: what to print. unlearned: all listed files that are to be learned, now or later.
     """
 
@@ -85,6 +88,7 @@ class Arrivals(NamedTuple):
     skipped_facts: tuple[Facts, ...] = ()
     renamed: tuple[tuple[int, Facts], ...] = ()
     touched: tuple[tuple[int, Facts], ...] = ()
+    accepted: tuple[tuple[int, Facts], ...] = ()
     notes: tuple[str, ...] = ()
     unlearned: tuple[Listed, ...] = ()
 
@@ -124,11 +128,20 @@ def find_arrivals(
     with no_garbage_collection():  # none of the objects made of a million files is garbage
         refuse_duplicates(fs, listed)
         listing = _divide(known, listed, retry=choice.retry_skipped)
+    for url in choice.accept_rewritten:
+        if url not in listing.learned:
+            raise UsageError(f"--accept-rewritten {shown(url)}: no learned shard has this URL")
     ready, young, late = _settled(listing.new, choice, now_ns)
     ready.sort(key=_order(choice.arrival))
     if check is not None:
         check([file.url for _, file in listing.changed] + [file.url for file in ready])
     touched, rewritten = _reread(known, fs, listing.changed, contents)
+    accepted = [
+        (number, {**known[number], "accepted": _content_of(file)})
+        for number, file in listing.changed
+        if file.url in choice.accept_rewritten and any(one.url == file.url for one in rewritten)
+    ]
+    rewritten = [one for one in rewritten if one.url not in choice.accept_rewritten]
     found = _Opening(choice, now_ns, listing.learned, contents, statistics)
     _open(known, fs, listed, ready, found)
     found.skipped[:0] = young
@@ -145,6 +158,7 @@ def find_arrivals(
         tuple(facts),
         tuple(found.renamed.items()),
         touched,
+        tuple(accepted),
         tuple(_notes(listing, found, touched, rewritten, late, choice)),
         tuple(file for file in listing.new if file.url in wanted),
     )
@@ -160,7 +174,8 @@ def _divide(known: Sequence[Facts], listed: Sequence[Listed], *, retry: bool) ->
         number = learned.get(file.url)
         if number is not None:
             there += 1
-            if not _is_same(known[number], file):
+            facts = known[number]
+            if not _is_same(facts, file) and not _is_accepted(facts, file):
                 changed.append((number, file))
         elif file.url in skipped and not retry:
             left_out += 1
@@ -181,6 +196,17 @@ def _is_same(facts: Facts, file: Listed) -> bool:
     if file.etag is not None and "etag" in facts:
         return bool(facts["etag"] == file.etag)
     return file.mtime_ns is not None and bool(facts.get("mtime_ns") == file.mtime_ns)
+
+
+def _content_of(file: Listed) -> str:
+    """A text on what a listing shows of a file's content; empty if it cannot show a change."""
+    seen = file.etag if file.etag is not None else file.mtime_ns
+    return "" if seen is None else f"{file.size} {seen}"
+
+
+def _is_accepted(facts: Facts, file: Listed) -> bool:
+    """Whether it is the rewritten file that an earlier update accepted, by the listing alone."""
+    return bool(facts.get("accepted")) and facts["accepted"] == _content_of(file)
 
 
 def _is_of_table(file: Listed) -> bool:
@@ -438,8 +464,9 @@ def _refuse(rewritten: Sequence[Difference], copies: Sequence[tuple[str, str]]) 
         lines += [
             f"{counted(count, 'learned shard')} changed since the run read {_it(count)}:",
             explain(rewritten),
-            "Restore what was there, or pass --ignore-rewritten: then the new rows are not learned "
-            "(train --restart learns all rows again)",
+            "Restore what was there, or pass --accept-rewritten URL: then the new rows of that "
+            "file are not learned, and it is not reported again unless it changes "
+            "(--ignore-rewritten: all of them, once; train --restart learns all rows again)",
         ]
     if copies:
         some = [f"{shown(url)} is {text}" for url, text in copies[:MOST_LINES]]

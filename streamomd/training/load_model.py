@@ -39,7 +39,7 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.finite import NOT_FINITE, part_problem
-from streamomd.core.own_version import is_newer, own_version
+from streamomd.core.own_version import VERSION, is_newer
 from streamomd.core.urls import absolute, printable, shown
 from streamomd.engine.state import Layout
 from streamomd.features import Names, Plan
@@ -221,7 +221,7 @@ def _upgrade_hint(commit: Commit) -> Iterator[None]:
             raise
         raise NoCommitError(
             f"commit {commit.sequence} was written by streamomd {printable(writer)}; this is "
-            f"{own_version()}: upgrade streamomd"
+            f"{VERSION}: upgrade streamomd"
         ) from None
 
 

@@ -589,3 +589,34 @@ def test_a_shard_that_cannot_be_learned_stops_no_other(harm: str, tmp_path: Path
     assert update(url, *SKIP)["new_shards"] == 0
     assert update(url, *SKIP, "--retry-skipped")["new_rows"] == ROWS
     assert figures(update(url)) == whole(tmp_path, 4, "--restart")
+
+
+def test_an_accepted_rewritten_shard_is_refused_only_if_it_changes_again(tmp_path: Path) -> None:
+    """The ledger has the acknowledgement, of that shard and that content alone."""
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    for number in (0, 1):
+        shard(folder, number)
+    state = train(*words(folder, url))["state_sha256"]
+
+    def rewrite(number: int, count: int) -> Path:
+        return write(folder / f"part={number}.parquet", rows(count, seed=9))
+
+    file = rewrite(0, 70)
+    refused = run("update", url, *NOW)
+    assert refused.code == 3
+    assert "--accept-rewritten URL" in refused.err
+    assert update(url, "--accept-rewritten", file)["state_sha256"] == state
+    shard(folder, 2)
+    assert update(url)["new_rows"] == ROWS
+    assert update(url, "--accept-rewritten", file)["new_rows"] == 0
+    rewrite(1, 70)
+    assert "part=1.parquet" in (other := run("update", url, *NOW)).err
+    assert other.code == 3
+    assert "part=0.parquet" not in other.err
+    update(url, "--accept-rewritten", folder / "part=1.parquet")
+    rewrite(0, 71)
+    again = run("update", url, *NOW)
+    assert again.code == 3
+    assert "part=0.parquet" in again.err
+    unknown = run("update", url, *NOW, "--accept-rewritten", folder / "part=7.parquet")
+    assert (unknown.code, "no learned shard has this URL" in unknown.err) == (2, True)
