@@ -63,6 +63,8 @@ install()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("streamomd.core.own_version").VERSION
     if name not in _HOME:
         if name.endswith(("Classifier", "Regressor")):  # a class for a rule: NAGClassifier
             return getattr(import_module(_HOME["OMDClassifier"]), name)

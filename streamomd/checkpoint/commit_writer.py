@@ -15,7 +15,6 @@ import platform
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self
 
 import numpy as np
@@ -41,6 +40,7 @@ from streamomd.core.errors import (
     OutputExistsError,
     StorageError,
 )
+from streamomd.core.own_version import VERSION
 from streamomd.core.urls import printable, shown
 
 ATTEMPTS = 3
@@ -54,11 +54,11 @@ def _now() -> str:
 @functools.cache
 def _versions() -> Mapping[str, str]:
     """What writes a commit, reported when it cannot be read."""
-    try:
-        own = version("streamomd")
-    except PackageNotFoundError:
-        own = "unknown"  # run from the source tree, not installed
-    return {"streamomd": own, "numpy": np.__version__, "python": platform.python_version()}
+    return {
+        "streamomd": VERSION,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def _this_process() -> WriterId:

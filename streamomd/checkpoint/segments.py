@@ -37,12 +37,13 @@ only the number of row groups is saved, and its footer is read when the run is r
 MOST_GROUPS = 1 << 20
 """Of a shard whose row groups are taken from a ledger, which may be anyone's."""
 PLAIN = ("format", "size", "rows", "row_groups", "groups", "etag", "key")
-OPTIONAL = ("update", "sequence", "skipped", "name", "partitions", "projection")
+OPTIONAL = ("update", "sequence", "skipped", "name", "partitions", "projection", "accepted")
 """Facts of a shard's place in the run, which no fingerprint has. update: number of the update that
 learned it (absent: 0, the first run). sequence: of the first commit that lists it. skipped: why no
 row of it was learned; such an entry is not part of a shard list. name: path relative to its source,
 where hold-out depends on it. partitions: column and text of each value, from a table's log.
-projection: a text of the reader's, on how the columns of rows follow from those of the file."""
+projection: a text of the reader's, on how the columns of rows follow from those of the file.
+accepted: a text on the rewritten file that is ignored: size, and ETag or modification time."""
 LATER = "later_groups"
 """Fact of a shard: the rows of its row groups after the first three, as ``run_lengths``."""
 TYPES = "types"
@@ -326,7 +327,7 @@ def _end_of(url: str, length: int) -> str:
 
 
 _KINDS = {
-    **dict.fromkeys(("format", "etag", "key", "skipped", "name", "projection"), str),
+    **dict.fromkeys(("format", "etag", "key", "skipped", "name", "projection", "accepted"), str),
     **dict.fromkeys(("size", "rows", "row_groups", "update", "sequence"), int),
 }
 

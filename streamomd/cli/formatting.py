@@ -184,8 +184,8 @@ def format_status(found: Mapping[str, Any]) -> str:
     lines = [f"{found['id']}: {found['state']}", f"rows {found['rows']:,}{share}{loss}"]
     if found["error"]:
         lines.append(found["error"])
-    if found["heard"] is not None:
-        lines.append(f"last report {found['heard']:.0f} s ago")
+    if "last_report" in found:
+        lines.append(f"last report {found['last_report']:.0f} s ago")
     commit = found["commit"]
     lines.append(
         f"commit {commit['sequence']} after row {commit['rows']:,}, {commit['written']}"

@@ -105,6 +105,11 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @main.command(epilog=CODES)
 @url
 @click.option("--dry-run", is_flag=True, help="Only print how many shards are new.")
+@click.option(
+    "--accept-rewritten", metavar="URL", multiple=True,
+    help="Ignore this learned shard as it is rewritten now, from here on. May be repeated.",
+)  # fmt: skip
+@click.option("--quiet", is_flag=True, help="Print no progress and no notes, only the result.")
 @choice_options
 @run_cluster_options
 @data_options
@@ -115,7 +120,9 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @track_option
 @verbose_option
 @guarded
-def update(url: str, dry_run: bool, **given: Any) -> tuple[Any, str]:
+def update(
+    url: str, dry_run: bool, quiet: bool, accept_rewritten: tuple[str, ...], **given: Any
+) -> tuple[Any, str]:
     """Learn the shards that arrived since the last commit, each once, and commit.
 
     \b
@@ -130,8 +137,10 @@ def update(url: str, dry_run: bool, **given: Any) -> tuple[Any, str]:
     import_runs()
     from streamomd.runs.update import run_update
 
-    options, choice = split_choice(python_arguments(given))
-    model, figures = run_update(url, choice, dry_run=dry_run, quiet=False, **options)
+    options, choice = split_choice(python_arguments(given), quiet=quiet)
+    model, figures = run_update(
+        url, choice, dry_run=dry_run, quiet=quiet, accept_rewritten=accept_rewritten, **options
+    )
     result = {**model.result(), **figures}
     return result, format_update(result, model.spec.data.shards, dry_run=dry_run)
 
@@ -170,7 +179,9 @@ def follow(url: str, **given: Any) -> tuple[Any, str]:
     return result, format_update(result, model.spec.data.shards, dry_run=False)
 
 
-def split_choice(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_choice(
+    given: Mapping[str, Any], *, quiet: bool = False
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments of ``run_update`` among those of a command, and the keys of [update]."""
     from streamomd.integrations.trackers import tracker
     from streamomd.runs.metrics_address import MetricsAddress
@@ -184,7 +195,7 @@ def split_choice(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
         "options": tuple(given[name] for name in names),
         "sets": set_scheduler({**given["sets"], **changed}, given["scheduler"]),
         "client": given["client"],
-        "reporting": Reporting(log, False, trackers, MetricsAddress.of(port, host)),
+        "reporting": Reporting(log, quiet, trackers, MetricsAddress.of(port, host)),
     }
     named = (*names, *keys, *REPORTING, "sets", "scheduler", "client")
     choice = {key: value for key, value in given.items() if key not in named}

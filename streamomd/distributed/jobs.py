@@ -85,16 +85,23 @@ def find(client: Client, name: str) -> Job:
 
 
 def status(job: Job, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Status of a job: id, state, url, submitted, rows, expected, loss, error, ``heard``, commit.
+    """Status of a job: id, state, url, submitted, rows, expected, loss, error, last_report,
+    commit.
 
     state: "waiting" (not started), "running", "finished", "stopped", "failed", "lost".
-    ``heard``: seconds since its last event, or None. commit: sequence, rows and time of the newest
-    one, or None if the checkpoint is not reachable from here (``options``: its storage options).
+    rows: of the newest commit where a job failed or is lost, since later rows are lost with it.
+    last_report: seconds since its last event, only of a running job that has one.
+    commit: sequence, rows and time of the newest one, or None if the checkpoint is not reachable
+    from here (``options``: its storage options).
     """
     # The state first: the last events are logged before the task ends.
     state, problem = _state(job, started=bool(job.events()))
     printed = [(when, event) for when, event in job.events() if "rows" in event]
     rows, loss = _figures(printed[-1][1]) if printed else (0, None)
+    commit = _newest_commit(job.url, options)
+    if state in ("failed", "lost") and commit and commit["rows"] != rows:
+        rows, loss = commit["rows"], None
+    running = printed and state == "running"
     return {
         "id": job.id,
         "state": state,
@@ -104,22 +111,27 @@ def status(job: Job, options: Mapping[str, Any] | None = None) -> dict[str, Any]
         "expected": job.expected,
         "loss": loss,
         "error": problem,
-        "heard": time.time() - printed[-1][0] if printed and state == "running" else None,
-        "commit": _newest_commit(job.url, options),
+        **({"last_report": time.time() - printed[-1][0]} if running else {}),
+        "commit": commit,
     }
 
 
 def lines(job: Job, *, follow: bool = False) -> Iterator[str]:
-    """The job's log, one line per event; until it ends if ``follow``."""
-    printed = 0
+    """The job's log, one line per event; until it ends if ``follow``. Progress that an event
+    repeats is no line."""
+    printed, progress = 0.0, None
     while True:
         ended = not follow or _state(job, started=True)[0] not in ("waiting", "running")
-        events = job.events()
-        # The scheduler stores only the last few thousand events.
-        for when, event in events[min(printed, len(events)) :]:
-            if event.get("note") != "":  # an event for programs
-                yield _line(when, event)
-        printed = len(events)
+        # The scheduler stores only the last few thousand events: their times show which are new.
+        for when, event in [one for one in job.events() if one[0] > printed]:
+            printed = when
+            if event.get("note") == "":  # an event for programs
+                continue
+            if "note" not in event:
+                if _figures(event) == progress:
+                    continue
+                progress = _figures(event)
+            yield _line(when, event)
         if ended:
             return
         time.sleep(POLL_SECONDS)

@@ -28,7 +28,7 @@ from streamomd.core.errors import (
 )
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
-from streamomd.core.urls import is_kafka, shown, typed
+from streamomd.core.urls import absolute, is_kafka, shown, typed
 from streamomd.features import check_schema
 from streamomd.runs.connection import record_cluster
 from streamomd.runs.metrics_address import MetricsAddress
@@ -42,6 +42,7 @@ from streamomd.shards.arrivals import (
     SkippedShard,
     find_arrivals,
     skipped_of_tables,
+    without_bad_shards,
 )
 from streamomd.shards.columns import distinct_schemas
 from streamomd.shards.copies import Contents
@@ -166,11 +167,12 @@ class UpdateRun:
             self.new_shards, self.new_rows = len(shards), shards.rows
         self._learn(session)
 
-    def find(self, choice: Choice, *, appends_only: bool = False) -> Arrivals:
+    def find(self, choice: Choice, *, appends_only: bool = False, decode: bool = True) -> Arrivals:
         """The shards of the sources that are not in the ledger; their footers are read.
 
         Of a Delta table those that later versions than the learned one appended. Raises SchemaError
-        with every shard that lacks a column of the model.
+        with every shard that lacks a column of the model, unless the choice is to skip them; then
+        decode: read every row of new shards first, so that those with damage inside are skipped.
         """
         data = self.model.spec.data
         check = check_sources(data.shards, data, self.report)
@@ -186,6 +188,9 @@ class UpdateRun:
             check=check,
             statistics=filter_columns(data.where),
         )
+        if choice.on_bad_shard == "skip":
+            bad = self._bad_shards(found.shards, decode=decode)
+            found = without_bad_shards(found, known, bad)
         found = found._replace(shards=view_shards(found.shards, data, self.model.plan))
         self._check_schemas(found.shards)
         self.skipped = found.skipped
@@ -195,6 +200,23 @@ class UpdateRun:
         # Files that wait are listed again only if they come after the version that is recorded.
         self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
         return found
+
+    def _bad_shards(
+        self, shards: ShardSet, *, decode: bool
+    ) -> dict[str, DataError | InputNotFoundError]:
+        """Shards that the model cannot learn, by URL, and why."""
+        data, plan = self.model.spec.data, self.model.plan
+        bad: dict[str, DataError | InputNotFoundError] = {}
+        for shard in shards:
+            try:
+                (view,) = view_shards(ShardSet((shard,), shards.fs), data, plan)
+                if view.rows:
+                    check_schema(plan, view.schema, view.url)
+                if decode and not is_kafka(view.url):  # whose messages are verified as they come
+                    digests_of(shards.fs, view, plan.columns, plan.dictionary, decode=True)
+            except (DataError, InputNotFoundError) as error:
+                bad[shard.url] = error
+        return bad
 
     def _contents(self, fs: fsspec.AbstractFileSystem) -> Contents:
         """Compares new shards with those of the ledger, by the columns that the run reads."""
@@ -249,7 +271,8 @@ class UpdateRun:
         """Record new shards as the list of an update, and learn them."""
         model, first = self.model, len(self.ledger.shards)
         versions = {**model.table_versions, **self._versions}
-        changed = arrivals.skipped_facts or arrivals.renamed or versions != model.table_versions
+        changed = any((arrivals.skipped_facts, arrivals.renamed, arrivals.accepted))
+        changed = changed or versions != model.table_versions
         if not len(arrivals.shards) and not changed:
             return
         if self.manager is None:
@@ -261,7 +284,7 @@ class UpdateRun:
         new = ledger_facts(arrivals.shards, named=is_named(model))
         record, sequence = self._next_record(), self.manager.sequence + 1
         own = {"update": record.number, "sequence": sequence}
-        self.ledger.change(dict((*arrivals.renamed, *arrivals.touched)))
+        self.ledger.change(dict((*arrivals.renamed, *arrivals.touched, *arrivals.accepted)))
         self.ledger.append([{**facts, **own} for facts in arrivals.skipped_facts])
         self.ledger.append([{**facts, **own} for facts in new])
         if len(arrivals.shards):
@@ -322,7 +345,9 @@ class UpdateRun:
             except SchemaError as error:
                 problems.append(str(error))
         if problems:
-            raise SchemaError("\n".join(problems))
+            raise SchemaError(
+                "\n".join([*problems, 'Or set data.on_bad_shard = "skip": the ledger records it'])
+            )
         names = (shard.stored_schema.names for shard in distinct_schemas(shards))
         more = sorted({name for one in names for name in one} - known)
         if known and more:
@@ -355,6 +380,7 @@ def update(
     max_shards: int | None = None,
     until: str | None = None,
     ignore_rewritten: bool | None = None,
+    accept_rewritten: Sequence[str] = (),
     moved: bool | None = None,
     accept_duplicates: bool | None = None,
     retry_skipped: bool | None = None,
@@ -373,7 +399,8 @@ def update(
     """Learn the shards of a run's sources that it has not learned: each once, in order of arrival.
 
     dry_run: only say which they are. settle to fail_on_alert: keys of the job's table [update], for
-    this call alone; None: as the job has them. settle: seconds, or "30s". until: ISO 8601. The
+    this call alone; None: as the job has them. accept_rewritten: URLs of learned shards whose new
+    content is ignored from now on. settle: seconds, or "30s". until: ISO 8601. The
     other arguments are those of ``streamomd.resume``. In exact mode the state is that of one run
     over the same shards in the same order, to the bit.
 
@@ -385,6 +412,7 @@ def update(
         url,
         given_keys(locals()),
         dry_run=dry_run,
+        accept_rewritten=accept_rewritten,
         options=(storage_options, checkpoint_storage_options),
         sets=sets or {},
         client=client,
@@ -404,6 +432,7 @@ def run_update(
     client: Any,
     reporting: Reporting,
     quiet: bool,
+    accept_rewritten: Sequence[str] = (),
 ) -> tuple[Model, dict[str, Any]]:
     """As ``update``; and the figures of the update."""
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as opened:
@@ -411,6 +440,7 @@ def run_update(
         more = {"stop": stop, "reporting": opened, "client": client}
         run = UpdateRun.open(url, sets, *options, given=choice, **more)
         model, chosen = run.model, choice_of(run.model.spec, choice)
+        chosen = chosen._replace(accept_rewritten=[*map(absolute, accept_rewritten)])
         model.fail_on_alert = update_table(model.spec, choice).fail_on_alert
         appends_only = bool(choice.get("appends_only"))
         if not dry_run:
@@ -429,7 +459,7 @@ def report_unlearned(model: Model, loaded: Loaded) -> None:
         if any(map(is_kafka, model.spec.data.shards)):
             _note_new(model, *run.count_messages(), "message")
             return
-        arrivals = run.find(choice_of(model.spec)._replace(on_bad_shard="skip"))
+        arrivals = run.find(choice_of(model.spec)._replace(on_bad_shard="skip"), decode=False)
     except StreamomdError:
         return  # a finished run is complete without its shards
     if len(arrivals.shards):

@@ -11,7 +11,7 @@ files look young, and they wait; learned ones are known by URL and footer, never
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
@@ -49,6 +49,7 @@ class Choice(NamedTuple):
     """What an update takes; see the job's keys of the same names.
 
     settle: seconds since a file's modification, 0: any. until_ns: latest modification time.
+    accept_rewritten: URLs of rewritten shards to ignore from now on, as they are now.
     complete: paths of files that are known to be complete, whatever their age.
     """
 
@@ -61,6 +62,7 @@ class Choice(NamedTuple):
     moved: bool = False
     accept_duplicates: bool = False
     retry_skipped: bool = False
+    accept_rewritten: Collection[str] = ()
     complete: Collection[str] = ()
 
 
@@ -76,7 +78,8 @@ class Arrivals(NamedTuple):
     """What is new.
 
     shards: to learn, in order. skipped_facts: ledger entries of files that cannot be read.
-    renamed, touched: new facts of ledger entries, by number, of moved and of copied shards.
+    renamed, touched, accepted: new facts of ledger entries, by number, of moved and of copied
+    shards, and of rewritten ones to ignore.
     notes: what to print. unlearned: all listed files that are to be learned, now or later.
     """
 
@@ -85,6 +88,7 @@ class Arrivals(NamedTuple):
     skipped_facts: tuple[Facts, ...] = ()
     renamed: tuple[tuple[int, Facts], ...] = ()
     touched: tuple[tuple[int, Facts], ...] = ()
+    accepted: tuple[tuple[int, Facts], ...] = ()
     notes: tuple[str, ...] = ()
     unlearned: tuple[Listed, ...] = ()
 
@@ -124,11 +128,20 @@ def find_arrivals(
     with no_garbage_collection():  # none of the objects made of a million files is garbage
         refuse_duplicates(fs, listed)
         listing = _divide(known, listed, retry=choice.retry_skipped)
+    for url in choice.accept_rewritten:
+        if url not in listing.learned:
+            raise UsageError(f"--accept-rewritten {shown(url)}: no learned shard has this URL")
     ready, young, late = _settled(listing.new, choice, now_ns)
     ready.sort(key=_order(choice.arrival))
     if check is not None:
         check([file.url for _, file in listing.changed] + [file.url for file in ready])
     touched, rewritten = _reread(known, fs, listing.changed, contents)
+    accepted = [
+        (number, {**known[number], "accepted": _content_of(file)})
+        for number, file in listing.changed
+        if file.url in choice.accept_rewritten and any(one.url == file.url for one in rewritten)
+    ]
+    rewritten = [one for one in rewritten if one.url not in choice.accept_rewritten]
     found = _Opening(choice, now_ns, listing.learned, contents, statistics)
     _open(known, fs, listed, ready, found)
     found.skipped[:0] = young
@@ -145,6 +158,7 @@ def find_arrivals(
         tuple(facts),
         tuple(found.renamed.items()),
         touched,
+        tuple(accepted),
         tuple(_notes(listing, found, touched, rewritten, late, choice)),
         tuple(file for file in listing.new if file.url in wanted),
     )
@@ -160,7 +174,8 @@ def _divide(known: Sequence[Facts], listed: Sequence[Listed], *, retry: bool) ->
         number = learned.get(file.url)
         if number is not None:
             there += 1
-            if not _is_same(known[number], file):
+            facts = known[number]
+            if not _is_same(facts, file) and not _is_accepted(facts, file):
                 changed.append((number, file))
         elif file.url in skipped and not retry:
             left_out += 1
@@ -181,6 +196,17 @@ def _is_same(facts: Facts, file: Listed) -> bool:
     if file.etag is not None and "etag" in facts:
         return bool(facts["etag"] == file.etag)
     return file.mtime_ns is not None and bool(facts.get("mtime_ns") == file.mtime_ns)
+
+
+def _content_of(file: Listed) -> str:
+    """A text on what a listing shows of a file's content; empty if it cannot show a change."""
+    seen = file.etag if file.etag is not None else file.mtime_ns
+    return "" if seen is None else f"{file.size} {seen}"
+
+
+def _is_accepted(facts: Facts, file: Listed) -> bool:
+    """Whether it is the rewritten file that an earlier update accepted, by the listing alone."""
+    return bool(facts.get("accepted")) and facts["accepted"] == _content_of(file)
 
 
 def _is_of_table(file: Listed) -> bool:
@@ -402,6 +428,35 @@ def _reason(error: DataError, file: Listed) -> str:
     return text[:MOST_LETTERS]
 
 
+def without_bad_shards(
+    found: Arrivals, known: Sequence[Facts], bad: Mapping[str, DataError | InputNotFoundError]
+) -> Arrivals:
+    """What is new, but for shards that the model cannot learn, which are skipped.
+
+    bad: errors by URL. The ledger records each, unless the file changed since it was listed.
+    """
+    files = {file.url: file for file in found.unlearned if file.url in bad}
+    recorded = {str(one["url"]) for one in known if "skipped" in one}
+    skipped, facts = [], []
+    for url, error in bad.items():
+        if isinstance(error, ChangedDataError | InputNotFoundError):
+            why = "written again or removed since it was listed; it is taken later"
+            skipped.append(SkippedShard(url, why))
+            continue
+        why = _reason(error, files[url])
+        skipped.append(SkippedShard(url, why, recorded=True))
+        facts += [_facts_of(files[url], why)] if url not in recorded else []
+    settled = {one.url for one in skipped if one.recorded}
+    shards = tuple(shard for shard in found.shards if shard.url not in bad)
+    return found._replace(
+        shards=replace(found.shards, shards=shards),
+        skipped=(*found.skipped, *skipped),
+        skipped_facts=(*found.skipped_facts, *facts),
+        notes=(*_skipped_notes(skipped), *found.notes),
+        unlearned=tuple(file for file in found.unlearned if file.url not in settled),
+    )
+
+
 def _refuse(rewritten: Sequence[Difference], copies: Sequence[tuple[str, str]]) -> None:
     lines: list[str] = []
     if rewritten:
@@ -409,8 +464,9 @@ def _refuse(rewritten: Sequence[Difference], copies: Sequence[tuple[str, str]]) 
         lines += [
             f"{counted(count, 'learned shard')} changed since the run read {_it(count)}:",
             explain(rewritten),
-            "Restore what was there, or pass --ignore-rewritten: then the new rows are not learned "
-            "(train --restart learns all rows again)",
+            "Restore what was there, or pass --accept-rewritten URL: then the new rows of that "
+            "file are not learned, and it is not reported again unless it changes "
+            "(--ignore-rewritten: all of them, once; train --restart learns all rows again)",
         ]
     if copies:
         some = [f"{shown(url)} is {text}" for url, text in copies[:MOST_LINES]]
@@ -475,6 +531,13 @@ def _it(count: int) -> str:
     return "it" if count == 1 else "them"
 
 
+def _skipped_notes(skipped: Sequence[SkippedShard]) -> Iterable[str]:
+    for one in skipped[:MOST_LINES]:
+        yield f"skipped {shown(one.url)}: {one.reason}"
+    if len(skipped) > MOST_LINES:
+        yield f"and {len(skipped) - MOST_LINES:,} more skipped"
+
+
 def _notes(
     listing: _Listing,
     found: _Opening,
@@ -483,10 +546,7 @@ def _notes(
     late: int,
     choice: Choice,
 ) -> Iterable[str]:
-    for one in found.skipped[:MOST_LINES]:
-        yield f"skipped {shown(one.url)}: {one.reason}"
-    if len(found.skipped) > MOST_LINES:
-        yield f"and {len(found.skipped) - MOST_LINES:,} more skipped"
+    yield from _skipped_notes(found.skipped)
     deleted = listing.deleted - len(found.renamed)
     if deleted > 0:
         count = counted(deleted, "learned shard")

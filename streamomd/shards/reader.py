@@ -253,11 +253,17 @@ def check_footer(shard: Shard, options: Mapping[str, Any]) -> None:
 
 
 def digests_of(
-    fs: Any, shard: Shard, columns: Sequence[str], dictionary: Sequence[str]
+    fs: Any,
+    shard: Shard,
+    columns: Sequence[str],
+    dictionary: Sequence[str],
+    *,
+    decode: bool = False,
 ) -> dict[int, bytes]:
     """The digest of each row group that is read of a shard, as ``read_batches`` records it.
 
-    The calling thread reads. Raises what reading raises.
+    The calling thread reads. decode: also all rows, so that damage inside raises. Raises what
+    reading raises.
     """
     found: dict[int, bytes] = {}
     digests = Digests()
@@ -267,6 +273,8 @@ def digests_of(
             if rows and group not in shard.unread:
                 with closing(opened.read(group)) as batches:
                     next(batches)  # the digest is found before a row is given
+                    for _ in batches if decode else ():
+                        pass
                 found[group] = digests.get(shard.url, group) or b""
     return found
 

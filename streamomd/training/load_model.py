@@ -31,12 +31,15 @@ from streamomd.config.recorded import split_recorded
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     CorruptionError,
+    DataError,
     DivergedError,
     NoCommitError,
     StreamomdError,
     SweepError,
+    UsageError,
 )
 from streamomd.core.finite import NOT_FINITE, part_problem
+from streamomd.core.own_version import VERSION, is_newer
 from streamomd.core.urls import absolute, printable, shown
 from streamomd.engine.state import Layout
 from streamomd.features import Names, Plan
@@ -88,7 +91,7 @@ def load_model(
                 f"{(place := shown(store.url))} is a sweep, of many models: pass {place}/best "
                 f"(saved when the sweep is finished), or a model such as {place}/learners/000"
             )
-        with _legible():
+        with _upgrade_hint(commit), _legible():
             models.append(_described(commit, store, remote))
         left = isinstance(models[-1].state, RemoteState)
         take = partial(fill_figures if left else fill, models[-1])
@@ -208,6 +211,21 @@ def fill_figures(model: Model, part: Part) -> None:
                 raise CorruptionError(
                     "data.holdout is set, but metrics of validation rows are missing"
                 )
+
+
+@contextmanager
+def _upgrade_hint(commit: Commit) -> Iterator[None]:
+    """A description that this version refuses may be right for the later version that wrote it."""
+    try:
+        yield
+    except (UsageError, DataError, CorruptionError):
+        writer = str(commit.versions.get("streamomd", ""))[:40]
+        if not is_newer(writer):
+            raise
+        raise NoCommitError(
+            f"commit {commit.sequence} was written by streamomd {printable(writer)}; this is "
+            f"{VERSION}: upgrade streamomd"
+        ) from None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -140,6 +141,24 @@ def test_what_only_a_later_version_can_read_is_refused(change: str, copied: Copy
     why = "format 2" if change == "major" else "needs sparse-parts"
     with pytest.raises(NoCommitError, match=rf"by a newer streamomd 2\.1 .*{why}.*: upgrade"):
         streamomd.load(str(url))
+
+
+@pytest.mark.parametrize("place", ["job", "plan"])
+def test_keys_that_a_later_version_wrote_name_it(place: str, copied: Copy) -> None:
+    """The error names both versions, says to upgrade, and is exit code 4; no key is in it."""
+    url = copied(FORMATS[-1], "exact")
+    fields, _ = unseal(newest(url).read_bytes())
+    fields["versions"]["streamomd"] = "2.1"
+    streamomd.load(str(url))
+    fields["document"][place]["later"] = True
+    newest(url).write_bytes(seal(fields))
+    own = re.escape(streamomd.__version__)
+    with pytest.raises(
+        NoCommitError, match=rf"by streamomd 2\.1; this is {own}: upgrade"
+    ) as caught:
+        streamomd.load(str(url))
+    assert "later" not in str(caught.value)
+    assert caught.value.exit_code == 4
 
 
 @pytest.mark.parametrize("place", ["job", "plan"])

@@ -78,7 +78,11 @@ def test_a_job_continues_without_its_submitter(
     assert streamomd.load(str(tmp_path / "run")).state_sha256 == alone.state_sha256
     told = run("status", name, "--scheduler", address)
     assert f"{name}: finished" in told.out
-    assert f"{8 * ROWS:,} rows, loss" in run("logs", name, "--scheduler", address).out
+    lines = run("logs", name, "--scheduler", address).out.splitlines()
+    assert sum(f"{8 * ROWS:,} rows, loss" in line for line in lines) == 1
+    texts = [line.partition(" ")[2] for line in lines]
+    assert len(set(texts)) == len(texts), "no line is repeated"
+    assert "last_report" not in found
 
 
 def test_cancelled_it_commits_and_leaves(

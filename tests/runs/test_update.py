@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from killing import Folder, Instant, newest, start, strike
 from running import everything, rows, run, train, write
@@ -523,3 +524,99 @@ def test_a_shard_of_no_rows_and_no_types_is_learned(tmp_path: Path) -> None:
     assert (told["new_shards"], told["new_rows"]) == (1, 0)
     shard(folder, 3)
     assert update(url)["new_rows"] == ROWS
+
+
+def test_a_quiet_update_prints_its_result_alone(tmp_path: Path) -> None:
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    shard(folder, 0)
+    train(*words(folder, url))
+    shard(folder, 1)
+    (folder / "part=2.parquet").touch()  # a file of which a note is printed
+    ran = run("update", url, *NOW, "--quiet", "--json")
+    assert ran.result["new_rows"] == ROWS
+    assert ran.err == ""
+
+
+SKIP = ("--set", "data.on_bad_shard=skip")
+
+
+def damaged(file: Path) -> None:
+    """Change bytes in the middle of its first column chunk of numbers."""
+    column = pq.ParquetFile(file).metadata.row_group(1).column(2)
+    content = bytearray(file.read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    content[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", ["renamed", "type", "damage"])
+def test_a_shard_that_cannot_be_learned_stops_no_other(harm: str, tmp_path: Path) -> None:
+    """It is skipped where the job says so, recorded once, and tried again on request; the others
+    are learned, with the bits of one run."""
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    for number in (0, 1, 3):
+        shard(folder, number)
+    bad = folder / "part=3.parquet"
+    good = bad.read_bytes()
+    bad.rename(tmp_path / "good")
+    train(*words(folder, url))
+    shard(folder, 2)
+    table = rows(ROWS, first=3)
+    if harm == "renamed":
+        names = ["other" if name == "n" else name for name in table.column_names]
+        table = table.rename_columns(names)
+    elif harm == "type":
+        at = table.column_names.index("n")
+        table = table.set_column(at, "n", pa.array(["text"] * ROWS))
+    write(bad, table, row_group_size=50)
+    if harm == "damage":
+        damaged(bad)
+    refused = run("update", url, *NOW)
+    assert refused.code == 2
+    if harm == "damage":  # found while it is learned: back to before the update
+        (way,) = [line for line in refused.err.splitlines() if "checkpoint restore" in line]
+        run(*way.partition("streamomd ")[2].split())
+    else:
+        assert 'data.on_bad_shard = "skip"' in refused.err
+    found = update(url, *SKIP)
+    assert (found["new_shards"], found["new_rows"]) == (1, ROWS)
+    assert [one["url"] for one in found["skipped_shards"]] == [str(bad)]
+    assert figures(found) == whole(tmp_path, 3)
+    for more in ((), ("--retry-skipped",)):
+        assert update(url, *SKIP, *more)["new_shards"] == 0
+    assert len([one for one in listed(url) if "skipped" in one]) == 1
+    bad.write_bytes(good)
+    assert update(url, *SKIP)["new_shards"] == 0
+    assert update(url, *SKIP, "--retry-skipped")["new_rows"] == ROWS
+    assert figures(update(url)) == whole(tmp_path, 4, "--restart")
+
+
+def test_an_accepted_rewritten_shard_is_refused_only_if_it_changes_again(tmp_path: Path) -> None:
+    """The ledger has the acknowledgement, of that shard and that content alone."""
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    for number in (0, 1):
+        shard(folder, number)
+    state = train(*words(folder, url))["state_sha256"]
+
+    def rewrite(number: int, count: int) -> Path:
+        return write(folder / f"part={number}.parquet", rows(count, seed=9))
+
+    file = rewrite(0, 70)
+    refused = run("update", url, *NOW)
+    assert refused.code == 3
+    assert "--accept-rewritten URL" in refused.err
+    assert update(url, "--accept-rewritten", file)["state_sha256"] == state
+    shard(folder, 2)
+    assert update(url)["new_rows"] == ROWS
+    assert update(url, "--accept-rewritten", file)["new_rows"] == 0
+    rewrite(1, 70)
+    assert "part=1.parquet" in (other := run("update", url, *NOW)).err
+    assert other.code == 3
+    assert "part=0.parquet" not in other.err
+    update(url, "--accept-rewritten", folder / "part=1.parquet")
+    rewrite(0, 71)
+    again = run("update", url, *NOW)
+    assert again.code == 3
+    assert "part=0.parquet" in again.err
+    unknown = run("update", url, *NOW, "--accept-rewritten", folder / "part=7.parquet")
+    assert (unknown.code, "no learned shard has this URL" in unknown.err) == (2, True)

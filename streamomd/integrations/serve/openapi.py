@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
+from streamomd.core.own_version import VERSION
 from streamomd.integrations.serve.column_schemas import column_schemas, example_row
 from streamomd.integrations.serve.model_snapshot import Snapshot
 from streamomd.integrations.serve.request_rows import ARROW, JSON, LINES
@@ -27,7 +27,7 @@ def openapi_document(snapshot: Snapshot, limits: Limits, has_token: bool) -> dic
         "openapi": "3.1.0",
         "info": {
             "title": f"Predictions of {snapshot.schema.label!r}",
-            "version": version("streamomd"),
+            "version": VERSION,
             "description": "The server predicts and never learns. Every response is of one commit.",
         },
         "paths": {

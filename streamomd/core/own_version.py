@@ -1,0 +1,29 @@
+"""The version of this package, as its installation names it: pyproject.toml is the one source."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+
+
+def _own_version() -> str:
+    """The version, or "unknown" when run from a source tree that is not installed."""
+    try:
+        return version("streamomd")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+VERSION = _own_version()
+"""When it is imported: nothing is imported any more while a checkpoint is read."""
+
+
+def is_newer(other: str) -> bool:
+    """Whether a version is later than this one; False if either is no release's number.
+
+    >>> is_newer("999.0"), is_newer(VERSION), is_newer("unknown")
+    (True, False, False)
+    """
+    numbers = [re.match(r"\d{1,6}(\.\d{1,6}){0,3}(?!\d)", one) for one in (other, VERSION)]
+    found = [tuple(map(int, one[0].split("."))) for one in numbers if one]
+    return len(found) == 2 and found[0] > found[1]
