@@ -35,8 +35,6 @@ class Rows(NamedTuple):
 def outcomes(model: Model, learned: Result, tried: Result | None) -> Element:
     """``Model.result`` on rows before they were learned, and ``Model.evaluate`` on given rows."""
     title = "Predictions and labels"
-    if not learned["rows"] and tried is None:
-        return section(title, paragraph("No row was predicted yet."))
     sets = [*_sets(learned, tried)]
     return section(
         title,
@@ -50,7 +48,7 @@ def outcomes(model: Model, learned: Result, tried: Result | None) -> Element:
 
 def _sets(learned: Result, tried: Result | None) -> list[Rows]:
     text = "each row was predicted before it was learned, while the model changed."
-    sets = [Rows("learned rows", text, learned)] if learned["rows"] else []
+    sets = [Rows("learned rows", text, learned)]
     held = learned["holdout"]
     if held is not None and held["rows"]:
         best = f" Epoch {held['best_epoch']} was the best." if len(held["epochs"]) > 1 else ""

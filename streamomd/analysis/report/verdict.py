@@ -75,8 +75,6 @@ def compare_with_constant(model: Model, result: Figures) -> Comparison | None:
     if held is not None and held["rows"] and metrics.held is not None:
         rows = f"{counted(held['rows'], 'hold-out row')}, never learned"
         return _compare(model, held, metrics.held, rows, alone=True)
-    if not result["rows"]:
-        return None
     one = len(metrics.rows) == 1
     where = "" if one else " of the first epoch"
     rows = f"{counted(metrics.rows[0], 'row')}{where}, each predicted before it was learned"
@@ -189,8 +187,6 @@ def _judge(model: Model, result: Figures, *, diverged: str) -> tuple[str, str, l
     if diverged:
         what = diverged.removeprefix("the model diverged: ")
         return WORSE, "The model diverged", [f"{what[:1].upper()}{what[1:]}.", DIVERGED]
-    if not result["rows"]:
-        return UNKNOWN, "No row was learned yet", []
     found = compare_with_constant(model, result)
     if found is None:
         text = (
