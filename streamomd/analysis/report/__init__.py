@@ -66,8 +66,9 @@ def write_report(
     """
     _refuse(to, overwrite=overwrite)
     _refuse_by(model, by)
-    _refuse_without_rows(model)
     run_history = history(model, checkpoint_storage_options)
+    if not run_history.diverged:  # of a run that diverged the page shows what is known
+        _refuse_without_rows(model)
     tried = None
     choice: dict[str, Any] = {
         "version": version, "as_of": as_of, "as_files": as_files, "csv": csv or {},

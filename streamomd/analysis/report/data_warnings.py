@@ -67,7 +67,9 @@ def _columns(plan: Plan) -> range:
 
 def _run(model: Model, weights: Weights) -> Iterator[DataWarning]:
     metrics = model.metrics
-    if not metrics.total[0]:
+    if not metrics.total_rows:  # it diverged before its first commit with rows
+        yield DataWarning("the run", "no row was learned yet", "There is only the first commit.")
+    elif not metrics.total[0]:
         text = f"Every row of column {model.plan.weight!r} has importance 0: nothing was learned."
         yield DataWarning("the weights", "all importances are 0", text)
     elif metrics.figures(metrics.total)["loss"] is None:

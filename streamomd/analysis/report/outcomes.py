@@ -12,6 +12,7 @@ from streamomd.analysis.report.axes import Axis, brief
 from streamomd.analysis.report.charts import Series, heat, lines
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
 from streamomd.analysis.report.over_time import charts_by_day, day_column
+from streamomd.analysis.report.thresholds import thresholds
 from streamomd.analysis.report.verdict import percent
 from streamomd.core.counted import counted
 from streamomd.training.model import Model
@@ -35,6 +36,8 @@ class Rows(NamedTuple):
 def outcomes(model: Model, learned: Result, tried: Result | None) -> Element:
     """``Model.result`` on rows before they were learned, and ``Model.evaluate`` on given rows."""
     title = "Predictions and labels"
+    if not learned["rows"] and tried is None:
+        return section(title, paragraph("No row was predicted yet."))
     sets = [*_sets(learned, tried)]
     return section(
         title,
@@ -43,12 +46,13 @@ def outcomes(model: Model, learned: Result, tried: Result | None) -> Element:
         grid(*_charts(model, sets), *_by_day(model, tried)),
         *_missing(model, sets),
         *_by_class(sets),
+        *thresholds(model),
     )
 
 
 def _sets(learned: Result, tried: Result | None) -> list[Rows]:
     text = "each row was predicted before it was learned, while the model changed."
-    sets = [Rows("learned rows", text, learned)]
+    sets = [Rows("learned rows", text, learned)] if learned["rows"] else []
     held = learned["holdout"]
     if held is not None and held["rows"]:
         best = f" Epoch {held['best_epoch']} was the best." if len(held["epochs"]) > 1 else ""
