@@ -171,6 +171,21 @@ def test_days_are_drawn_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(figure.all("circle")) == 4
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_the_loss_of_the_last_rows_is_shown_next_to_that_of_all(
+    epochs: int, tmp_path: Path
+) -> None:
+    """Of the rows from 1,792 on, of a run with dates: what is left of the sum of losses there."""
+    dates = ["--set", 'data.dates=["when"]', "--epochs", epochs]
+    model = model_of(tmp_path, *dates, signal=1.0, real=False, days=4, ignore=False)
+    curve, first = model.metrics.curve, model.metrics.sums[0]
+    point = curve[curve[:, 0] == 1792][0]
+    expected = (first[1] - point[2]) / (first[0] - point[1])
+    streamomd.write_report(model, str(tmp_path / "page.html"))
+    text = parsed(tmp_path / "page.html").all("header")[0].text
+    assert f"loss of the last 208{expected:.4g}" in text.replace("\n", "").replace(" 208 ", " 208")
+
+
 def test_times_of_a_day_are_one_day(tmp_path: Path) -> None:
     """Weighted by their rows; no chart of values that are not dates or were cut off."""
     model = model_of(tmp_path, signal=1.0, real=False)

@@ -51,7 +51,8 @@ def outcomes(model: Model, learned: Result, tried: Result | None) -> Element:
 
 
 def _sets(learned: Result, tried: Result | None) -> list[Rows]:
-    text = "each row was predicted before it was learned, while the model changed."
+    text = "each row was predicted before it was learned, while the model changed: metrics of rows "
+    text += "that continue the stream."
     sets = [Rows("learned rows", text, learned)] if learned["rows"] else []
     held = learned["holdout"]
     if held is not None and held["rows"]:
