@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.analysis.report.largest_weights import Weights
+from streamomd.analysis.report.verdict import compare_with_constant
 from streamomd.core.counted import counted
 from streamomd.features import Plan, name_of
 from streamomd.training.drift_alerts import worded_alert
@@ -29,6 +30,7 @@ to the other features'."""
 ONE_ROW = 0.03  # share of the sum of squares that the largest value alone has
 STEADY = 4.0  # largest over typical: below this it is as large in most rows
 DOMINATES = 0.5  # share of all moves of predictions
+REVEALS = 0.5  # share of the constant's loss that a model with a leak removes at least
 SMALLEST = float(np.finfo(np.float64).tiny)
 SAME = {"float64": 1e-9, "float32": 1e-4}
 """Relative accuracy of sums in slots of these dtypes."""
@@ -46,7 +48,7 @@ class DataWarning(NamedTuple):
 
 def find_data_warnings(model: Model, sizes: FeatureScales, weights: Weights) -> list[DataWarning]:
     """All warnings, the most severe first."""
-    found = [*_run(model, weights), *_dominant(weights), *_offsets(model, sizes)]
+    found = [*_run(model, weights), *_dominant(model, weights), *_offsets(model, sizes)]
     for at in _columns(model.plan):
         found += _column(model, sizes, at)
     return [*_group(found), *_shared(weights)]
@@ -89,7 +91,12 @@ def _run(model: Model, weights: Weights) -> Iterator[DataWarning]:
         yield DataWarning("the rows", "bad rows", text)
 
 
-def _dominant(weights: Weights) -> Iterator[DataWarning]:
+def _dominant(model: Model, weights: Weights) -> Iterator[DataWarning]:
+    """Only where the loss supports it. That without the column is not stored; it is about the
+    constant's at most, so a column reveals the label only if the model is far below that."""
+    found = compare_with_constant(model, model.result())
+    if found is None or found.removed < REVEALS:
+        return
     for one in weights.top[:1]:
         if one.share > DOMINATES and weights.by_unit:
             yield DataWarning(

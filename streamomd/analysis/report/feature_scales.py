@@ -163,12 +163,13 @@ def scales_of_shards(
 def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
     """Scales measured on rows, each with weight 1."""
     size, front, bias = plan.size, plan.hashed_offset, int(plan.bias)
-    squares, largest, seen, sums = (np.zeros(size) for _ in range(4))
+    squares, largest, seen, sums, missing = (np.zeros(size) for _ in range(5))
     low, high, rows = np.full(front, np.inf), np.full(front, -np.inf), 0
     for batch in batches:
         at, x = _entries(batch, bias)
         rows += len(batch)
-        if plan.means:  # a missing value has no scale
+        if plan.means:  # a missing value has no scale: it is the mean
+            np.add.at(missing, at[np.isnan(x)], 1.0)
             at, x = at[~np.isnan(x)], x[~np.isnan(x)]
         np.add.at(squares, at, x * x)
         np.add.at(sums, at, x)
@@ -186,8 +187,10 @@ def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
     count = max(rows, 1)
     source = f"Counted in the {rows:,} rows given."
     typical, present = np.sqrt(squares / count), seen / count
-    spread = np.sqrt(np.maximum(squares / count - (sums / count) ** 2, 0.0))[:front]
-    mean = sums[:front] / count
+    known = np.maximum(rows - missing, 1.0)
+    mean = (sums / known)[:front]
+    # Of all rows, those with the mean in place of a missing value included, as the model sees them.
+    spread = np.sqrt(np.maximum((squares - sums * sums / known)[:front] / count, 0.0))
     of = " of those given"
     return FeatureScales(
         largest, typical, low, high, present, rows, source, of=of, spread=spread, mean=mean

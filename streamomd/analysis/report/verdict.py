@@ -68,6 +68,13 @@ class Comparison:
     thresholds: bool = False
 
     @property
+    def removed(self) -> float:
+        """The share of the constant's loss, error or squared error that the model removes."""
+        if self.metric == "RMSE":
+            return self.gain
+        return self.gain / self.theirs if self.theirs > 0.0 else 0.0
+
+    @property
     def level(self) -> str:
         """BETTER, UNCLEAR if the interval includes 0, or WORSE; errors and R² are worse from a gain
         of 0 on, for a model without a signal has exactly the constant's."""
