@@ -81,6 +81,28 @@ def test_what_is_planted_is_reported(
     assert [(one.name, one.title) for one in found] == expected
 
 
+@pytest.mark.parametrize(
+    "code, low, high, warned",
+    [(-99, 0, 50, True), (-1, 18, 90, True), (9999, 0, 1, True), (-1, -4, 4, False),
+     (99, 0, 200, False), (-1, 0, 50, False)],
+)  # fmt: skip
+def test_a_code_for_missing_values_is_reported(
+    code: int, low: int, high: int, warned: bool, tmp_path: Path
+) -> None:
+    """Where it is far outside of all other values, and nowhere else."""
+    draw = np.random.default_rng(8)
+    x = draw.integers(low, high + 1, 400).astype(float)
+    x[:2], x[::10] = (low, high), code
+    x[1] = high
+    columns = {"y": draw.integers(0, 2, 400), "x": x}
+    data = write(tmp_path / "a.parquet", pa.table(columns))
+    train(data, "--label", "y", "--numeric", "x", "--checkpoint", tmp_path / "run")
+    model = streamomd.load(str(tmp_path / "run"))
+    sizes = scales_of_shards(model.plan, str(data))
+    titles = [one.title for one in find_data_warnings(model, sizes, weigh(model, sizes))]
+    assert (f"{code} looks like a code for a missing value" in titles) == warned
+
+
 @pytest.mark.parametrize("rule", ["nag", "auto"])
 def test_a_column_off_centre_with_missing_values_is_no_leak(rule: str, tmp_path: Path) -> None:
     """Its contribution is centred, a missing value counts as the mean, and the loss is near the

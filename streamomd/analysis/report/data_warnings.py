@@ -29,6 +29,7 @@ FAR = 30.0
 to the other features'."""
 ONE_ROW = 0.03  # share of the sum of squares that the largest value alone has
 STEADY = 4.0  # largest over typical: below this it is as large in most rows
+APART = 0.2  # of the range of all other values, that a code for missing is away from it
 DOMINATES = 0.5  # share of all moves of predictions
 REVEALS = 0.5  # share of the constant's loss that a model with a leak removes at least
 SMALLEST = float(np.finfo(np.float64).tiny)
@@ -129,6 +130,7 @@ def _offsets(model: Model, sizes: FeatureScales) -> Iterator[DataWarning]:
 def _column(model: Model, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
     name = name_of(model.plan, model.names, at)
     largest, typical = float(sizes.largest[at]), float(sizes.typical[at])
+    yield from _code(name, sizes, at)
     broken = list(_broken(name, sizes, at, SAME[model.spec.model.dtype]))
     yield from broken
     if broken:
@@ -160,6 +162,25 @@ def _column(model: Model, sizes: FeatureScales, at: int) -> Iterator[DataWarning
             f"{size[1:]}{comparison} Ids, sampling weights, years and times look like this: should "
             "they be numbers? If so, subtract the offset.",
         )
+
+
+def _code(name: str, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
+    """Of rows given: the extremes of other rows are not stored."""
+    if not sizes.rest.size:
+        return
+    (low, high), (least, greatest) = sizes.rest[:, at], sizes.codes[:, at]
+    if not low < high:
+        return
+    found = [least] if low - least > APART * (high - low) else []
+    found += [greatest] if greatest - high > APART * (high - low) else []
+    for code in found:
+        if math.isfinite(code):
+            yield DataWarning(
+                name,
+                f"{code:g} looks like a code for a missing value",
+                f"All other values are from {brief(float(low))} to {brief(float(high))}, and it is "
+                "learned as a number: write null instead, and choose data.nulls.",
+            )
 
 
 def _broken(name: str, sizes: FeatureScales, at: int, near: float) -> Iterator[DataWarning]:
