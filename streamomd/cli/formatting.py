@@ -34,6 +34,8 @@ def format_metrics(result: Mapping[str, Any]) -> str:
     parts = [counted(result["rows"], "row"), *_losses(result, "mae", "r2")]
     if result["auc"] is not None:
         parts.append(f"auc {result['auc']:.4f} ± {max(result['auc_error'], 5e-5):.4f}")
+    if (likely := (result.get("calibrated") or {}).get("log_loss")) is not None:
+        parts.append(f"calibrated log loss {likely:.6f}")
     if result["loss"] is None:
         parts.append(
             "loss is not finite: try a smaller eta, and check that not all row weights are 0"

@@ -149,11 +149,11 @@ def _trained(model: Any, profile: Profile | None) -> tuple[Any, str]:
     result = model.result()
     if "backtest" in result:
         return result["backtest"], formatting.format_backtest(result["backtest"])
-    from streamomd.training.metrics.baseline import baseline_verdict
+    from streamomd.analysis.report.verdict import printed_line
     from streamomd.training.model_figures import recency_note
 
     text = formatting.format_run(result, model.spec.data.shards)
-    text = "\n".join(filter(None, (text, baseline_verdict(result), recency_note(model))))
+    text = "\n".join(filter(None, (text, printed_line(model, result), recency_note(model))))
     if profile is None:
         return result, text
     return {**result, "profile": profile.to_json()}, f"{text}\n\n{profile}"

@@ -82,6 +82,50 @@ def test_what_is_planted_is_reported(
 
 
 @pytest.mark.parametrize(
+    "code, low, high, warned",
+    [(-99, 0, 50, True), (-1, 18, 90, True), (9999, 0, 1, True), (-1, -4, 4, False),
+     (99, 0, 200, False), (-1, 0, 50, False)],
+)  # fmt: skip
+def test_a_code_for_missing_values_is_reported(
+    code: int, low: int, high: int, warned: bool, tmp_path: Path
+) -> None:
+    """Where it is far outside of all other values, and nowhere else."""
+    draw = np.random.default_rng(8)
+    x = draw.integers(low, high + 1, 400).astype(float)
+    x[:2], x[::10] = (low, high), code
+    x[1] = high
+    columns = {"y": draw.integers(0, 2, 400), "x": x}
+    data = write(tmp_path / "a.parquet", pa.table(columns))
+    train(data, "--label", "y", "--numeric", "x", "--checkpoint", tmp_path / "run")
+    model = streamomd.load(str(tmp_path / "run"))
+    sizes = scales_of_shards(model.plan, str(data))
+    titles = [one.title for one in find_data_warnings(model, sizes, weigh(model, sizes))]
+    assert (f"{code} looks like a code for a missing value" in titles) == warned
+
+
+@pytest.mark.parametrize("rule", ["nag", "auto"])
+def test_a_column_off_centre_with_missing_values_is_no_leak(rule: str, tmp_path: Path) -> None:
+    """Its contribution is centred, a missing value counts as the mean, and the loss is near the
+    constant's: no warning of a leak, and the spread is numpy's of the filled column."""
+    draw = np.random.default_rng(7)
+    x, lat = draw.normal(size=ROWS), draw.normal(40.7, 0.1, ROWS)
+    y = (0.5 * x + draw.normal(size=ROWS) > 0.0).astype(np.int64)
+    gone = draw.random(ROWS) < 0.2
+    columns = {"y": y, "x": x, "lat": pa.array(lat, mask=gone)}
+    data = write(tmp_path / "a.parquet", pa.table(columns))
+    flags = ["--label", "y", "--rule", rule, "--set", "data.nulls=mean"]
+    train(data, *flags, "--checkpoint", tmp_path / "run")
+    model = streamomd.load(str(tmp_path / "run"))
+    measured = scales_of_shards(model.plan, str(data))
+    filled = np.where(gone, lat[~gone].mean(), lat)
+    at = model.plan.numeric.index("lat") + 1
+    assert measured.unit[at] == pytest.approx(filled.std(), rel=1e-6)
+    for sizes in (measured, scales_from_slots(model)):
+        found = find_data_warnings(model, sizes, weigh(model, sizes))
+        assert "it outweighs all others together" not in [one.title for one in found]
+
+
+@pytest.mark.parametrize(
     "name", ["instance weight", "weight", "w_weight", "MARSUPWT", "fnlwgt", "sample-wt", "wgt"]
 )
 def test_names_of_weights(name: str) -> None:

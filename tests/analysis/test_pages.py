@@ -17,7 +17,7 @@ from running import everything, rows, run, shards, train, write
 import streamomd
 from streamomd.analysis.report.axes import Axis, brief
 from streamomd.analysis.report.learning import curve_points, means
-from streamomd.core.errors import OutputExistsError
+from streamomd.core.errors import NoCommitError, OutputExistsError
 from streamomd.training.metrics import Metrics
 
 TITLES = [
@@ -143,22 +143,36 @@ def test_names_are_only_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_page_of_a_run_without_rows(here: Path) -> None:
-    """The first commit has no rows: the page says so, and how to resume."""
+    """The first commit has no rows: no page, but an error with how to resume."""
     streamomd.train(
         "data", label="y", numeric=["n"], hashed=["h"], checkpoint="runs/b", quiet=True,
         sets={"data.ignore": ["w", "k", "c", "i", "v"], "checkpoint.keep": 100,
               "checkpoint.every_rows": 40},
     )  # fmt: skip
     model = streamomd.load("runs/b", at=0)
-    streamomd.write_report(model, "zero.html")
-    page = parsed(here / "zero.html")
-    assert "no row was learned yet" in page.text
-    assert "Resume with: streamomd resume runs/b" in page.text
+    with pytest.raises(NoCommitError, match=r"no commit with rows in .*streamomd resume .*runs/b"):
+        streamomd.write_report(model, "zero.html")
+    assert not (here / "zero.html").exists()
     half = streamomd.load("runs/b", at=2)
     streamomd.write_report(half, "half.html")
     text = parsed(here / "half.html").text
     assert f"Not finished: {half.metrics.total_rows} rows" in text
     assert f"({half.metrics.total_rows / 120:.0%} of 120)" in text
+
+
+def test_a_run_that_learned_nothing_has_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every row was skipped as bad: exit 4, as without a commit, and no file."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.parquet", pa.table({"y": [0, 1] * 20, "n": [float("nan")] * 40}))
+    flags = ["--label", "y", "--numeric", "n", "--set", "data.on_bad_row=skip"]
+    assert run("train", "a.parquet", *flags, "--checkpoint", "run").code == 2
+    found = run("report", "run", "-o", "out.html")
+    assert found.code == 4
+    assert "no commit with rows in " in found.err
+    assert "streamomd resume run" in found.err
+    assert not Path("out.html").exists()
 
 
 @pytest.mark.parametrize(

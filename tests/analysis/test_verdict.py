@@ -50,7 +50,7 @@ def model_of(path: Path, *flags: Any, ignore: bool = True, **made: Any) -> strea
     "signal, real, flags, level",
     [
         (3.0, False, [], BETTER),
-        (0.0, False, ["--set", "data.holdout=2"], WORSE),
+        (0.0, False, ["--set", "data.holdout=2"], UNCLEAR),  # log loss: the interval includes 0
         (3.0, True, ["--loss", "square"], BETTER),
         (0.0, True, ["--loss", "square"], WORSE),
         (3.0, False, ["--epochs", 2], BETTER),
@@ -67,7 +67,7 @@ def test_the_first_line_is_the_verdict(
     assert level in (found.level, UNCLEAR if found.level == WORSE else "")
     y = np.asarray(table(signal=signal, real=real).column("y"))
     if "data.holdout=2" not in flags and "data.holdout=4" not in flags:
-        constant = y.std() if real else min(y.mean(), 1.0 - y.mean())
+        constant = y.std() if real else -np.log(np.where(y, y.mean(), 1.0 - y.mean())).mean()
         assert found.theirs == pytest.approx(constant)
     to = str(tmp_path / "page.html")
     written = streamomd.write_report(model, to)
@@ -80,7 +80,7 @@ def test_the_first_line_is_the_verdict(
 
 def test_the_margin_is_that_of_paired_rows(tmp_path: Path) -> None:
     """Errors of model and constant are differences of the same rows: from the confusion matrix."""
-    model = model_of(tmp_path, signal=3.0, real=False)
+    model = model_of(tmp_path, "--loss", "hinge", "--rule", "nag", signal=3.0, real=False)
     result = model.result()
     confusion = np.array(result["confusion"])
     common = int(confusion.sum(axis=1).argmax())
@@ -90,6 +90,37 @@ def test_the_margin_is_that_of_paired_rows(tmp_path: Path) -> None:
     assert found is not None
     assert found.gain == pytest.approx(difference.mean())
     assert found.margin == pytest.approx(NORMAL * difference.std() / math.sqrt(ROWS))
+
+
+@pytest.mark.parametrize("flags", [[], ["--class-weight", "balanced"], ["--calibrate", "sigmoid"]])
+def test_a_model_of_rare_positives_is_judged_by_log_loss(flags: list[str], tmp_path: Path) -> None:
+    """Its error is that of the constant, its log loss is lower, also of the probabilities that
+    weighted classes have after calibration; the margin is that of paired rows."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=8000)
+    y = (draw.random(8000) < 1.0 / (1.0 + np.exp(2.9 - x))).astype(int)
+    write(tmp_path / "a.parquet", pa.table({"x": x, "y": y}))
+    found = run("train", tmp_path / "a.parquet", *FLAGS, *flags, "--checkpoint", tmp_path / "run")
+    assert "better than a constant" not in found.out
+    assert ("calibrated log loss" in found.out) == ("--calibrate" in flags)
+    model = streamomd.load(str(tmp_path / "run"))
+    judged = compare_with_constant(model, model.result())
+    assert judged is not None
+    assert (judged.metric, judged.level) == ("log loss", BETTER)
+    assert judged.theirs == pytest.approx(-np.log(np.where(y, y.mean(), 1 - y.mean())).mean())
+    assert judged.margin is not None
+    assert 0.0 < judged.margin < judged.gain
+    if not flags:
+        assert "its threshold is 0.5" in " ".join(sentences(judged))
+    streamomd.write_report(model, str(tmp_path / "page.html"))
+    page = parsed(tmp_path / "page.html")
+    assert {"ROC curve", "Precision-recall curve"} <= {one.text for one in page.all("figcaption")}
+    table_of = next(one for one in page.all("table") if "share flagged" in one.text)
+    cells = [[cell.text for cell in row.all("td")] for row in table_of.all("tr")[1:]]
+    shares = [float(row[-1].rstrip("%")) / 100.0 for row in cells if row]
+    assert shares == sorted(shares)
+    _, precision, recall, share = (float(one.rstrip("%")) for one in cells[-1])
+    assert recall * y.mean() == pytest.approx(precision * share / 100.0, rel=0.1)
 
 
 def test_an_interval_that_includes_0_is_unclear() -> None:
@@ -138,6 +169,21 @@ def test_days_are_drawn_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     figure = next(one for one in page.all("figure") if "Error by day" in one.text)
     assert "2026-01-30" in figure.text
     assert len(figure.all("circle")) == 4
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_the_loss_of_the_last_rows_is_shown_next_to_that_of_all(
+    epochs: int, tmp_path: Path
+) -> None:
+    """Of the rows from 1,792 on, of a run with dates: what is left of the sum of losses there."""
+    dates = ["--set", 'data.dates=["when"]', "--epochs", epochs]
+    model = model_of(tmp_path, *dates, signal=1.0, real=False, days=4, ignore=False)
+    curve, first = model.metrics.curve, model.metrics.sums[0]
+    point = curve[curve[:, 0] == 1792][0]
+    expected = (first[1] - point[2]) / (first[0] - point[1])
+    streamomd.write_report(model, str(tmp_path / "page.html"))
+    text = parsed(tmp_path / "page.html").all("header")[0].text
+    assert f"loss of the last 208{expected:.4g}" in text.replace("\n", "").replace(" 208 ", " 208")
 
 
 def test_times_of_a_day_are_one_day(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from running import alone, run, write
 
 from streamomd.features.classes import targets
-from streamomd.training.metrics.baseline import baseline_of, baseline_verdict
+from streamomd.training.metrics.baseline import baseline_of
 
 N = 600
 LABELS: dict[str, tuple[Any, str]] = {
@@ -82,7 +82,9 @@ def test_a_model_without_a_signal_says_so(tmp_path: Path) -> None:
         path = write(tmp_path / f"{worse}.parquet", columns)
         done = run("train", path, "--label", "y", "--checkpoint", "none")
         last = done.out.strip().splitlines()[-1]
-        assert last.startswith("no better than a constant: ") == worse, last
+        # By log loss, whose interval may include 0 on random labels.
+        lines = ("no better than a constant: ", "not clearly better than a constant: ")
+        assert last.startswith(lines) == worse, last
 
 
 def test_the_constant_is_that_of_numpy() -> None:
@@ -96,4 +98,3 @@ def test_the_constant_is_that_of_numpy() -> None:
     r2 = 1.0 - np.sum((y - p) ** 2) / np.sum((y - y.mean()) ** 2)
     found = baseline_of({"confusion": None, "error": None, "rmse": rmse, "r2": r2})
     assert found == {"rmse": pytest.approx(float(np.std(y)))}
-    assert baseline_verdict({"confusion": None, "error": None, "rmse": 1.0, "r2": None}) == ""

@@ -23,9 +23,9 @@ from streamomd.analysis.report.over_time import day_column
 from streamomd.analysis.report.regret import regret
 from streamomd.analysis.report.summary import divergence, header, warnings_section
 from streamomd.analysis.report.verdict import summarize
-from streamomd.core.errors import OutputExistsError, UsageError
+from streamomd.core.errors import NoCommitError, OutputExistsError, UsageError
 from streamomd.core.nearest import named_keywords
-from streamomd.core.urls import protocol, shown
+from streamomd.core.urls import protocol, shown, typed
 from streamomd.shards.atomic_write import open_atomic
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.metrics.by_time import LENGTHS
@@ -61,12 +61,14 @@ def write_report(
 
     The dict: report (the file), bytes, verdict (level: better, unclear, worse or unknown, and its
     text), look (name, title and text of each warning).
-    Raises OutputExistsError if the file exists, UsageError if ``to`` is not a local file, and what
-    ``Model.evaluate`` raises.
+    Raises OutputExistsError if the file exists, UsageError if ``to`` is not a local file,
+    NoCommitError if the model has learned no row, and what ``Model.evaluate`` raises.
     """
     _refuse(to, overwrite=overwrite)
     _refuse_by(model, by)
     run_history = history(model, checkpoint_storage_options)
+    if not run_history.diverged:  # of a run that diverged the page shows what is known
+        _refuse_without_rows(model)
     tried = None
     choice: dict[str, Any] = {
         "version": version, "as_of": as_of, "as_files": as_files, "csv": csv or {},
@@ -120,6 +122,18 @@ def _refuse_by(model: Model, by: str) -> None:
             f"--by {by} needs the times of the rows that were learned, and this run has none: "
             "train with data.time (--time COLUMN)"
         )
+
+
+def _refuse_without_rows(model: Model) -> None:
+    if model.metrics.total_rows:
+        return
+    if not model.url:
+        raise NoCommitError("the model has learned no row, and a report needs some: train it first")
+    raise NoCommitError(
+        f"no commit with rows in {shown(model.url)}: commit {model.sequence} was written before "
+        "any row was learned; fix what stopped the run, then continue with: streamomd resume "
+        f"{typed(model.url)}"
+    )
 
 
 def _refuse(to: str, *, overwrite: bool) -> None:

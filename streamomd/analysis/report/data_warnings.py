@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.analysis.report.largest_weights import Weights
+from streamomd.analysis.report.verdict import compare_with_constant
 from streamomd.core.counted import counted
 from streamomd.features import Plan, name_of
 from streamomd.training.drift_alerts import worded_alert
@@ -28,7 +29,9 @@ FAR = 30.0
 to the other features'."""
 ONE_ROW = 0.03  # share of the sum of squares that the largest value alone has
 STEADY = 4.0  # largest over typical: below this it is as large in most rows
+APART = 0.2  # of the range of all other values, that a code for missing is away from it
 DOMINATES = 0.5  # share of all moves of predictions
+REVEALS = 0.5  # share of the constant's loss that a model with a leak removes at least
 SMALLEST = float(np.finfo(np.float64).tiny)
 SAME = {"float64": 1e-9, "float32": 1e-4}
 """Relative accuracy of sums in slots of these dtypes."""
@@ -46,7 +49,7 @@ class DataWarning(NamedTuple):
 
 def find_data_warnings(model: Model, sizes: FeatureScales, weights: Weights) -> list[DataWarning]:
     """All warnings, the most severe first."""
-    found = [*_run(model, weights), *_dominant(weights), *_offsets(model, sizes)]
+    found = [*_run(model, weights), *_dominant(model, weights), *_offsets(model, sizes)]
     for at in _columns(model.plan):
         found += _column(model, sizes, at)
     return [*_group(found), *_shared(weights)]
@@ -67,7 +70,7 @@ def _columns(plan: Plan) -> range:
 
 def _run(model: Model, weights: Weights) -> Iterator[DataWarning]:
     metrics = model.metrics
-    if not metrics.total_rows:
+    if not metrics.total_rows:  # it diverged before its first commit with rows
         yield DataWarning("the run", "no row was learned yet", "There is only the first commit.")
     elif not metrics.total[0]:
         text = f"Every row of column {model.plan.weight!r} has importance 0: nothing was learned."
@@ -89,7 +92,12 @@ def _run(model: Model, weights: Weights) -> Iterator[DataWarning]:
         yield DataWarning("the rows", "bad rows", text)
 
 
-def _dominant(weights: Weights) -> Iterator[DataWarning]:
+def _dominant(model: Model, weights: Weights) -> Iterator[DataWarning]:
+    """Only where the loss supports it. That without the column is not stored; it is about the
+    constant's at most, so a column reveals the label only if the model is far below that."""
+    found = compare_with_constant(model, model.result())
+    if found is None or found.removed < REVEALS:
+        return
     for one in weights.top[:1]:
         if one.share > DOMINATES and weights.by_unit:
             yield DataWarning(
@@ -122,6 +130,7 @@ def _offsets(model: Model, sizes: FeatureScales) -> Iterator[DataWarning]:
 def _column(model: Model, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
     name = name_of(model.plan, model.names, at)
     largest, typical = float(sizes.largest[at]), float(sizes.typical[at])
+    yield from _code(name, sizes, at)
     broken = list(_broken(name, sizes, at, SAME[model.spec.model.dtype]))
     yield from broken
     if broken:
@@ -153,6 +162,25 @@ def _column(model: Model, sizes: FeatureScales, at: int) -> Iterator[DataWarning
             f"{size[1:]}{comparison} Ids, sampling weights, years and times look like this: should "
             "they be numbers? If so, subtract the offset.",
         )
+
+
+def _code(name: str, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
+    """Of rows given: the extremes of other rows are not stored."""
+    if not sizes.rest.size:
+        return
+    (low, high), (least, greatest) = sizes.rest[:, at], sizes.codes[:, at]
+    if not low < high:
+        return
+    found = [least] if low - least > APART * (high - low) else []
+    found += [greatest] if greatest - high > APART * (high - low) else []
+    for code in found:
+        if math.isfinite(code):
+            yield DataWarning(
+                name,
+                f"{code:g} looks like a code for a missing value",
+                f"All other values are from {brief(float(low))} to {brief(float(high))}, and it is "
+                "learned as a number: write null instead, and choose data.nulls.",
+            )
 
 
 def _broken(name: str, sizes: FeatureScales, at: int, near: float) -> Iterator[DataWarning]:

@@ -32,6 +32,8 @@ from streamomd.training.shard_views import find_for_model
 Floats = NDArray[np.float64]
 LARGEST = ("s", "b", "M", "x")
 """Name of the slot of the largest abs(x)."""
+CODES = (-99999, -9999, -999, -99, -9, -1, 99, 999, 9999, 99999)
+"""Numbers that often stand for a missing value."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class FeatureScales:
     rows: how many these are. of: of which rows, in words. source: a sentence that says where they
     are from.
     mean: of the coordinates before the hashed ones; empty if unknown.
+    codes: (2, as mean), the least and greatest of CODES in a column, NaN for none; rest: (2, as
+    mean), the least and greatest other value; empty if unknown.
     """
 
     largest: Floats
@@ -56,6 +60,8 @@ class FeatureScales:
     of: str = ""
     spread: Floats | None = None
     mean: Floats = field(default_factory=lambda: np.empty(0))
+    codes: Floats = field(default_factory=lambda: np.empty((2, 0)))
+    rest: Floats = field(default_factory=lambda: np.empty((2, 0)))
 
     @cached_property
     def size(self) -> Floats:
@@ -163,12 +169,14 @@ def scales_of_shards(
 def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
     """Scales measured on rows, each with weight 1."""
     size, front, bias = plan.size, plan.hashed_offset, int(plan.bias)
-    squares, largest, seen, sums = (np.zeros(size) for _ in range(4))
+    squares, largest, seen, sums, missing = (np.zeros(size) for _ in range(5))
+    codes, rest = (np.tile([[np.inf], [-np.inf]], front) for _ in range(2))
     low, high, rows = np.full(front, np.inf), np.full(front, -np.inf), 0
     for batch in batches:
         at, x = _entries(batch, bias)
         rows += len(batch)
-        if plan.means:  # a missing value has no scale
+        if plan.means:  # a missing value has no scale: it is the mean
+            np.add.at(missing, at[np.isnan(x)], 1.0)
             at, x = at[~np.isnan(x)], x[~np.isnan(x)]
         np.add.at(squares, at, x * x)
         np.add.at(sums, at, x)
@@ -177,20 +185,29 @@ def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
         unhashed = at < front
         np.minimum.at(low, at[unhashed], x[unhashed])
         np.maximum.at(high, at[unhashed], x[unhashed])
+        code = np.isin(x, CODES)
+        for ends, some in ((codes, unhashed & code), (rest, unhashed & ~code)):
+            np.minimum.at(ends[0], at[some], x[some])
+            np.maximum.at(ends[1], at[some], x[some])
     if bias:
         squares[0], largest[0], seen[0], low[0], high[0] = rows, 1.0, rows, 1.0, 1.0
         sums[0] = rows
     somewhere = seen[:front] < rows  # it is 0 in some row
     low = np.where(somewhere, np.minimum(low, 0.0), low)
     high = np.where(somewhere, np.maximum(high, 0.0), high)
+    zero = (seen + missing)[:front] < rows
+    rest[:, zero] = np.minimum(rest[0, zero], 0.0), np.maximum(rest[1, zero], 0.0)
     count = max(rows, 1)
     source = f"Counted in the {rows:,} rows given."
     typical, present = np.sqrt(squares / count), seen / count
-    spread = np.sqrt(np.maximum(squares / count - (sums / count) ** 2, 0.0))[:front]
-    mean = sums[:front] / count
+    known = np.maximum(rows - missing, 1.0)
+    mean = (sums / known)[:front]
+    # Of all rows, those with the mean in place of a missing value included, as the model sees them.
+    spread = np.sqrt(np.maximum((squares - sums * sums / known)[:front] / count, 0.0))
     of = " of those given"
     return FeatureScales(
-        largest, typical, low, high, present, rows, source, of=of, spread=spread, mean=mean
+        largest, typical, low, high, present, rows, source, of=of, spread=spread, mean=mean,
+        codes=codes, rest=rest,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from streamomd.analysis.report.axes import Axis, brief
 from streamomd.analysis.report.charts import Series, heat, lines
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
 from streamomd.analysis.report.over_time import charts_by_day, day_column
+from streamomd.analysis.report.thresholds import thresholds
 from streamomd.analysis.report.verdict import percent
 from streamomd.core.counted import counted
 from streamomd.training.model import Model
@@ -45,11 +46,13 @@ def outcomes(model: Model, learned: Result, tried: Result | None) -> Element:
         grid(*_charts(model, sets), *_by_day(model, tried)),
         *_missing(model, sets),
         *_by_class(sets),
+        *thresholds(model),
     )
 
 
 def _sets(learned: Result, tried: Result | None) -> list[Rows]:
-    text = "each row was predicted before it was learned, while the model changed."
+    text = "each row was predicted before it was learned, while the model changed: metrics of rows "
+    text += "that continue the stream."
     sets = [Rows("learned rows", text, learned)] if learned["rows"] else []
     held = learned["holdout"]
     if held is not None and held["rows"]:

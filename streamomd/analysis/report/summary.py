@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
+import numpy as np
+
 from streamomd.analysis.history import History, rows_passed
 from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.data_warnings import DataWarning
 from streamomd.analysis.report.markup import element, paragraph, section
+from streamomd.analysis.report.over_time import day_column
 from streamomd.analysis.report.verdict import verdict_box
 from streamomd.core.counted import counted
 from streamomd.core.urls import shown, typed
@@ -95,6 +98,7 @@ def _boxes(model: Model, run_history: History, figures: Mapping[str, Any]) -> El
     share = progress_share(model, run_history)
     boxes = [("rows learned", f"{model.metrics.total_rows:,}")]
     boxes += [("of all rows", f"{share:.0%}")] if share is not None and not model.finished else []
+    boxes += _last_tenth(model)
     for name, key in (("loss", "loss"), ("RMSE", "rmse"), ("AUC", "auc"), ("R²", "r2")):
         if figures[key] is not None:
             boxes.append((name, brief(figures[key])))
@@ -111,6 +115,19 @@ def _boxes(model: Model, run_history: History, figures: Mapping[str, Any]) -> El
         *(element("div", element("dt", name), element("dd", text)) for name, text in boxes),
         class_="figures",
     )
+
+
+def _last_tenth(model: Model) -> list[tuple[str, str]]:
+    """The loss of the last rows of the first epoch, about a tenth, of rows with times or dates:
+    there it differs from that of all rows if the relation drifts."""
+    metrics = model.metrics
+    rows = metrics.rows[0]
+    before = metrics.curve[metrics.curve[:, 0] < rows]
+    if not (model.spec.data.time or day_column(model.plan)) or not len(before):
+        return []
+    start = before[np.abs(before[:, 0] - 0.9 * rows).argmin()]
+    loss = metrics.figures(metrics.sums[0] - start[1:])["loss"]
+    return [] if loss is None else [(f"loss of the last {rows - int(start[0]):,}", brief(loss))]
 
 
 def warnings_section(found: Sequence[DataWarning]) -> Element:

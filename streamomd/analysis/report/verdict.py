@@ -2,7 +2,8 @@
 
 Hold-out rows are compared if there are any, else the rows of the first epoch, each predicted before
 it was learned: of later epochs the model knows the rows. The constant is the one that is best on
-these rows: the most common class, or the mean label.
+these rows: the classes' shares, where the model gives probabilities, else the most common class; in
+regression the mean label.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from numpy.typing import NDArray
 from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.markup import element
 from streamomd.core.counted import counted
+from streamomd.training.class_weights import class_weights_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.baseline import baseline_of
+from streamomd.training.metrics.bins import centres
+from streamomd.training.metrics.detail import BinaryDetail
 from streamomd.training.model import Model
 
 Floats = NDArray[np.float64]
@@ -38,6 +42,7 @@ DIVERGED = (
     "Fix extreme values in the shards, or train again with a smaller learning rate, or with a rule "
     "that has none to choose (auto)."
 )
+LOG_LOSS = "log loss"
 UNKNOWN, BETTER, UNCLEAR, WORSE = "unknown", "better", "unclear", "worse"
 
 
@@ -45,9 +50,10 @@ UNKNOWN, BETTER, UNCLEAR, WORSE = "unknown", "better", "unclear", "worse"
 class Comparison:
     """A metric of the model and of the best constant, on the same rows.
 
-    gain: by how much the model is better: a difference of errors, or R². margin: half the width of
-    its 95 % interval; None if unknown. loss, constant_loss: per row, of probabilities, if both are
-    known. constant: what is predicted, in words. rows: a text that says which rows.
+    gain: by how much the model is better: a difference of log losses or errors, or R². margin: half
+    the width of its 95 % interval; None if unknown. constant: what is predicted, in words. rows: a
+    text that says which rows. error: the comparison of errors, of a comparison of log losses.
+    thresholds: whether the page has a table of them: of two classes.
     """
 
     metric: str
@@ -57,14 +63,22 @@ class Comparison:
     margin: float | None
     constant: str
     rows: str
-    loss: float | None = None
-    constant_loss: float | None = None
+    error: Comparison | None = None
     auc: float | None = None
+    thresholds: bool = False
+
+    @property
+    def removed(self) -> float:
+        """The share of the constant's loss, error or squared error that the model removes."""
+        if self.metric == "RMSE":
+            return self.gain
+        return self.gain / self.theirs if self.theirs > 0.0 else 0.0
 
     @property
     def level(self) -> str:
-        """BETTER, UNCLEAR if the interval includes 0, or WORSE for a gain of 0 or less."""
-        if self.gain <= 0.0:
+        """BETTER, UNCLEAR if the interval includes 0, or WORSE; errors and R² are worse from a gain
+        of 0 on, for a model without a signal has exactly the constant's."""
+        if self.gain <= (-(self.margin or 0.0) if self.metric == LOG_LOSS else 0.0):
             return WORSE
         return UNCLEAR if self.margin is not None and self.gain <= self.margin else BETTER
 
@@ -75,8 +89,6 @@ def compare_with_constant(model: Model, result: Figures) -> Comparison | None:
     if held is not None and held["rows"] and metrics.held is not None:
         rows = f"{counted(held['rows'], 'hold-out row')}, never learned"
         return _compare(model, held, metrics.held, rows, alone=True)
-    if not result["rows"]:
-        return None
     one = len(metrics.rows) == 1
     where = "" if one else " of the first epoch"
     rows = f"{counted(metrics.rows[0], 'row')}{where}, each predicted before it was learned"
@@ -88,7 +100,9 @@ def _compare(
 ) -> Comparison | None:
     """alone: whether all figures of the result are of the rows that are compared."""
     if model.plan.classes:
-        return _by_error(model, result, metrics, rows, alone=alone)
+        found = _by_error(model, result, metrics, rows, alone=alone)
+        by_loss = found and _by_log_loss(model, result, metrics, found, alone=alone)
+        return by_loss or found
     return _by_r2(result, metrics, rows, alone=alone)
 
 
@@ -100,8 +114,7 @@ def _by_error(
         return None
     theirs, ours = constant["error"], float(own["error"])
     confusion = np.array(result["confusion"], dtype=np.float64)
-    weights = confusion.sum(axis=1)
-    common, shares = int(np.argmax(weights)), weights / weights.sum()
+    common = int(np.argmax(confusion.sum(axis=1)))
     # After several epochs the confusion counts rows that were learned before: an upper bound then.
     chance = _discordant(confusion, common) if alone else ours + theirs
     gain = theirs - ours if abs(theirs - ours) > ROUNDED else 0.0
@@ -109,10 +122,71 @@ def _by_error(
     name = model.plan.classes[common]
     return Comparison(
         "error", ours, theirs, gain, NORMAL * spread, f"always predicting {name!r}", rows,
-        loss=own["loss"],
-        constant_loss=_entropy(shares) if _gives_log_loss(model) else None,
         auc=result["auc"],
     )  # fmt: skip
+
+
+def _by_log_loss(
+    model: Model, result: Figures, metrics: Metrics, error: Comparison, *, alone: bool
+) -> Comparison | None:
+    """None where the model gives no probabilities, or those of other shares of the classes."""
+    own = result if alone else result["epochs"][0]
+    weights = np.array(result["confusion"], dtype=np.float64).sum(axis=1)
+    shares = weights / weights.sum()
+    ours, theirs, spread = own["loss"], _entropy(shares), None
+    if isinstance(metrics.detail, BinaryDetail):
+        # Margins of the first epoch, if they are saved, are those of the rows that are compared.
+        bins = metrics.detail.weights if metrics.margins is None else metrics.margins
+        seen = np.flatnonzero(bins.any(axis=0))
+        if not len(seen) or seen[-1] == bins.shape[1] - 1:  # there is a NaN
+            return None
+        likely = likelihood(model, weights, centres(metrics.detail.digits)[seen])
+        if likely is None or not (shares > 0.0).all():
+            return None
+        with np.errstate(divide="ignore", invalid="ignore"):
+            both = -np.log(np.stack([1.0 - likely, likely]))
+            less = -np.log(shares)[:, None] - both
+            rows = bins[:, seen]
+            there = rows > 0.0
+            mean = float((rows * both)[there].sum() / rows.sum())
+            gain = float((rows * less)[there].sum() / rows.sum())
+            squares = float((rows * (less - gain) ** 2)[there].sum() / rows.sum())
+        spread = math.sqrt(squares / own["rows"])
+        ours = mean if adjusted(model) else ours
+    elif model.spec.model.loss != "softmax" or model.spec.model.class_weight:
+        return None
+    else:
+        spread = _spread_of_mean(_windows(metrics, last=alone), 1.0, column=1)
+    if ours is None or not math.isfinite(ours):
+        return None
+    return Comparison(
+        LOG_LOSS, float(ours), theirs, theirs - float(ours),
+        None if spread is None else NORMAL * spread, "the classes' shares as probabilities",
+        error.rows, error=error, auc=result["auc"], thresholds=len(shares) == 2,
+    )  # fmt: skip
+
+
+def adjusted(model: Model) -> bool:
+    """Whether probabilities are not those of the margins: calibrated, or of weighted classes."""
+    return model.calibration is not None or bool(model.spec.model.class_weight)
+
+
+def likelihood(model: Model, weights: Floats, margins: Floats) -> Floats | None:
+    """The probabilities of the second of two classes: calibrated ones, or without the effect of
+    class weights; None of a loss that gives none. weights: (2,), of the rows by class."""
+    if model.calibration is not None:
+        return np.array([model.calibration(one) for one in margins.tolist()])
+    if not _gives_log_loss(model):
+        return None
+    shift, factors = 0.0, class_weights_of(model.spec, model.plan)
+    if factors is not None:  # they multiply the odds by their ratio; balanced ones are 1 / weights
+        first, second = 1.0 / weights if factors.given is None else factors.given
+        shift = float(np.log(second) - np.log(first)) if first > 0.0 < second else 0.0
+    smoothing = model.engine.smoothing(model.state)
+    with np.errstate(over="ignore"):
+        likely = 1.0 / (1.0 + np.exp(shift - margins))
+    found: Floats = (1.0 - smoothing) * likely + smoothing / 2.0
+    return found
 
 
 def _discordant(confusion: Floats, common: int) -> float:
@@ -157,12 +231,13 @@ def _windows(metrics: Metrics, *, last: bool) -> Floats:
     return windows[windows[:, 0] > 0.0] if len(points) else windows
 
 
-def _spread_of_mean(windows: Floats, unit: float) -> float | None:
-    """The standard error of the mean squared error, in units, from windows of rows."""
+def _spread_of_mean(windows: Floats, unit: float, column: int = 2) -> float | None:
+    """The standard error of a column's mean, in units, from windows of rows: 1, loss; 2, squared
+    error."""
     count = len(windows)
     if count < FEWEST_WINDOWS:
         return None
-    weight, squares = windows[:, 0], windows[:, 2]
+    weight, squares = windows[:, 0], windows[:, column]
     mean, share = squares.sum() / weight.sum(), weight / weight.sum()
     with np.errstate(all="ignore"):
         off = share * (squares / weight - mean)
@@ -178,6 +253,14 @@ def verdict_box(model: Model, result: Figures, *, diverged: str) -> Element:
     return element("div", title, *lines, class_=f"verdict {level}")
 
 
+def printed_line(model: Model, result: Figures) -> str:
+    """The line about a model that is not better than a constant prediction; "" of other models."""
+    found = compare_with_constant(model, result)
+    if found is None or found.level == BETTER:
+        return ""
+    return f"{HEADINGS[found.level].replace(' prediction', '').lower()}: {_difference(found)}"
+
+
 def summarize(model: Model, result: Figures, *, diverged: str) -> dict[str, str]:
     """The verdict for JSON: its level and text."""
     level, heading, text = _judge(model, result, diverged=diverged)
@@ -189,8 +272,6 @@ def _judge(model: Model, result: Figures, *, diverged: str) -> tuple[str, str, l
     if diverged:
         what = diverged.removeprefix("the model diverged: ")
         return WORSE, "The model diverged", [f"{what[:1].upper()}{what[1:]}.", DIVERGED]
-    if not result["rows"]:
-        return UNKNOWN, "No row was learned yet", []
     found = compare_with_constant(model, result)
     if found is None:
         text = (
@@ -208,6 +289,11 @@ WEIGHTED = (
 )
 
 
+RANKS_WELL = (
+    "It ranks rows well (AUC {}); its threshold is 0.5: choose one from the table of thresholds."
+)
+
+
 HEADINGS = {
     BETTER: "Better than a constant prediction",
     UNCLEAR: "Not clearly better than a constant prediction",
@@ -218,13 +304,12 @@ HEADINGS = {
 def sentences(found: Comparison) -> list[str]:
     """The comparison in words."""
     text = [f"{_difference(found)}, on {found.rows}."]
-    if found.loss is not None and found.constant_loss is not None:
-        text.append(
-            f"Log loss {brief(found.loss)} against {brief(found.constant_loss)} for the classes' "
-            "shares as probabilities."
-        )
+    if found.error is not None:
+        text.append(f"{_difference(found.error)}.")
     if found.level == BETTER:
-        return text
+        flat = found.thresholds and found.error is not None and found.error.gain <= 0.0
+        ranks = found.auc is not None and found.auc >= RANKS
+        return [*text, RANKS_WELL.format(brief(found.auc or 0.0))] if flat and ranks else text
     if found.auc is not None and found.auc >= RANKS:
         text.append(
             f"It ranks rows better than chance (AUC {brief(found.auc)}): use its scores "
@@ -234,7 +319,7 @@ def sentences(found: Comparison) -> list[str]:
 
 
 def _difference(found: Comparison) -> str:
-    """Both metrics and their difference, with the uncertainty.
+    """Both metrics and their difference, with its uncertainty.
 
     >>> _difference(Comparison("error", 0.1, 0.12, 0.02, 0.004, "always predicting 'no'", "9 rows"))
     "Error 10.00% against 12.00% for always predicting 'no': 2.00 ± 0.40 percentage points fewer"
@@ -244,6 +329,10 @@ def _difference(found: Comparison) -> str:
         size = f"{percent(abs(found.gain), '')}{_margin(found, 100.0)} percentage points {by}"
         size = size if found.gain else "no difference"
         ours, theirs = percent(found.ours), percent(found.theirs)
+    elif found.metric == LOG_LOSS:
+        size = f"{brief(abs(found.gain))}{_margin(found, 1.0)} "
+        size += "lower" if found.gain > 0.0 else "higher"
+        ours, theirs = brief(found.ours), brief(found.theirs)
     else:
         unsure = _margin(found, 1.0) if found.gain > -1.0 else ""
         size = f"R² {brief(found.gain)}{unsure}"
