@@ -209,6 +209,7 @@ def test_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert label.tolist() == ours["prediction"].to_pylist()
 
 
+@pytest.mark.slow
 def test_names_with_line_ends_are_escaped_in_errors(tmp_path: Path) -> None:
     """A column cannot write lines of its own to the terminal."""
     table = {"y": [0, 1] * 20, "a\nb\x1b[31m": ["x y", "z"] * 20}

@@ -23,7 +23,11 @@ def check(name: str, tally: Tally, streams: int, record) -> None:
         record("certificate", f"{name:30} {median:12.4g}  of {len(ratios):5} runs  {claim}")
 
 
-@pytest.mark.parametrize("name", CERTIFIED)
+@pytest.mark.parametrize(
+    "name",
+    # Ten seconds in plain Python; the long run has a thousand streams of it.
+    [pytest.param(n, marks=pytest.mark.slow if n == "adagrad_full" else ()) for n in CERTIFIED],
+)
 def test_no_bound_is_below_what_was_measured(name: str, record_property) -> None:
     """On streams of every kind, for comparators good and bad; every bound is a finite number."""
     check(name, examine(all_rules()[name], STREAMS), STREAMS, record_property)

@@ -216,7 +216,8 @@ def test_pa1_never_makes_more_mistakes_than_that(many: int) -> None:
 # ---- ons: the gamma that has a claim
 
 
-@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.slow), 30.0])
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+@pytest.mark.slow
 def test_ons_names_the_flags_that_have_a_claim(scale: float, data: np.ndarray) -> None:
     """The default has none with the logistic loss; the run with the flags it names has one."""
     save(scale * data, "data")

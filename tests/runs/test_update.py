@@ -63,7 +63,11 @@ def whole(tmp_path: Path, count: int, *more: object) -> dict[str, Any]:
     return figures(train(*words(folder, tmp_path / "whole", *more)))
 
 
-@pytest.mark.parametrize("rule", ["auto", "nag", "adagrad", "ftrl_proximal", "arow_diag", "ons"])
+@pytest.mark.parametrize(
+    "rule",
+    ["auto", "nag", *(pytest.param(r, marks=pytest.mark.slow)
+                      for r in ("adagrad", "ftrl_proximal", "arow_diag", "ons"))],
+)  # fmt: skip
 def test_updates_have_the_bits_of_one_run(tmp_path: Path, rule: str) -> None:
     expected = whole(tmp_path, SHARDS, "--rule", rule)
     draw = random.Random(rule)
