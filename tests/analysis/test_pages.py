@@ -104,7 +104,7 @@ def test_every_chart_can_be_read(here: Path) -> None:
     titles = {one.all("figcaption")[0].text for one in figures}
     assert titles == {
         "Logistic loss over rows", "Error over rows", "Throughput", "Confusion",
-        "Confusion of given rows", "Calibration",
+        "Confusion of given rows", "Calibration", "ROC curve", "Precision-recall curve",
         "What moves a prediction most", "All weights by size",
     }  # fmt: skip
     for one in figures:

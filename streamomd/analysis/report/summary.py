@@ -121,6 +121,8 @@ def _last_tenth(model: Model) -> list[tuple[str, str]]:
     """The loss of the last rows of the first epoch, about a tenth, of rows with times or dates:
     there it differs from that of all rows if the relation drifts."""
     metrics = model.metrics
+    if not metrics.rows:
+        return []
     rows = metrics.rows[0]
     before = metrics.curve[metrics.curve[:, 0] < rows]
     if not (model.spec.data.time or day_column(model.plan)) or not len(before):

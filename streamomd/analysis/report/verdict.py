@@ -89,6 +89,8 @@ def compare_with_constant(model: Model, result: Figures) -> Comparison | None:
     if held is not None and held["rows"] and metrics.held is not None:
         rows = f"{counted(held['rows'], 'hold-out row')}, never learned"
         return _compare(model, held, metrics.held, rows, alone=True)
+    if not metrics.rows:
+        return None
     one = len(metrics.rows) == 1
     where = "" if one else " of the first epoch"
     rows = f"{counted(metrics.rows[0], 'row')}{where}, each predicted before it was learned"
