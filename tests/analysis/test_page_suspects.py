@@ -84,7 +84,7 @@ def test_what_is_planted_is_reported(
 @pytest.mark.parametrize(
     "code, low, high, warned",
     [(-99, 0, 50, True), (-1, 18, 90, True), (9999, 0, 1, True), (-1, -4, 4, False),
-     (99, 0, 200, False), (-1, 0, 50, False)],
+     (99, 0, 200, False), (-1, 0, 50, False), (-1, 0, 1, False)],
 )  # fmt: skip
 def test_a_code_for_missing_values_is_reported(
     code: int, low: int, high: int, warned: bool, tmp_path: Path

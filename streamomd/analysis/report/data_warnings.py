@@ -169,7 +169,7 @@ def _code(name: str, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
     if not sizes.rest.size:
         return
     (low, high), (least, greatest) = sizes.rest[:, at], sizes.codes[:, at]
-    if not low < high:
+    if not low < high or (low >= -1.0 and high <= 1.0 and least == -1.0):  # signs, correlations
         return
     found = [least] if low - least > APART * (high - low) else []
     found += [greatest] if greatest - high > APART * (high - low) else []
