@@ -169,9 +169,10 @@ def _code(name: str, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
     if not sizes.rest.size:
         return
     (low, high), (least, greatest) = sizes.rest[:, at], sizes.codes[:, at]
-    if not low < high or (low >= -1.0 and high <= 1.0 and least == -1.0):  # signs, correlations
+    if not low < high:
         return
-    found = [least] if low - least > APART * (high - low) else []
+    signs = least == -1.0 and -1.0 <= low and high <= 1.0  # or correlations
+    found = [least] if low - least > APART * (high - low) and not signs else []
     found += [greatest] if greatest - high > APART * (high - low) else []
     for code in found:
         if math.isfinite(code):
