@@ -74,6 +74,7 @@ def compiles_nothing_after(folder: Path, name: str) -> None:
     assert there["state_sha256"] == state
 
 
+@pytest.mark.slow
 def test_a_run_after_warm_compiles_nothing(tmp_path: Path) -> None:
     """All loops are loaded, and the state is bit-identical to that of a run without ``warm``."""
     compiles_nothing_after(tmp_path, "text")

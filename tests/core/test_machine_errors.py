@@ -227,6 +227,7 @@ def test_a_shard_whose_name_is_not_utf_8(trained: Path, words: Any) -> None:
     assert "its name is not UTF-8" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_checkpoint_whose_name_is_not_utf_8(here: Path) -> None:
     """Such names are as good as others."""
     run = os.fsdecode(b"r\xe9")

@@ -174,6 +174,7 @@ def test_several_files_are_one_stream(tmp_path):
         convert(paths, source_format="csv", to=str(tmp_path / "other"))
 
 
+@pytest.mark.slow
 def test_covertype(tmp_path):
     """Covertype as 16 shards: each row once, in order, the classes as published."""
     source = real("covertype/covtype.csv.gz")

@@ -171,7 +171,7 @@ def _code(name: str, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
     (low, high), (least, greatest) = sizes.rest[:, at], sizes.codes[:, at]
     if not low < high:
         return
-    signs = least == -1.0 and -1.0 <= low and high <= 1.0  # or correlations
+    signs = least == -1.0 and low >= -1.0 and high <= 1.0  # or correlations
     found = [least] if low - least > APART * (high - low) and not signs else []
     found += [greatest] if greatest - high > APART * (high - low) else []
     for code in found:
