@@ -47,6 +47,7 @@ def test_a_path_that_is_not_there_comes_before_a_label() -> None:
     assert "no label" in fields("train", "data")
 
 
+@pytest.mark.slow
 def test_predict_gives_no_advice_of_training() -> None:
     """Its model is made, so no key of the job can change what becomes of a null."""
     write(Path("holes/a.parquet"), with_column(rows(40), "n", pa.nulls(40, pa.float64())))

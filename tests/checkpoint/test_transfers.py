@@ -224,6 +224,7 @@ def test_a_part_that_fails_once_is_written_again(server: S3Server) -> None:
         assert len(data_of(server)) == PARTS
 
 
+@pytest.mark.slow
 def test_parts_that_fail_are_named_and_deleted_later(server: S3Server) -> None:
     """No manifest is written; the error names every part in flight that failed; the next commit
     deletes what the failed one left."""

@@ -54,6 +54,7 @@ def test_a_task_that_is_named_wins(flag: str, regression: bool, tmp_path: Path) 
     assert "task: " not in messages
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_named_wins(tmp_path: Path) -> None:
     """As before: a loss says what labels are."""
     assert figures("50 whole numbers", tmp_path, "--loss", "square")[0]["error"] is None

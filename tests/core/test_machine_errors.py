@@ -116,11 +116,11 @@ def mounted(folder: Path, size: str) -> tuple[str, ...]:
     "words",
     [
         ("predict", "run", "data", "--to", "full/out"),
-        ("report", "run", "data", "-o", "full/report.html"),
+        pytest.param(("report", "run", "data", "-o", "full/report.html"), marks=pytest.mark.slow),
         ("convert", "rows.csv", "--from", "csv", "--to", "full/out"),
         ("train", "data", "--label", "y", "--checkpoint", "full/run"),
     ],
-    ids=lambda words: words[0],
+    ids=["predict", "report", "convert", "train"],
 )
 def test_a_full_disk_leaves_nothing_that_looks_whole(trained: Path, words: Any) -> None:
     """Exit 1, the place and the reason; no half a page or file is at its name."""

@@ -158,6 +158,7 @@ def test_a_collection_on_workers_without_streamomd_trains(
     assert found.state_sha256 == alone.state_sha256
 
 
+@pytest.mark.slow
 def test_a_worker_that_joins_later_is_probed_before_it_gets_tasks(
     data: Path, alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_bound_is_the_least_right_hand_side(
     assert found[key] <= search.fun * (1 + 1e-3)
 
 
+@pytest.mark.slow
 def test_each_claim_says_which_comparator_it_is_about(data: np.ndarray) -> None:
     """Its loss, so that bound and measured can be checked; measured is at most the bound."""
     [told] = certify(trained("adagrad"), "data", comparator="bound")

@@ -34,6 +34,7 @@ def test_bounds_of_each_group(tmp_path: Path, kind: str) -> None:
     assert label_bounds(find(str(tmp_path / "rows")), "y") == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["int64", "float64"])
 def test_a_class_of_a_later_shard_is_learned(tmp_path: Path, kind: str) -> None:
     """Its rows came with an error in the middle of the run before."""

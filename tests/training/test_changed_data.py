@@ -93,6 +93,7 @@ def refused(done: Ran, shard: str, group: int) -> None:
     assert "Traceback" not in done.err
 
 
+@pytest.mark.slow
 def test_labels_changed_between_run_and_resume(data: Path, url: Path) -> None:
     """A row group of which a part was learned: resume learns no further row of it. A row group of
     the first epoch: the second epoch stops before it."""

@@ -238,6 +238,7 @@ def asked(model: Any, data: Path, folder: Path) -> list[Callable[[bool], Any]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_weight_that_overflows_of_finite_slots(tmp_path: Path) -> None:
     """Dual averaging with a huge eta: finite slots, weights that are not. What predicts says so."""
     write(tmp_path / "data" / "a.parquet", {"a": [0.0, 3.0], "y": [0.0, 5.0]})
