@@ -47,7 +47,16 @@ def test_the_wheel_passes_the_smoke_tests(python: str, resolution: str, tmp_path
     succeeded(uv, "build", "--wheel", "--out-dir", str(tmp_path))
     (wheel,) = tmp_path.glob("*.whl")
     install = (uv, "pip", "install", "--python", str(place))
-    succeeded(*install, "--resolution", resolution, f"{wheel}[{','.join(EXTRAS)}]")
+    # Of a wheel's requirements none is direct: they are resolved from the project's file first.
+    chosen = tmp_path / "chosen.txt"
+    extras = [word for extra in EXTRAS for word in ("--extra", extra)]
+    succeeded(
+        uv, "pip", "compile", "--python", str(place), "--resolution", resolution, *extras,
+        "pyproject.toml", "--output-file", str(chosen),
+    )  # fmt: skip
+    succeeded(*install, "--constraint", str(chosen), f"{wheel}[{','.join(EXTRAS)}]")
+    if resolution == "lowest-direct":
+        assert "pyarrow==21.0.0" in chosen.read_text()
     frozen = succeeded(uv, "pip", "freeze", "--python", str(place)).splitlines()
     versions = tmp_path / "versions.txt"
     versions.write_text("\n".join(line for line in frozen if "==" in line))
