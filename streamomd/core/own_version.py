@@ -19,7 +19,7 @@ VERSION = _own_version()
 
 
 def is_newer(other: str) -> bool:
-    """Whether a version is later than this one; False if either is no release's number.
+    """Whether a version is later than this one; False if either has no number.
 
     >>> is_newer("999.0"), is_newer(VERSION), is_newer("unknown")
     (True, False, False)

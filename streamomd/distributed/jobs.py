@@ -117,8 +117,8 @@ def status(job: Job, options: Mapping[str, Any] | None = None) -> dict[str, Any]
 
 
 def lines(job: Job, *, follow: bool = False) -> Iterator[str]:
-    """The job's log, one line per event; until it ends if ``follow``. Progress that an event
-    repeats is no line."""
+    """The job's log, one line per event; until it ends if ``follow``. Repeated progress is
+    printed once."""
     printed, progress = 0.0, None
     while True:
         ended = not follow or _state(job, started=True)[0] not in ("waiting", "running")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,10 +69,14 @@ def learned(engine: Engine, state: State, rows: Any, *, part: bool = True) -> St
 
 
 @functools.cache
-def run(rule: str, loss: str, block: int = 7, dtype: str = "float64", columns: int = P) -> tuple:
-    """An engine, a start, and four parts of other rows."""
+def run(
+    rule: str, loss: str, block: int = 7, dtype: str = "float64", columns: int = P,
+    factor: float = 1.0,
+) -> tuple:  # fmt: skip
+    """An engine, a start, and four parts of other rows. factor: of all importances."""
     engine = engine_of(rule, loss, block, dtype, columns)
     rows = made(loss, CUTS[-1], P, D, seed=3)
+    rows = replace(rows, h=factor * rows.h)
     start = State.start(engine.layout)
     engine.begin(start)
     start = learned(engine, start, batch(rows.some(slice(CUTS[0])), columns), part=False)
@@ -225,6 +230,26 @@ def test_alone_it_is_the_identity(rule: str) -> None:
     assert whole.clock == parts[1].clock
     nothing = merged(engine, (start.copy(), start.copy()), start)
     same_weights(engine, nothing, start)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("loss", CLASSES)
+def test_a_constant_factor_of_importances_changes_no_merge(rule: str, loss: str) -> None:
+    """The merged model, and what it learns then: a power of two to the bit, others to 1e-8."""
+    found = []
+    for factor in (1.0, 1024.0, 1e-6, 1e6):
+        engine, start, parts = run(rule, loss, factor=factor)
+        whole = merged(engine, parts, start)
+        rows = made(loss, 30, P, D, seed=9)
+        after = learned(engine, whole, batch(replace(rows, h=factor * rows.h)), part=False)
+        size = start.layout.size
+        found.append([engine.weights(state, 0, size) for state in (whole, after)])
+    first, exact, *others = found
+    for one, same_bits in zip(first, exact, strict=True):
+        assert np.array_equal(one, same_bits)
+    for other in others:
+        for one, near in zip(first, other, strict=True):
+            np.testing.assert_allclose(near, one, rtol=1e-8, atol=1e-8 * np.abs(one).max())
 
 
 @pytest.mark.parametrize("loss", CLASSES)

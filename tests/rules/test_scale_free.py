@@ -349,6 +349,6 @@ def test_the_accounts_add_up(name: str) -> None:
 
 @pytest.mark.parametrize("ball", ["l1", "l2"])
 def test_a_ball_of_a_growing_delta_is_refused(ball: str) -> None:
-    """Six rows whose largest value grows: what is predicted would not be equation 5's argmin."""
+    """Before a row: what is predicted after delta grew would not be equation 5's argmin."""
     with pytest.raises(UsageError, match=r"a ball needs a delta .* model\.params\.delta"):
         Learner("adagrad_da", "hinge", 3, params={"ball": ball, "radius": 1.0}, compiled=False)
