@@ -216,9 +216,11 @@ def test_a_bad_day_is_not_served(
         later.load_first()
         assert later.snapshot is not None
         assert later.refused == Refused(found["refused"]["commit"], GATE)
-        assert (
-            later.snapshot.rows == server.reloader.snapshot.rows
-        )  # an update begins with a commit
+        # An update begins with a commit of the model before it.
+        assert later.snapshot.rows == server.reloader.snapshot.rows
+        without = ModelReloader(CheckpointSource(url))
+        without.load_first()
+        assert without.snapshot.commit == found["refused"]["commit"]
         for number in range(2):
             good_days = [rows(200, first=10 * number + one) for one in range(9)]
             write(checkpoint / "data" / f"v{number}.parquet", pa.concat_tables(good_days))
