@@ -23,7 +23,14 @@ from streamomd.cli.options import (
 )
 from streamomd.core.counted import counted
 from streamomd.core.errors import OutputExistsError, UsageError
-from streamomd.core.urls import protocol, shown, typed, userinfo
+from streamomd.core.urls import (
+    protocol,
+    refuse_ambiguous,
+    refuse_output_url,
+    shown,
+    typed,
+    userinfo,
+)
 
 TASKS = ("auto", "classify", "regress")
 
@@ -69,11 +76,12 @@ def init(
     On a terminal it asks for the label, for the task if it is unclear, and for the checkpoint.
     """
     _check_output(to, overwrite=overwrite)
-    for source in sources:
+    for source in [*sources, checkpoint or ""]:
+        refuse_ambiguous(source)
         if userinfo(source):
             raise UsageError(
                 f"{shown(source)} was given with credentials, which a job file must not have: "
-                "pass them with --storage-options"
+                "pass them with --storage-options or --checkpoint-storage-options"
             )
     import_runs()
     from streamomd.analysis import propose_job
@@ -130,6 +138,7 @@ def init(
 
 def _check_output(to: str, *, overwrite: bool) -> None:
     """Before the data are read. Raises UsageError or OutputExistsError."""
+    refuse_output_url(to)
     if not to.endswith(".toml") or protocol(to):
         raise UsageError(f"-o {shown(to)}: expected a local file whose name ends in .toml")
     if os.path.isdir(to):

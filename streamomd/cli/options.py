@@ -30,7 +30,7 @@ from streamomd.core.startup import (
     start_pyarrow_without_pandas,
 )
 from streamomd.core.terminal import width_of, wrap
-from streamomd.core.urls import harmless, protocol, scrub, shown, typed
+from streamomd.core.urls import harmless, protocol, scrub, shown, typed, without_credentials
 
 CODES = """\b
 Exit codes: 0 success, 1 unexpected error or storage unreachable, 2 invalid usage or input,
@@ -87,6 +87,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
+            error.message = without_credentials(error.message)  # type: ignore[misc]
             if not ctx.meta.get(JSON_LINES):
                 raise
             with showing_messages("json"):

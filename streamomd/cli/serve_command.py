@@ -9,6 +9,7 @@ import click
 from streamomd.cli.options import (
     CODES,
     checkpoint_options,
+    data_options,
     exit_on_error,
     import_runs,
     log_format_option,
@@ -38,6 +39,15 @@ from streamomd.core.errors import MissingExtraError, UsageError
     "--token-file", metavar="FILE",
     help="File with the token that clients send; else STREAMOMD_SERVE_TOKEN of the environment.",
 )  # fmt: skip
+@click.option(
+    "--gate", metavar="BOUND",
+    help="Serve only commits that keep it, such as 'loss<=0.3'; also error, rmse.",
+)  # fmt: skip
+@click.option(
+    "--gate-rows", metavar="SHARDS", multiple=True,
+    help="Labelled rows to evaluate a commit on for --gate.  [the rows of its last update]",
+)  # fmt: skip
+@data_options
 @checkpoint_options
 @log_format_option
 def serve(
@@ -46,6 +56,9 @@ def serve(
     host: str,
     reload: str,
     token_file: str | None,
+    gate: str | None,
+    gate_rows: tuple[str, ...],
+    storage_options: str | None,
     checkpoint_storage_options: str | None,
     log_format: str,
 ) -> None:
@@ -66,14 +79,18 @@ def serve(
 
     The server never learns. Run streamomd follow next to it: a new commit is loaded while the old
     one is served, and each response is of one commit, whose number it has. A commit that is not
-    finite, or that changes the columns or classes, is refused; /readyz and /metrics say so.
+    finite, that changes the columns or classes, or is worse than --gate, is refused; /readyz and
+    /metrics say so. Without --gate, a commit that learned a bad day is served.
     Make a token with: openssl rand -hex 32
     """
     with showing_messages(log_format), exit_on_error():
         wait = _seconds(reload)
+        if gate_rows and not gate:
+            raise UsageError("--gate-rows is for --gate: pass --gate 'loss<=0.3'")
         options = read_options_file(checkpoint_storage_options)
+        rows = gate_rows, read_options_file(storage_options)
         import_runs()
-        _run(url, options, host, port, wait, token_file)
+        _run(url, options, host, port, wait, token_file, gate, *rows)
 
 
 def _seconds(text: str) -> float:
@@ -88,11 +105,23 @@ def _seconds(text: str) -> float:
     return found
 
 
-def _run(url: str, options: Any, host: str, port: int, wait: float, file: str | None) -> None:
+def _run(
+    url: str,
+    options: Any,
+    host: str,
+    port: int,
+    wait: float,
+    file: str | None,
+    gate: str | None,
+    rows: tuple[str, ...],
+    row_options: Any,
+) -> None:
     try:
+        from streamomd.integrations.serve.gate import Gate
         from streamomd.integrations.serve.run_server import ServeSettings, run_server
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"streamomd serve needs {error.name}: pip install 'streamomd[serve]'"
         ) from None
-    run_server(url, ServeSettings(host, port, wait, file), options)
+    bound = Gate.parse(gate, rows, row_options) if gate else None
+    run_server(url, ServeSettings(host, port, wait, file, bound), options)

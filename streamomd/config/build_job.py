@@ -24,7 +24,15 @@ from streamomd.config.source_keys import changed_keys, refuse_without_effect
 from streamomd.config.spec import Spec
 from streamomd.config.values import parse_scalar
 from streamomd.core.errors import ResumeRefusedError, UsageError, refuse_rows_in_memory
-from streamomd.core.urls import absolute, is_inside, local_name, printable, redact, shown
+from streamomd.core.urls import (
+    absolute,
+    is_inside,
+    local_name,
+    printable,
+    redact,
+    refuse_output_url,
+    shown,
+)
 
 CHANGEABLE = (
     "train.epochs", "train.prefetch", "train.threads", "checkpoint", "cluster", "update", "alert",
@@ -164,6 +172,7 @@ def _stem(job: object) -> str:
 
 
 def _refuse_checkpoint_among_shards(spec: Spec) -> None:
+    refuse_output_url(spec.checkpoint.url)
     for shard in spec.data.shards:
         if spec.checkpoint.url != "none" and is_inside(spec.checkpoint.url, shard):
             raise UsageError(

@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import Any
 
 from streamomd.core.data_class import dataclass
+from streamomd.core.urls import without_credentials
 
 LEVELS = ("debug", "info", "warning", "error")
 """Events of level debug are counted; they are in no log."""
@@ -42,7 +43,7 @@ def emit(name: str, text: str = "", level: str = "info", /, **fields: Any) -> No
     receivers = _RECEIVERS.get()
     if not receivers or name in _MUTED.get():
         return
-    event = Event(name, level, _RUN.get(), text, fields)
+    event = Event(name, level, _RUN.get(), without_credentials(text), fields)
     for receiver in receivers:
         receiver(event)
 

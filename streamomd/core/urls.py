@@ -6,11 +6,21 @@ import os
 import re
 import shlex
 
+from streamomd.core.errors import UsageError
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)@")
 _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _CONTAINER = re.compile(r"^(abfss?|adl|wasbs?)://[^/?#:@]+@[^/?#@]+")
 """Azure writes container@account: an address, not a secret."""
+_SLASHED = r"[^\s/?#@:\[]+:(?!:|\d{1,5}(?:[/?#\s]|$))[^\s@]*/[^\s@]*"
+"""A user and a password with a slash that is not escaped; what follows a host is a port."""
+_CREDENTIALS = re.compile(
+    rf"((?:[A-Za-z][A-Za-z0-9+.-]*:/|::[A-Za-z][A-Za-z0-9+.-]*:)/+)({_SLASHED}|[^\s/?#]*)@"
+)
+_BAD_CREDENTIALS = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*://{_SLASHED}@")
+_CHAINED = re.compile(r"::[A-Za-z][A-Za-z0-9+.-]*:/")
+_ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]*\]")
 _LOCAL = ("file", "local")
 DELTA, ICEBERG, KAFKA = "delta+", "iceberg", "kafka"
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])([:/?#]|$)", re.IGNORECASE)
@@ -132,6 +142,25 @@ def userinfo(url: str) -> str:
     return match[2] if match and without_userinfo(url) != url else ""
 
 
+def refuse_ambiguous(url: str) -> None:
+    """Raise UsageError for a chained URL, which would be a local name, and for credentials that
+    no program finds the end of."""
+    if _CHAINED.search(url):
+        raise UsageError(f"{shown(url)}: chained URLs (a::b) are not supported: pass the inner URL")
+    if _BAD_CREDENTIALS.match(location(url)):
+        raise UsageError(
+            f"{shown(url)} was given with credentials that have a '/': pass them with "
+            "--storage-options or --checkpoint-storage-options"
+        )
+
+
+def refuse_output_url(url: str) -> None:
+    """As ``refuse_ambiguous``, of what is written: also any other ``::`` in its name."""
+    refuse_ambiguous(url)
+    if "::" in _ADDRESS.sub("", url):
+        raise UsageError(f"{shown(url)}: the name of an output must not have '::': choose another")
+
+
 def redact(url: str) -> str:
     """The URL without userinfo, query and fragment; a local path is unchanged."""
     if not protocol(url):
@@ -144,16 +173,32 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def without_credentials(text: str) -> str:
+    """The text without ``user:password@`` in any URL, also one inside another one.
+
+    >>> without_credentials("no zip://a::s3://me:a/b@c/d, abfss://box@account/x or http://h:80/@")
+    'no zip://a::s3://c/d, abfss://box@account/x or http://h:80/@'
+    """
+    if "@" not in text:
+        return text
+
+    def replaced(match: re.Match[str]) -> str:
+        is_container = _CONTAINER.match(location(match.string[match.start() :]))
+        return match[0] if is_container else match[1]
+
+    return _CREDENTIALS.sub(replaced, text)
+
+
 def harmless(text: str) -> str:
-    """The text with all unprintable characters except line ends escaped."""
-    return "\n".join(map(printable, text.split("\n")))
+    """A message without credentials; unprintable characters except line ends are escaped."""
+    return "\n".join(map(printable, without_credentials(text).split("\n")))
 
 
 def shown(url: str) -> str:
     """A file or URL for messages: redacted and printable."""
-    return printable(redact(url))
+    return printable(redact(without_credentials(url)))
 
 
 def scrub(text: str) -> str:
     """Another library's message, printable and with every URL redacted."""
-    return printable(_URL_IN_TEXT.sub(lambda match: redact(match[0]), text))
+    return printable(_URL_IN_TEXT.sub(lambda match: redact(match[0]), without_credentials(text)))

@@ -27,7 +27,7 @@ from streamomd.core.errors import (
 from streamomd.core.machine_errors import store_error
 from streamomd.core.nearest import scheme_hint
 from streamomd.core.run_events import count_request, same_receivers
-from streamomd.core.urls import KAFKA, protocol, scrub, shown
+from streamomd.core.urls import KAFKA, protocol, refuse_ambiguous, refuse_output_url, scrub, shown
 
 if TYPE_CHECKING:
     import fsspec
@@ -110,7 +110,12 @@ def _is_unreachable(cause: BaseException | None) -> bool:
 
 
 def connect_output(url: str, options: Mapping[str, Any] | None) -> fsspec.AbstractFileSystem:
-    """As ``connect``, to write to. Raises UsageError for a web server, which is read only."""
+    """As ``connect``, to write to. Raises UsageError for what is read only, and for ``::``."""
+    refuse_output_url(url)
+    if protocol(url) == KAFKA:
+        raise UsageError(
+            f"{shown(url)} is a Kafka topic, which is only read: write to a directory or a store"
+        )
     if protocol(url) in ("http", "https"):
         raise UsageError(
             f"{shown(url)} is on a web server, which can only be read: write to a directory or to "
@@ -120,7 +125,11 @@ def connect_output(url: str, options: Mapping[str, Any] | None) -> fsspec.Abstra
 
 
 def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
-    """The file system of a URL; its options come from the URL's host and ``options``."""
+    """The file system of a URL; its options come from the URL's host and ``options``.
+
+    Raises UsageError for a chained URL.
+    """
+    refuse_ambiguous(url)
     if not protocol(url) and not options:
         return LocalFilesystem()
     import fsspec

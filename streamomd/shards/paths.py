@@ -165,7 +165,6 @@ class PathPattern:
         pattern = redact(pattern) if protocol(pattern) else pattern
         if not glob.has_magic(pattern):
             hint = similar_path(self.text) if is_local(self.fs) else ""
-            hint = "; chained URLs (a::b) are not read" if "::" in self.text else hint
             raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
         fixed, first = len(fixed_directory(pattern)), posixpath.basename(pattern)[:1]
         found = [one for one in self._matches() if not _is_hidden_below(one.path, fixed, first)]

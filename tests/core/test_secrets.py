@@ -18,7 +18,7 @@ import streamomd
 from streamomd.cli import main
 from streamomd.config.build_job import build_job
 from streamomd.config.spec import Spec
-from streamomd.core.urls import is_unencrypted
+from streamomd.core.urls import is_unencrypted, without_credentials
 from streamomd.runs.session import report_transport_warnings
 from streamomd.training.progress import quiet_notes
 from streamomd.training.transport_warnings import scheduler_warnings, transport_warnings
@@ -182,3 +182,112 @@ def test_an_open_options_file_is_told(tmp_path: Path) -> None:
         done = run("train", path, *flags)
         assert done.code == 0
         assert ("chmod 600" in done.err) == told
+
+
+REFUSED = (
+    "simplecache::s3://key:CANARY@bucket/run",
+    "simplecache::/tmp/x",
+    "zip://a.csv::s3://key:CANARY@bucket/run",
+    "filecache::https://key:CANARY@host/run",
+    "s3://key:CAN/CANARY@bucket/run",
+)
+READ = [
+    "train URL --label y --checkpoint none",
+    "train DATA --label y --checkpoint none --start URL",
+    "plan URL --label y",
+    "init URL --to JOB",
+    "predict RUN URL --to OUT",
+    "predict URL DATA --to OUT",
+    "evaluate RUN URL",
+    "evaluate URL DATA",
+    "convert URL --to OUT",
+    "export URL --as parquet --to OUT",
+    "report URL --to OUT.html",
+    "compare URL RUN",
+    "watch URL --once",
+    "inspect URL",
+    "resume URL",
+    "update URL DATA",
+    "follow URL",
+    "certify URL",
+    "checkpoint list URL",
+    "checkpoint verify URL",
+    "serve URL --port 0",
+    "update RUN URL",
+]
+WRITTEN = [
+    "train DATA --label y --checkpoint URL",
+    "train DATA --label y --checkpoint none --set checkpoint.url='URL'",
+    "init DATA --label y --checkpoint URL --to JOB",
+    "init DATA --label y --to URL",
+    "sweep DATA --label y --checkpoint URL --grid model.params.eta=0.1,0.2",
+    "sweep DATA --label y --checkpoint none --grid model.params.eta=0.1,0.2 --to URL",
+    "backtest DATA --label y --checkpoint URL",
+    "submit DATA --label y --checkpoint URL --scheduler tcp://127.0.0.1:1",
+    "predict RUN DATA --to URL",
+    "convert CSV --to URL",
+    "export RUN --as sklearn --to URL",
+    "export RUN --as parquet --to URL",
+    "export RUN --as vw --to URL",
+    "report RUN --to URL",
+]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run, its data, and names for outputs."""
+    folder = tmp_path_factory.mktemp("refused")
+    data = write(folder / "a.parquet", rows(20))
+    (folder / "d.csv").write_text("a,y\n1.5,0\n2.5,1\n")
+    run("train", data, *everything(), "--checkpoint", folder / "run")
+    return {"DATA": data, "RUN": folder / "run", "CSV": folder / "d.csv", "OUT": folder / "out",
+            "OUT.html": folder / "out.html", "JOB": folder / "job.toml"}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", READ + WRITTEN)
+def test_ambiguous_urls_are_refused_without_their_secret(
+    line: str, places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chained URL, and a password with a slash, end every command: nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    urls = REFUSED if line in WRITTEN else REFUSED[:1] + REFUSED[2:]
+    for url in urls:
+        words = [str(places.get(word, word.replace("URL", url))) for word in line.split()]
+        for more in ([], ["--log-format", "json"]):
+            done = run(*words, *more)
+            assert "CANARY" not in done.out + done.err, done.err
+            assert done.code == 2, (words, done.err)
+    assert list(tmp_path.rglob("*")) == []
+    assert not any(places[name].exists() for name in ("OUT", "OUT.html", "JOB"))
+
+
+@pytest.mark.parametrize("line", [one for one in WRITTEN if "--to URL" in one])
+def test_a_topic_is_no_output(line: str, places: dict[str, Path]) -> None:
+    """And what the error shows of its URL has no password."""
+    url = "kafka://user:CANARY@host:9092/t"
+    done = run(*(str(places.get(word, word.replace("URL", url))) for word in line.split()))
+    assert done.code == 2
+    assert "CANARY" not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "shows"),
+    [
+        (
+            "Got unexpected extra argument (s3://a:b@c/d)",
+            "Got unexpected extra argument (s3://c/d)",
+        ),
+        ("x::s3://a:b@c and s3://d:e/f+g=@h", "x::s3://c and s3://h"),
+        ("/tmp/x::s3:/a:b@c", "/tmp/x::s3:/c"),
+        (
+            "https://host:443/pypi@1 https://[::1]:8/a@b",
+            "https://host:443/pypi@1 https://[::1]:8/a@b",
+        ),
+        ("abfss://box@account/k delta+abfss://box@account", None),
+        ("/tmp/user:pw@host a@b.example", None),
+    ],
+)
+def test_credentials_are_removed_anywhere_in_a_text(text: str, shows: str | None) -> None:
+    """Of every URL, also inside another; addresses, ports and local names stay."""
+    assert without_credentials(text) == (shows or text)
+    assert without_credentials(shows or text) == (shows or text)

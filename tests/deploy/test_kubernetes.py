@@ -200,7 +200,11 @@ def test_the_scheduler_is_reached_by_those_who_must(name: str) -> None:
     assert document["metadata"]["labels"] == dict([PART])
     policy = one("network.yaml", "NetworkPolicy")["spec"]
     assert policy["podSelector"] == {"matchLabels": dict([PART])}
-    among, operator = policy["ingress"]
+    among, operator, prometheus = policy["ingress"]
+    (scraper,) = prometheus["from"]
+    assert {*scraper} == {"namespaceSelector", "podSelector"}
+    (metrics,) = pods_of("follow.yaml")["alone"]["containers"][0]["ports"]
+    assert prometheus["ports"] == [{"protocol": "TCP", "port": metrics["containerPort"]}]
     assert among["from"] == [{"podSelector": {"matchLabels": dict([PART])}}]
     assert {port["port"] for port in operator["ports"]} == {
         port["port"] for port in service["ports"]
@@ -258,6 +262,18 @@ def test_the_command_of_a_pod_is_one(name: str) -> None:
     )
     with main.commands[verb].make_context(verb, [url, *flags]) as context:
         assert context.params["url"] == url
+
+
+def test_a_follow_is_watched() -> None:
+    """Its probes and Prometheus look where it serves metrics, on an address that they reach; no
+    probe looks for a file."""
+    (container,) = pods_of("follow.yaml")["alone"]["containers"]
+    arguments = container["args"]
+    (port,) = container["ports"]
+    assert arguments[arguments.index("--metrics-port") + 1] == str(port["containerPort"])
+    assert arguments[arguments.index("--metrics-host") + 1] == "0.0.0.0"
+    for probe in ("startupProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/metrics", "port": port["name"]}
 
 
 def test_a_server_is_reached_with_a_token_only() -> None:

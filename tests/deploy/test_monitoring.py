@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 import yaml
-from deploying import DEPLOY
+from deploying import DEPLOY, documents
 from documented import ROOT
+from http_serving import numbered, served
 
 from streamomd.runs.run_metrics import OF_LEARNERS, OF_RUN
 
 FOLDER = DEPLOY / "monitoring"
 EXPORTED = {f"streamomd_{name}": one for name, one in {**OF_LEARNERS, **OF_RUN}.items()}
-FUNCTIONS = {"rate", "increase", "max", "sum", "by", "on", "and", "label_values"}
+SERVED = {f"streamomd_{name}" for name in ("ready", "commit", "commit_refused")}
+OTHERS = {"up": {"job"}, "kube_cronjob_status_last_successful_time": {"cronjob"}}
+"""Metrics of Prometheus itself and of kube-state-metrics, with the labels that are used."""
+FUNCTIONS = {
+    "rate", "increase", "max", "sum", "by", "on", "and", "label_values", "absent", "time", "or",
+}  # fmt: skip
 DASHBOARD = json.loads((FOLDER / "grafana.json").read_text("utf-8"))
 
 
@@ -43,11 +49,13 @@ def test_expressions_name_exported_metrics(where: str, expression: str) -> None:
     """Each is one of them, with labels that it has; counters are in a rate or an increase."""
     bare = re.sub(r"\{[^}]*\}|\[[^]]*\]", "", expression)
     words = set(re.findall(r"[a-z_]+", bare))
-    metrics = {word for word in words if word.startswith("streamomd_")}
+    metrics = {word for word in words if word.startswith("streamomd_")} - SERVED
+    others = (words & {*OTHERS}) | (words & SERVED)
     labels = {label for name in metrics for label in EXPORTED[name].labels} | {"instance"}
-    assert metrics
+    assert metrics or others
+    assert {*re.findall(r"(\w+)=", expression)} <= {"job", "cronjob", *labels}, where
     assert metrics <= set(EXPORTED), where
-    assert words - metrics - FUNCTIONS <= labels, where
+    assert words - metrics - others - FUNCTIONS <= labels, where
     counters = {name for name in metrics if EXPORTED[name].kind == "counter"}
     found = re.findall(r"(?:rate|increase)\((\w+)", re.sub(r"\{[^}]*\}", "", expression))
     assert counters == set(found), where
@@ -56,7 +64,7 @@ def test_expressions_name_exported_metrics(where: str, expression: str) -> None:
 def test_every_metric_is_on_the_dashboard() -> None:
     """No metric is exported that the dashboard lacks."""
     shown = {name for _, text in expressions() for name in re.findall(r"streamomd_\w+", text)}
-    assert shown == set(EXPORTED)
+    assert shown - SERVED == set(EXPORTED)
 
 
 def test_panels_are_apart_and_have_a_title() -> None:
@@ -86,3 +94,34 @@ def test_prefixes_of_tasks_are_documented() -> None:
     for file in (ROOT / "streamomd" / "distributed").rglob("*.py"):
         sent |= set(re.findall(r'"(omd-[a-z]+)[-"]', file.read_text("utf-8")))
     assert listed == sent
+
+
+def test_alerts_have_a_severity_and_notice_silence() -> None:
+    """Each is critical or a warning. Of each job that runs all the time the absence is one, and so
+    is a CronJob whose last success is long ago; the names are those of what is deployed."""
+    alerts = {one["alert"]: one for one in rules()}
+    assert {one["labels"]["severity"] for one in alerts.values()} == {"critical", "warning"}
+    config = yaml.safe_load((FOLDER / "prometheus.yml").read_text("utf-8"))
+    jobs = {one["job_name"] for one in config["scrape_configs"]}
+    absent = {
+        name
+        for one in alerts.values()
+        for name in re.findall(r'^absent\(up\{job="([\w-]+)"\} == 1\)$', one["expr"])
+    }
+    assert absent == jobs - {"streamomd"} == {"streamomd-follow", "streamomd-serve"}
+    (cron,) = (one for one in documents(DEPLOY / "kubernetes" / "update.yaml"))
+    name = cron["metadata"]["name"]
+    late = alerts["StreamomdUpdateDidNotRun"]["expr"]
+    assert late.startswith("time() - kube_cronjob_status_last_successful_time{")
+    assert f'cronjob="{name}"' in late
+    assert f'cronjob="{name}"' in alerts["StreamomdUpdateIsMissing"]["expr"]
+    assert cron["spec"]["schedule"].endswith(" * * *")
+    assert int(late.rpartition(">")[2]) > 24 * 3600
+    assert "streamomd_commit_refused >= 0" in [one["expr"] for one in alerts.values()]
+
+
+def test_metrics_of_a_server_that_alerts_name_are_exported() -> None:
+    """By a server that has no model yet."""
+    with served(numbered(1), load=False) as server:
+        text = server.get("/metrics").body.decode()
+    assert {line.split()[0] for line in text.splitlines()} >= SERVED

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -18,8 +19,11 @@ from diverging import golden
 from http_serving import Fixed, Served, numbered, served
 from running import everything, rows, run, shards, train, write
 
+import streamomd
 from streamomd.core.errors import DivergedError, NoCommitError, StorageError
+from streamomd.integrations.serve.gate import Gate
 from streamomd.integrations.serve.model_reloader import (
+    GATE,
     NON_FINITE,
     SCHEMA,
     UNREADABLE,
@@ -173,6 +177,82 @@ def test_a_run_that_starts_over_is_not_served_before_it_learned(checkpoint: Path
         train(checkpoint / "data", *everything(), "--checkpoint", checkpoint / "run")
         server.reloader.check()
         assert server.get("/readyz").json["commit"] > old
+
+
+def bad_day(checkpoint: Path, seed: int) -> Path:
+    """A shard whose labels are the others'."""
+    table = rows(60, first=seed)
+    swapped = pa.array([1 - one for one in table["y"].to_pylist()])
+    table = table.set_column(table.schema.get_field_index("y"), "y", swapped)
+    return write(checkpoint / "data" / f"u{seed}.parquet", table)
+
+
+@pytest.mark.parametrize("is_evaluated", [False, True])
+def test_a_bad_day_is_not_served(
+    checkpoint: Path, is_evaluated: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the loss of the update's rows, or of given rows; also by a server that starts later. The
+    next commit within the bound is served."""
+    url, good = str(checkpoint / "run"), write(checkpoint / "good.parquet", rows(60, first=5))
+    figures = run("evaluate", url, good, "--json").result
+    most = 1.2 * figures["loss"] if is_evaluated else 1.2 * streamomd.load(url).result()["loss"]
+    gate = Gate.parse(f"loss <= {most}", (str(good),) if is_evaluated else ())
+    with served(CheckpointSource(url, gate=gate)) as server:
+        old = server.get("/readyz").json["commit"]
+        for number in range(3):
+            bad_day(checkpoint, 20 + number)
+        assert run("update", url, "--settle", "0").code == 0
+        capsys.readouterr()
+        for _ in range(3):
+            server.reloader.check()
+        found = server.get("/readyz").json
+        assert (found["commit"], found["refused"]["reason"]) == (old, GATE)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert re.search(r"commit \d+ refused: its loss on the rows of .* is [\d.]+, over", line)
+        metrics = server.get("/metrics").body.decode()
+        assert f"streamomd_commit_refused {float(found['refused']['commit'])}\n" in metrics
+        assert 'streamomd_reloads_total{result="refused"} 1.0\n' in metrics
+        later = ModelReloader(CheckpointSource(url, gate=gate))
+        later.load_first()
+        assert later.snapshot is not None
+        assert later.refused == Refused(found["refused"]["commit"], GATE)
+        # An update begins with a commit of the model before it.
+        assert later.snapshot.rows == server.reloader.snapshot.rows
+        without = ModelReloader(CheckpointSource(url))
+        without.load_first()
+        assert without.snapshot.commit == found["refused"]["commit"]
+        for number in range(2):
+            good_days = [rows(200, first=10 * number + one) for one in range(9)]
+            write(checkpoint / "data" / f"v{number}.parquet", pa.concat_tables(good_days))
+            assert run("update", url, "--settle", "0").code == 0
+        server.reloader.check()
+        found = server.get("/readyz").json
+        assert found["commit"] > old
+        assert "refused" not in found
+
+
+def test_no_commit_within_the_bound(checkpoint: Path) -> None:
+    """A server that starts serves none, and says so."""
+    source = CheckpointSource(str(checkpoint / "run"), gate=Gate.parse("error<=1e-9"))
+    with pytest.raises(NoCommitError, match="no commit that passes --gate"):
+        ModelReloader(source).load_first()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--gate", "loss<0.3"], "--gate 'loss<0.3': expected loss, error or rmse"),
+        (["--gate", "loss<=1.2.3"], "--gate"),
+        (["--gate", "loss<=nan"], "--gate"),
+        (["--gate-rows", "x"], "--gate-rows is for --gate"),
+        (["--gate", "rmse<=1", "--port", "0"], "this model has no rmse; use loss"),
+        (["--gate", "loss<=1", "--gate-rows", "nowhere", "--port", "0"], "nowhere"),
+    ],
+)
+def test_what_is_no_gate(checkpoint: Path, words: list[str], text: str) -> None:
+    """Each is refused before anything is served."""
+    done = run("serve", checkpoint / "run", *words)
+    assert (done.code, text in done.err) == (2, True), done.err
 
 
 @pytest.mark.parametrize(

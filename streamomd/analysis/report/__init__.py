@@ -25,7 +25,7 @@ from streamomd.analysis.report.summary import divergence, header, warnings_secti
 from streamomd.analysis.report.verdict import summarize
 from streamomd.core.errors import NoCommitError, OutputExistsError, UsageError
 from streamomd.core.nearest import named_keywords
-from streamomd.core.urls import protocol, shown, typed
+from streamomd.core.urls import protocol, refuse_output_url, shown, typed
 from streamomd.shards.atomic_write import open_atomic
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.metrics.by_time import LENGTHS
@@ -138,6 +138,7 @@ def _refuse_without_rows(model: Model) -> None:
 
 def _refuse(to: str, *, overwrite: bool) -> None:
     """Check the output path, before anything is read."""
+    refuse_output_url(to)
     if protocol(to):
         raise UsageError(f"a report goes to a local file, not to {shown(to)}")
     if os.path.isdir(to):

@@ -16,7 +16,7 @@ from streamomd.analysis.report.markup import element, grid, page, paragraph, sec
 from streamomd.analysis.report.verdict import percent
 from streamomd.core.counted import counted
 from streamomd.core.errors import OutputExistsError, UsageError
-from streamomd.core.urls import protocol, shown
+from streamomd.core.urls import protocol, refuse_output_url, shown
 from streamomd.shards.atomic_write import open_atomic
 from streamomd.training.metrics.by_time import EARLIER_TEXT
 
@@ -33,6 +33,7 @@ NAMES = {
 def refuse_page(to: str, *, overwrite: bool) -> None:
     """Raises UsageError unless a page can have this name, OutputExistsError if it exists: before
     anything is learned."""
+    refuse_output_url(to)
     if protocol(to) or not to.endswith(".html"):
         raise UsageError(f"--output {shown(to)}: expected a local file that ends in .html")
     if not os.path.isdir(os.path.dirname(os.path.abspath(to))):

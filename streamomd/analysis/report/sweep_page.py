@@ -15,7 +15,7 @@ from streamomd.analysis.report.charts import COLOURS, Series, lines
 from streamomd.analysis.report.markup import element, grid, page, paragraph, section, table
 from streamomd.analysis.report.verdict import percent
 from streamomd.core.errors import OutputExistsError, UsageError
-from streamomd.core.urls import protocol, shown
+from streamomd.core.urls import protocol, refuse_output_url, shown
 from streamomd.shards.atomic_write import open_atomic
 from streamomd.shards.weight_files import write_table
 
@@ -27,6 +27,7 @@ KINDS = (".parquet", ".html")
 def refuse_output(to: str, *, overwrite: bool) -> None:
     """Raises UsageError unless a file of results can have this name, OutputExistsError if it exists
     on this machine: before anything is learned."""
+    refuse_output_url(to)
     if not protocol(to) and os.path.lexists(to) and not overwrite:
         raise OutputExistsError(f"{shown(to)} already exists: pass --overwrite, or another name")
     if not to.endswith(KINDS):

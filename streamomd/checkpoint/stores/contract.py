@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from streamomd.checkpoint.stores.local import LocalStore
 from streamomd.core.errors import CorruptionError, StorageError, UsageError
-from streamomd.core.urls import absolute, protocol, shown
+from streamomd.core.urls import absolute, protocol, refuse_output_url, shown
 
 T = TypeVar("T")
 
@@ -69,8 +69,9 @@ class Store(Protocol):
 def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
     """The store at a local path, ``file://`` or any fsspec URL. Nothing is written yet.
 
-    Raises UsageError if fsspec has no file system for the URL, or a file is there.
+    Raises UsageError for a chained URL, one that fsspec has no file system for, and a file.
     """
+    refuse_output_url(url)
     if protocol(url):
         from streamomd.checkpoint.stores.remote import RemoteStore  # fsspec, and asyncio with it
 

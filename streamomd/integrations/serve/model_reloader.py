@@ -18,19 +18,20 @@ from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, NoCommitError
 from streamomd.core.finite import NOT_FINITE
 from streamomd.core.urls import absolute, scrub, shown
+from streamomd.integrations.serve.gate import Gate, GatedError
 from streamomd.integrations.serve.model_snapshot import Snapshot, snapshot_of
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 
 NON_FINITE, SCHEMA, UNREADABLE = "non_finite", "schema", "unreadable"
-UNTRAINED = "untrained"
+UNTRAINED, GATE = "untrained", "gate"
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A commit that is not served. reason: NON_FINITE, SCHEMA, UNTRAINED or UNREADABLE (it is tried
-    again)."""
+    """A commit that is not served. reason: NON_FINITE, SCHEMA, UNTRAINED, GATE or UNREADABLE (it is
+    tried again)."""
 
     commit: int
     reason: str
@@ -39,8 +40,13 @@ class Refused:
 class CheckpointSource:
     """Commits at a URL. No URL that a checkpoint names is opened."""
 
-    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
-        self.url, self._options = url, storage_options
+    def __init__(
+        self,
+        url: str,
+        storage_options: Mapping[str, Any] | None = None,
+        gate: Gate | None = None,
+    ) -> None:
+        self.url, self._options, self._gate = url, storage_options, gate
 
     def newest(self) -> int:
         """The number of the newest commit. Raises NoCommitError if there is none."""
@@ -50,12 +56,13 @@ class CheckpointSource:
         return found[-1]
 
     def load(self, at: int) -> Snapshot:
-        """A commit; only a whole one. Raises DivergedError if it is not finite."""
+        """A commit; only a whole one. Raises DivergedError if it is not finite, GatedError."""
         model, _ = load_model(self.url, storage_options=self._options, at=at)
         return self._checked(model)
 
     def load_first(self) -> tuple[Snapshot, Refused | None]:
-        """The newest commit that is whole and finite, and the newer one that is not."""
+        """The newest commit that is whole, finite and passes the gate, and the newest one if it is
+        another. Raises NoCommitError if there is none."""
         model, loaded = load_model(self.url, storage_options=self._options, finite=True)
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; serving {model.sequence}")
@@ -64,10 +71,23 @@ class CheckpointSource:
             sequence, reason = max(loaded.rejected)
             finite = not str(reason).startswith(NOT_FINITE)
             refused = Refused(sequence, UNREADABLE if finite else NON_FINITE)
-        return self._checked(model), refused
+        try:
+            return self._checked(model), refused
+        except GatedError as error:
+            note(f"commit {model.sequence} refused: {error}")
+            newest = refused or Refused(model.sequence, GATE)
+        for at in reversed(sequences(open_store(absolute(self.url), self._options))):
+            if at < model.sequence:
+                try:
+                    return self.load(at), newest
+                except (GatedError, NoCommitError, DivergedError) as error:
+                    note(f"commit {at} refused: {error}")
+        raise NoCommitError(f"{shown(self.url)} has no commit that passes --gate")
 
     def _checked(self, model: Model) -> Snapshot:
         model.refuse_non_finite(weights=True)
+        if self._gate is not None:
+            self._gate.check(model)
         return snapshot_of(model)
 
 
@@ -118,6 +138,9 @@ class ModelReloader:
             found = self.source.load(newest)
         except DivergedError as error:
             self._refuse(newest, NON_FINITE, str(error))
+            return
+        except GatedError as error:
+            self._refuse(newest, GATE, str(error))
             return
         changes = current.schema.changes(found.schema) if current else ""
         if changes:

@@ -20,6 +20,7 @@ from streamomd.core.prometheus_text import require_prometheus
 from streamomd.core.urls import shown
 from streamomd.integrations.serve.access_token import find_token
 from streamomd.integrations.serve.connection_limits import protocol_with
+from streamomd.integrations.serve.gate import Gate
 from streamomd.integrations.serve.http_app import ServeApp
 from streamomd.integrations.serve.model_reloader import (
     CheckpointSource,
@@ -37,12 +38,13 @@ _OTHER_FILES = 64
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """reload: seconds between two looks for a newer commit; 0: none."""
+    """reload: seconds between two looks for a newer commit; 0: none. gate: of each commit."""
 
     host: str = "127.0.0.1"
     port: int = 8080
     reload: float = 30.0
     token_file: str | None = None
+    gate: Gate | None = None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -59,7 +61,7 @@ def run_server(
     listener = listen(settings.host, settings.port, options="--port or --host")
     with listener, stop_on_signals() as stop:
         note(f"reading {shown(url)}")
-        reloader = ModelReloader(CheckpointSource(url, storage_options))
+        reloader = ModelReloader(CheckpointSource(url, storage_options, settings.gate))
         limits = _possible(settings.limits)
         app = ServeApp(reloader, token=token, limits=limits)
         thread = ReloadThread(
