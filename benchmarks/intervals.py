@@ -57,7 +57,8 @@ def scores(
     past, new = (DenseBatch(X[at], y[at], h[at]) for at in (slice(n), slice(n, None)))
     engine.learn(state, np.zeros(3), past)
     predicted = engine.predict(state, np.zeros(3), new)[:, 0]
-    return (predicted - f[n:]) / margin_errors(engine, state, new)[:, 0]
+    found = margin_errors(engine, state, new)
+    return (predicted + found.shifts[:, 0] - f[n:]) / found.errors[:, 0]
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ from streamomd.cli.options import (
     url,
     verbose_option,
 )
+from streamomd.core.errors import UsageError
 from streamomd.core.phases import phase
 
 where_option = click.option(
@@ -89,9 +90,16 @@ def evaluate(
 @click.option(
     "--with",
     "more",
-    type=Choice(["interval"]),
+    type=Choice(["interval", "prediction-interval"]),
     multiple=True,
-    help="interval: also lower and upper, a 95 % interval of the mean or probability.",
+    help="interval: also lower and upper, a 95 % interval of the mean or probability. "
+    "prediction-interval: also new_lower and new_upper, where a new value is (regression).",
+)
+@click.option(
+    "--level",
+    type=float,
+    metavar="P",
+    help="Of prediction intervals: 0.5, 0.8, 0.9, 0.95 or 0.99.  [default: 0.9]",
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite existing predictions.")
 @allow_non_finite
@@ -107,6 +115,7 @@ def predict(
     keep: list[str] | None,
     where: str,
     more: tuple[str, ...],
+    level: float | None,
     overwrite: bool,
     allow_non_finite: bool,
     storage_options: str,
@@ -117,11 +126,15 @@ def predict(
 
     Columns: row, prediction, score, probability (logistic), and those of --keep. With three or
     more classes, score and probability are lists in the order of "classes" in the schema's
-    metadata. The interval of --with interval is the uncertainty of the weights, not how far a
-    target may be from its mean.
+    metadata. The interval of --with interval is the uncertainty of the weights; that of --with
+    prediction-interval is where a new value is, by the residuals of the rows learned.
     """
     from streamomd.core.prompt_stop import stopping_promptly
 
+    if "prediction-interval" in more:
+        level = 0.9 if level is None else level
+    elif level is not None:
+        raise UsageError("--level is of prediction intervals: add --with prediction-interval")
     with stopping_promptly("predicting", "the files of the shards before are complete"):
         written = open_model(url, checkpoint_storage_options).predict(
             list(shards),
@@ -129,6 +142,7 @@ def predict(
             keep=keep or (),
             where=where,
             interval="interval" in more,
+            level=level,
             overwrite=overwrite,
             storage_options=read_options_file(storage_options),
             quiet=False,

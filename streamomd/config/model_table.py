@@ -95,6 +95,11 @@ class Model(Table):
         return self.classifies and not self.classes
 
     @property
+    def counts_first(self) -> bool:
+        """Whether a run counts predictions of rows that it learns for the first time."""
+        return self.calibrate != "none" or not self.classifies
+
+    @property
     def classifies(self) -> bool:
         """Whether labels are classes."""
         if self.task == "auto":

@@ -44,7 +44,7 @@ from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note, note_return
 from streamomd.training.signals import StopRequest
-from streamomd.training.training_step import calibrates_now, watched_alerts
+from streamomd.training.training_step import counts_first, watched_alerts
 
 ATTEMPTS = 3  # of a round whose workers die: Dask itself gives up after four deaths per attempt
 FIRST_ROWS, EXACT_ROWS = 1024, 256
@@ -181,7 +181,7 @@ class Averaged:
             spec.data,
             self.model.begins_pass,
             self._last,
-            calibrates_now(model),
+            counts_first(model),
             watched_alerts(model),
         )
         by = "G" if spec.train.merge == "gradients" else "examples"

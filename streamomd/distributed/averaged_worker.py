@@ -114,7 +114,7 @@ def _learn(
             batch = sampled_rows(spec.data, plan, place, rows, piece.value.batch)
             held = rows_held_out(spec.data, place, rows, batch.skipped, batch.time)
             given, detail = (model.engine, state, metrics), spec.train.detail
-            more: Any = {"weights": weights, "calibrates": request.calibrates}
+            more: Any = {"weights": weights, "first": request.first}
             before = 0.0 if watcher is None else model.engine.rows_learned(state)
             margins = learn_counted(*given, batch, held, detail=detail, part=part, **more)
             learned = margins if held is None else margins[~held]

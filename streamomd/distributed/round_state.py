@@ -41,8 +41,8 @@ class RoundStart:
 
     previous: the run of the round that ended with this commit; "" if another process made it.
     data: of the driver's job, for its storage options and cache, which a commit must not choose.
-    new_pass: the commit is the end of an epoch, so that the round begins another pass. calibrates:
-    whether margins are counted for calibration. alert: the driver's table, if rows are watched.
+    new_pass: the commit is the end of an epoch, so that the round begins another pass. first:
+    see ``Metrics.count_first``. alert: the driver's table, if rows are watched.
     """
 
     run: str
@@ -52,7 +52,7 @@ class RoundStart:
     data: Data = field(repr=False)
     new_pass: bool = False
     previous: str = ""
-    calibrates: bool = False
+    first: bool = False
     alert: Alert | None = None
 
 

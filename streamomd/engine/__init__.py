@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
-from streamomd.engine import block_weights, missing_values, scaled_target
+from streamomd.engine import block_weights, missing_values, scaled_target, stored_rows
 from streamomd.engine.compile import (
     compiled_function,
     compiled_loop,
@@ -166,8 +166,14 @@ class Engine:
         return self._walk_referred("predict", state, sums, some)[0]
 
     def spread(self, state: State, batch: Batch) -> Floats:
-        """x'P x of each row, (rows, learners): see ``standard_errors``."""
-        return self._walk("spread", state, np.zeros(3), self.filled(state, batch))[0]
+        """x'P x of each row, and its prior's part, (rows, 2 learners): see ``standard_errors``."""
+        batch, learners = self.filled(state, batch), self.layout.learners
+        rows, found = batch.arrays, np.empty((len(batch), 2 * learners))
+        loop = self.loop("spread", isinstance(batch, DenseBatch), rows[2].dtype.name)
+        stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
+        moved = (np.zeros(3), self.hyper, float(state.clock))
+        loop(*stored, *moved, *rows, batch.y, batch.weight, found)
+        return found
 
     def fill_values(self, state: State) -> Floats:
         """What a missing value is replaced by, for each column of ``layout.means``."""
@@ -327,6 +333,7 @@ class Engine:
         *arrays, places, numeric = self._matrices(state)
         if part:
             places = places[: state.used_places]
+        first = stored_rows.FirstRows.of(self, state, batch, part=part)
         stored = (state.cells, state.totals.reshape(-1), *arrays, places, numeric)
         learned = (sums, self.hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
         is_dense, group = isinstance(batch, DenseBatch), arrays[-1].shape[2]
@@ -334,9 +341,12 @@ class Engine:
         change = self._rebase()
         row = learn(*stored, 0, False, *learned, *block.scratch(*given, dense=is_dense))
         while row != len(batch):
-            change(*stored[:-1], self._kind, *rebase.scratch(places, group))
+            change(*stored[:-1], self.kind, *rebase.scratch(places, group))
+            if row >= 0:
+                first.solve(row)
             scratch = block.scratch(*given, dense=is_dense)
             row = learn(*stored, row if row >= 0 else ~row, row >= 0, *learned, *scratch)
+        first.store(len(batch))
         state.clock += len(batch)
         return margins
 
@@ -394,13 +404,13 @@ class Engine:
         target[target_rows.C], target[target_rows.S] = c, s
 
     def _standardized(self, state: State, batch: Batch) -> StandardizedRows:
-        write = self._function(standardise_rows, standardise_signature())
+        write = self.function(standardise_rows, standardise_signature())
         return StandardizedRows(write, state, batch)
 
     def _rebase(self) -> Any:
-        return self._function(rebase.rebase, rebase_signature(self.layout.dtype))
+        return self.function(rebase.rebase, rebase_signature(self.layout.dtype))
 
-    def _function(self, function: Any, signature: Any) -> Any:
+    def function(self, function: Any, signature: Any) -> Any:
         """A function that serves every rule and loss, compiled where loops are."""
         key = function.__name__, False, ""
         if key not in self._loops:
@@ -411,7 +421,8 @@ class Engine:
         return self._loops[key]
 
     @cached_property
-    def _kind(self) -> rebase.Kind:
+    def kind(self) -> rebase.Kind:
+        """What functions that serve every rule and loss have to know of them."""
         layout, loss, storage = self.layout, self.loss, self.layout.rule.storage
         assert isinstance(storage, Block)
         prior, prior_bias = (float(self.params.get(name, 0.0)) for name in ("prior", "prior_bias"))

@@ -278,10 +278,24 @@ def _block(cell: str) -> list[Any]:
 
 def rebase_signature(cell: str) -> Any:
     """Argument types of ``loops.rebase.rebase``."""
+    return (*_block(cell), _kind(), *_scratch(3, 2))
+
+
+def solve_signature(cell: str) -> Any:
+    """Argument types of ``loops.block_solve.solve``."""
+    rows = [_array(dtype) for dtype in ("int64", "int64", "float64", "float64", "float64")]
+    given = (types.boolean, types.int64, *rows)
+    return (*_block(cell), _kind(), *given, *_scratch(2, 2, 3, 2))
+
+
+def _kind() -> Any:
     kinds = [types.int64] * 2 + [types.boolean] * 4 + [types.float64] * 2
-    scratch = [_array("float64", ndim, written=True) for ndim in (3, 2)]
     kind: Any = types.NamedTuple(kinds, rebase.Kind)  # type: ignore[no-untyped-call]
-    return (*_block(cell), kind, *scratch)
+    return kind
+
+
+def _scratch(*dimensions: int) -> list[Any]:
+    return [_array("float64", each, written=True) for each in dimensions]
 
 
 def standardise_signature() -> Any:

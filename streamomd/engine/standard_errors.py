@@ -3,7 +3,7 @@ on standardised inputs; for the square loss, in units of the noise's variance, i
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,24 @@ def has_errors(engine: Engine) -> bool:
     return isinstance(storage, Block) and storage.second
 
 
-def margin_errors(engine: Engine, state: State, batch: Any) -> Floats:
-    """Of the rows' margins, (rows, learners)."""
-    return np.sqrt(np.maximum(engine.spread(state, batch), 0.0) * _noise(engine, state))
+class MarginErrors(NamedTuple):
+    """Of rows' margins, (rows, learners) each: the standard errors, and by how much the prior has
+    moved the margins towards 0."""
+
+    errors: Floats
+    shifts: Floats
+
+
+def margin_errors(engine: Engine, state: State, batch: Any) -> MarginErrors:
+    """By the curvature at the weights found.
+
+    Shifts are 0 for the square loss, whose prior shrinks with the noise. Those of log losses are up
+    to an error where the labels are nearly separable: there w is large, and few rows show it.
+    """
+    found = engine.spread(state, batch)
+    variances, shifts = found[:, : found.shape[1] // 2], found[:, found.shape[1] // 2 :]
+    errors = np.sqrt(np.maximum(variances, 0.0) * _noise(engine, state))
+    return MarginErrors(errors, shifts if engine.loss.probabilistic else np.zeros_like(shifts))
 
 
 def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
@@ -53,7 +68,7 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
     variances[constant - low] = np.nan
     variances[places[rows] - low] = diagonal.T
     if low == 0:
-        variances[0] = engine.spread(state, _without_features())[0]
+        variances[0] = engine.spread(state, _without_features())[0, : layout.learners]
     return np.sqrt(variances * _noise(engine, state))
 
 

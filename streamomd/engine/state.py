@@ -88,6 +88,21 @@ class Layout:
         return arrays | ({"target": ("float64", (5,))} if self.scale_target else {})
 
     @property
+    def stored(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
+        """Dtype and shape of the rows that a rule stores: see ``StoredRows``; empty without any.
+
+        With multipliers for each learner, or, of a block's first rows, without.
+        """
+        storage = self.rule.storage
+        if storage.kind != "recent" and not (isinstance(storage, Block) and storage.second):
+            return {}
+        rows = StoredRows.none(self.learners if storage.kind == "recent" else 0)
+        return {
+            name: (array.dtype.name, (None, *array.shape[1:]))
+            for name, array in rows._asdict().items()
+        }
+
+    @property
     def referred(self) -> bool:
         """Whether a rule without a block learns columns or the target relative to a reference."""
         return self.standardize or self.scale_target
@@ -166,9 +181,7 @@ class Layout:
             found |= {f"extra.{name}": array for name, array in self.standardized.items()}
             if self.means:
                 found[MEANS] = ("float64", (2, len(self.means)))
-            if self.rule.storage.kind == "recent":
-                for name, array in StoredRows.none(learners)._asdict().items():
-                    found[f"extra.{name}"] = (array.dtype.name, (None, *array.shape[1:]))
+            found |= {f"extra.{name}": array for name, array in self.stored.items()}
         return found
 
     def columns(self) -> Iterator[tuple[Slot, slice]]:
@@ -187,7 +200,8 @@ class State:
 
     cells: (size * width,) of the layout's dtype, 64-byte aligned. totals: float64 (learners, n).
     clock: rows seen. extra: empty, or {"matrix": float64 of shape ``layout.matrix``}, or the
-    arrays of ``StoredRows`` by name. means: (2, columns), see ``engine.missing_values``.
+    arrays of ``Layout.standardized`` and ``StoredRows`` by name. means: (2, columns), see
+    ``engine.missing_values``.
     """
 
     layout: Layout
@@ -306,15 +320,14 @@ class State:
             cells[...] = given
         if "matrix" in self.extra:
             self.extra["matrix"][:, low:high] = arrays["extra.matrix"]
-        elif low == 0 and self.layout.standardized:
-            for name, array in self.extra.items():
-                array[...] = arrays[f"extra.{name}"]
-            if self.layout.block:
-                _check_places(self.extra["places"], self.layout)
-        elif low == 0 and self.extra:
+        for name in self.layout.standardized if low == 0 else ():
+            self.extra[name][...] = arrays[f"extra.{name}"]
+        if low == 0 and self.layout.block:
+            _check_places(self.extra["places"], self.layout)
+        if low == 0 and self.layout.stored:
             rows = StoredRows(*(np.array(arrays[f"extra.{name}"]) for name in StoredRows._fields))
             check_stored_rows(rows, self.layout.size)
-            self.extra = rows._asdict()
+            self.extra |= rows._asdict()
         if low == 0:
             self.totals[...] = arrays["totals"]
             if self.layout.means:
@@ -383,11 +396,13 @@ def _start_totals(layout: Layout) -> NDArray[np.float64]:
 
 def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
     """A matrix starts as the identity; roots as 0; stored rows as none."""
-    if layout.rule.storage.kind == "recent":
-        rows: dict[str, NDArray[Any]] = StoredRows.none(layout.learners)._asdict()
-        return rows
+    rows: dict[str, NDArray[Any]] = {}
+    for name, (dtype, shape) in layout.stored.items():
+        rows[name] = np.zeros([1 if name == "indptr" else one or 0 for one in shape], dtype)
     if layout.standardized:
-        return _start_standardized(layout)
+        return _start_standardized(layout) | rows
+    if rows:
+        return rows
     learners, size, columns = layout.matrix
     if not columns:
         return {}

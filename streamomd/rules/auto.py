@@ -35,7 +35,7 @@ regression's after one pass.
 
 >>> from streamomd.training.demo import score
 >>> score("auto"), score("auto", "square"), score("auto", "hinge")
-(0.085, 0.33, 0.104)
+(0.084, 0.33, 0.104)
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ from streamomd.rules.common.standardized import (
     BLOCK,
     RANGE,
     RECENT,
-    VERSION,
     WHOLE,
     Move,
     Preference,
@@ -61,7 +60,6 @@ from streamomd.rules.common.standardized import (
     leverage,
     mixed,
     newton,
-    older,
     precision,
     reach,
     share_of_lead,
@@ -130,7 +128,8 @@ RULE = ridge_certified(Rule(
     source="rules laplace and adagrad_standardized",
     hyper=Hyper,
     state=Slots(
-        own=Own, shared=Shared, totals=Totals, move=Move, version=VERSION, older=older
+        own=Own, shared=Shared, totals=Totals, move=Move, version=laplace.VERSION,
+        older=laplace.older,
     ),
     weight=weight,
     step=mixed,

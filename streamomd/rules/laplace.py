@@ -12,7 +12,9 @@ w_i <- w_i + s x_i / D_i and S_i <- S_i + a x_i^2.
 
 For the square loss it is ridge regression in closed form, row by row, with a prior that shrinks as
 the noise does (mse / var y); for log loss a is scaled down where recent rows show less curvature,
-and the prior follows the evidence.
+and the prior follows the evidence. Of log losses the first 2,048 rows are stored, and at rows 32,
+48, 64, 96, ... 2,048 w and A of the block are those of the least regularised loss of all of them:
+early curvature is that of poor weights. Not in averaged mode, nor in groups.
 
 From the second pass over the rows on, A forgets: it holds three passes at most, and the prior
 counts once for each, but with several classes. Weights outside the block are pulled to 0 by their
@@ -50,10 +52,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.ridge_bounds import ridge_certified
+from streamomd.rules.common import standardized
 from streamomd.rules.common.standardized import (
     BLOCK,
     RANGE,
-    VERSION,
     Move,
     Shared,
     Size,
@@ -61,7 +63,6 @@ from streamomd.rules.common.standardized import (
     leverage,
     mixed,
     newton,
-    older,
     precision,
 )
 from streamomd.rules.contract import (
@@ -71,6 +72,7 @@ from streamomd.rules.contract import (
     Params,
     RowHooks,
     Rule,
+    Saved,
     Slots,
     Sum,
 )
@@ -78,6 +80,13 @@ from streamomd.rules.params import Positive
 
 LOSSES = ("logistic", "square", "softmax")
 """Losses whose curvature can be learned."""
+VERSION = standardized.VERSION + 1
+
+
+def older(saved: Saved) -> str:
+    """Version 2 stored no rows."""
+    before = standardized.older(saved) if saved.version < standardized.VERSION else ""
+    return before or "its first rows are not stored"
 
 
 class Hyper(NamedTuple):

@@ -259,8 +259,8 @@ class Teacher:
                 rows = model.class_weights.weighted(model.metrics, rows)
             with Stage("learn"):
                 self._margins = model.engine.learn(model.state, self._sums, rows)
-            if model.spec.model.calibrate != "none":
-                model.metrics.count_margins(self._margins, own.y, own.weight)
+            if model.spec.model.counts_first:
+                model.metrics.count_first(model.engine.loss, self._margins, own.y, own.weight)
             self._rows += end - begin
             self._values += rows.values.size
         self._low = high

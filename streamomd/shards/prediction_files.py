@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 OWN = ("row", "prediction", "score", "probability")
 INTERVAL = ("lower", "upper")
+NEW_VALUE = ("new_lower", "new_upper")
 
 
 def output_names(shards: ShardSet) -> list[str]:
@@ -40,7 +41,7 @@ def output_names(shards: ShardSet) -> list[str]:
     return [f"{place:05d}-{stem}.parquet" for place, stem in enumerate(own)]
 
 
-def check_passthrough(shard: Shard, keep: Sequence[str], *, interval: bool = False) -> None:
+def check_passthrough(shard: Shard, keep: Sequence[str], added: Sequence[str] = ()) -> None:
     """Raises UsageError for a column of ``keep`` that is missing or has an output column's name."""
     for name in keep:
         if name not in shard.schema.names:
@@ -48,7 +49,7 @@ def check_passthrough(shard: Shard, keep: Sequence[str], *, interval: bool = Fal
                 f"--keep {name}: {shown(shard.url)} has no such column; "
                 f"{near(name, shard.schema.names)}"
             )
-        if name in OWN or (interval and name in INTERVAL):
+        if name in OWN or name in added:
             raise UsageError(f"--keep {name}: the output already has a column of that name")
 
 

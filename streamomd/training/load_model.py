@@ -54,7 +54,7 @@ from streamomd.training.remote_state import RemoteState
 from streamomd.training.teaching import Teaching
 from streamomd.training.update_record import UpdateRecord
 
-COUNTERS = re.compile(r"((held|period)\.)?(metrics|detail)\.[a-z]+(\.at|\.value)?")
+COUNTERS = re.compile(r"((held|period)\.)?(metrics|detail)\.[a-z]+(\.(at|value|of|ends))?")
 """Arrays of the first part in addition to those of the state: see ``Metrics.arrays``."""
 
 

@@ -140,7 +140,7 @@ class Rounds:
             given = self.share.engine, alert, self.plan, self.metrics
             if found := alerts_of_rows(*given, batch, margins):
                 self.alerted(found)
-        more = self.spec.train.detail or self._calibrates() or batch.time is not None
+        more = self.spec.train.detail or self._counts_first() or batch.time is not None
         if more and self.examines:
             time = NO_TIMES if batch.time is None else batch.time
             self._unexamined.append((margins, batch.y, batch.weight, time))
@@ -159,15 +159,15 @@ class Rounds:
         engine, metrics = self.share.engine, self.metrics
         if self.spec.train.detail:
             metrics.examine(engine.loss, engine.classes, margins, y, weight)
-        if self._calibrates():
-            metrics.count_margins(margins, y, weight)
+        if self._counts_first():
+            metrics.count_first(engine.loss, margins, y, weight)
         if len(time):
             metrics.count_times(time, weight, engine.row_losses(0.0, margins, y, weight))
             metrics.read_times(time)
         self._unexamined.clear()
 
-    def _calibrates(self) -> bool:
-        return self.spec.model.calibrate != "none" and self._is_first_time
+    def _counts_first(self) -> bool:
+        return self.spec.model.counts_first and self._is_first_time
 
     @property
     def _is_first_time(self) -> bool:

@@ -41,7 +41,13 @@ from streamomd.training.memory_rows import (
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_document import hash_of
 from streamomd.training.model_figures import fill_values_of, result_of, summary_of
-from streamomd.training.predict import evaluate, mean_of, predict, probabilities
+from streamomd.training.predict import (
+    evaluate,
+    mean_of,
+    predict,
+    probabilities,
+    residual_ends,
+)
 from streamomd.training.row_stream import cache_of
 from streamomd.training.scoring.calibration import Calibration
 from streamomd.training.scoring.probabilities import chosen, each_class
@@ -309,6 +315,7 @@ class Model:
         keep: Sequence[str] = (),
         where: str = "",
         interval: bool = False,
+        level: float | None = None,
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         version: int | None = None,
@@ -336,7 +343,9 @@ class Model:
         and softmax: of the second class, or a list that sums to 1), and those to ``keep``. A list
         has the order of ``model.classes``, which stands in the file's metadata too, as JSON
         under ``classes``. interval: also ``lower`` and ``upper``, where the mean or the probability
-        is with 95 % by the weights' errors (rules auto and laplace). where: a condition, as
+        is with 95 % by the weights' errors (rules auto and laplace). level: of 0.5, 0.8, 0.9, 0.95
+        and 0.99; also ``new_lower`` and ``new_upper``, where a new value is with this probability,
+        see docs/intervals.md (regression). where: a condition, as
         ``data.where``; other rows are not predicted, and ``row`` still counts them. version, as_of,
         as_files, csv: as ``evaluate``. Without ``quiet`` rows and seconds are printed to stderr.
         shards: another name of rows, for shards.
@@ -373,6 +382,7 @@ class Model:
             keep=keep,
             where=where,
             interval=interval,
+            ends=None if level is None else residual_ends(self.metrics, level),
             overwrite=overwrite,
             storage_options=storage_options,
             tables=TableOptions.for_model(self.spec.data, version, as_of, as_files, csv or {}),

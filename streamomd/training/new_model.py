@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -91,6 +92,8 @@ def _start_from(model: Model, other: Model) -> None:
         model.metrics.classes = other.metrics.classes.copy()
     if model.spec.model.calibrate != "none" and other.metrics.margins is not None:
         model.metrics.margins = other.metrics.margins.copy()
+    if other.metrics.residuals is not None:
+        model.metrics.residuals = deepcopy(other.metrics.residuals)
 
 
 def _mention_waiting(model: Model, other: Model) -> None:

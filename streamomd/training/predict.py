@@ -15,13 +15,15 @@ from streamomd.core.finite import is_finite
 from streamomd.core.phases import phase
 from streamomd.core.urls import is_inside, shown
 from streamomd.engine import Engine
-from streamomd.engine.standard_errors import has_errors, margin_errors
+from streamomd.engine.standard_errors import MarginErrors, has_errors, margin_errors
 from streamomd.engine.state import State
 from streamomd.features import Plan, decode_labels
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.columns import check_columns, distinct_schemas
 from streamomd.shards.filtered_shards import filtered, unread_of, worded_filter
 from streamomd.shards.prediction_files import (
+    INTERVAL,
+    NEW_VALUE,
     PredictionWriter,
     check_passthrough,
     empty_rows,
@@ -31,6 +33,7 @@ from streamomd.shards.prediction_files import (
 from streamomd.shards.shard import ShardSet, describe_tables
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.residuals import LEVELS, least_rows
 from streamomd.training.progress import note, progress, quiet_notes, watching
 from streamomd.training.row_stream import no_rows, rows_of
 from streamomd.training.scoring.calibration import Calibration
@@ -52,6 +55,7 @@ def predict(
     keep: Sequence[str] = (),
     where: str = "",
     interval: bool = False,
+    ends: tuple[float, float] | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     tables: TableOptions = FILES_OR_TABLES,
@@ -66,7 +70,7 @@ def predict(
     or a list that sums to 1), and the columns of ``keep``. Lists have the order of the plan's
     classes, which each file's schema has as JSON under ``classes``. where: a condition; other rows
     are not predicted, and ``row`` still counts them. interval: also ``lower`` and
-    ``upper``, see ``interval_of``.
+    ``upper``, see ``interval_of``. ends: of residuals; also ``new_lower`` and ``new_upper``.
 
     Every row gets a prediction: a bad row is an error, even where training skipped bad rows.
     suspect: called where a margin is not finite; raises an error if the model is the cause.
@@ -82,7 +86,8 @@ def predict(
     _report_tables(found, quiet=quiet)
     for shard in found:
         check_columns(plan, shard, labelled=False, made=True)
-        check_passthrough(shard, keep, interval=interval)
+        added = (*(INTERVAL if interval else ()), *(NEW_VALUE if ends is not None else ()))
+        check_passthrough(shard, keep, added)
     with phase("compiling"):
         engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
     remove_unfinished(to, storage_options)
@@ -100,7 +105,11 @@ def predict(
                 **columns(plan, engine, state, none, calibration),
             }
             if interval:
-                nothing |= interval_of(plan, engine, state, none, none, calibration)
+                nothing |= interval_of(
+                    plan, engine, state, none, MarginErrors(none, none), calibration
+                )
+            if ends is not None:
+                nothing |= new_values(nothing["prediction"], ends)
             writer.write(nothing, empty_rows(shard, keep))
             for piece in rows_of(plan, found, [place], labelled=False, keep=keep):
                 margins = engine.predict(state, np.zeros(3), piece.value.batch)
@@ -110,8 +119,10 @@ def predict(
                 predicted += len(rows)
                 said = {"row": rows, **columns(plan, engine, state, margins, calibration)}
                 if interval:
-                    errors = margin_errors(engine, state, piece.value.batch)
-                    said |= interval_of(plan, engine, state, margins, errors, calibration)
+                    moved = margin_errors(engine, state, piece.value.batch)
+                    said |= interval_of(plan, engine, state, margins, moved, calibration)
+                if ends is not None:
+                    said |= new_values(said["prediction"], ends)
                 writer.write(said, piece.value.passthrough)
     seconds = time.perf_counter() - began
     with quiet_notes(quiet):
@@ -177,22 +188,26 @@ def interval_of(
     engine: Engine,
     state: State,
     margins: Floats,
-    errors: Floats,
+    found: MarginErrors,
     calibration: Calibration | None = None,
 ) -> dict[str, Floats]:
     """lower and upper: where the mean, or the probability, is with 95 %, by the margins' errors.
 
+    Around the margin without what the prior has moved it by, and the prediction included.
+
     It is the uncertainty of the weights, not how far a target is from its mean. Of several
     classes each one's log odds have its learner's error, the others fixed.
     """
-    far, one = 1.96 * errors, margins.shape[1] == 1
+    far, one = 1.96 * found.errors, margins.shape[1] == 1
+    below = np.minimum(found.shifts - far, 0.0)
+    above = np.maximum(found.shifts + far, 0.0)
     if not plan.classes:
         return {
-            "lower": mean_of(engine, margins[:, 0] - far[:, 0]),
-            "upper": mean_of(engine, margins[:, 0] + far[:, 0]),
+            "lower": mean_of(engine, margins[:, 0] + below[:, 0]),
+            "upper": mean_of(engine, margins[:, 0] + above[:, 0]),
         }
     if one:
-        ends = [probabilities(engine, state, margins + by, calibration) for by in (-far, far)]
+        ends = [probabilities(engine, state, margins + by, calibration) for by in (below, above)]
         return {"lower": np.minimum(*ends), "upper": np.maximum(*ends)}
     if calibration is not None:
         raise UnsupportedError(
@@ -203,7 +218,38 @@ def interval_of(
     odds = np.log(likely) - np.log1p(-likely)
     from scipy.special import expit  # late: SciPy is a fifth of a command's start
 
-    return {"lower": expit(odds - far), "upper": expit(odds + far)}
+    return {"lower": expit(odds + below), "upper": expit(odds + above)}
+
+
+def new_values(predicted: Floats, ends: tuple[float, float]) -> dict[str, Floats]:
+    """Where new values are, by the ends of the residuals' interval."""
+    return {name: predicted + end for name, end in zip(NEW_VALUE, ends, strict=True)}
+
+
+def residual_ends(metrics: Metrics, level: float) -> tuple[float, float]:
+    """From where to where residuals of a regression are with probability ``level``.
+
+    Raises UnsupportedError of classes, UsageError for a level that the run did not follow, or that
+    needs more rows.
+    """
+    if metrics.classifies:
+        raise UnsupportedError(
+            "a prediction interval is of numbers, and this model predicts classes: their "
+            "probabilities say how sure it is; for an interval of a probability, --with interval"
+        )
+    if level not in LEVELS:
+        known = ", ".join(f"{one:g}" for one in LEVELS)
+        raise UsageError(f"--level {level:g}: a run follows the levels {known}")
+    residuals = metrics.residuals
+    ends = None if residuals is None else residuals.interval(level)
+    if ends is None:
+        rows, least = 0 if residuals is None else residuals.rows, least_rows(level)
+        raise UsageError(
+            f"a prediction interval at level {level:g} needs at least {least} rows whose residuals "
+            f"were counted when they were first learned, and this model has {rows:,}: train more "
+            "rows, or, of a checkpoint of an older version, update it"
+        )
+    return ends
 
 
 def mean_of(engine: Engine, margins: Floats) -> Floats:

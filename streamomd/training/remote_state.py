@@ -24,7 +24,9 @@ class RemoteState(State):
         self.stored: StoredParts | None = stored
         self._loaded: State | None = None
         _, _, first = read_part(store, stored, stored.entries[0])
-        self.extra = {name: np.array(first[f"extra.{name}"]) for name in layout.block}
+        self.extra = {
+            name: np.array(first[f"extra.{name}"]) for name in (*layout.block, *layout.stored)
+        }
         self.totals = np.array(first["totals"], dtype=np.float64)
         self.clock = int(first["clock"][0])
         self.means = np.array(first[MEANS]) if layout.means else layout.start_means()

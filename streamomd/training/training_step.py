@@ -82,8 +82,8 @@ def learn_rows(
         model.label_runs.add(batch.y)
     detail = model.spec.train.detail
     given, weights = (model.engine, model.state, model.metrics), model.class_weights
-    calibrates = calibrates_now(model, is_new=is_new) and predict is None
-    more: Any = {"weights": weights, "calibrates": calibrates, "predict": predict}
+    first = counts_first(model, is_new=is_new) and predict is None
+    more: Any = {"weights": weights, "first": first, "predict": predict}
     margins = learn_counted(*given, batch, held, detail=detail, **more)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
@@ -96,9 +96,9 @@ def learn_rows(
     return margins
 
 
-def calibrates_now(model: Model, *, is_new: bool = False) -> bool:
-    """Whether margins are counted for calibration: of rows that are learned for the first time."""
-    return (is_new or is_first_time(model)) and model.spec.model.calibrate != "none"
+def counts_first(model: Model, *, is_new: bool = False) -> bool:
+    """Whether margins are counted as ``Metrics.count_first`` does."""
+    return (is_new or is_first_time(model)) and model.spec.model.counts_first
 
 
 def watched_alerts(model: Model, *, is_new: bool = False) -> Alert | None:
@@ -134,13 +134,13 @@ def learn_counted(
     detail: bool = True,
     part: bool = False,
     weights: ClassWeights | None = None,
-    calibrates: bool = False,
+    first: bool = False,
     predict: Predict | None = None,
 ) -> Floats:
     """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
     detail: whether to compute more metrics than sums. part: see ``Engine.learn``. weights: of the
-    rows by class, which are no part of the sums. calibrates: whether margins are counted. predict:
+    rows by class, which are no part of the sums. first: see ``Metrics.count_first``. predict:
     in place of learning, where another cursor learns the rows later.
     """
     before = engine.rows_learned(state) if batch.time is not None else 0.0
@@ -172,8 +172,8 @@ def learn_counted(
         _count(engine, counted, *some, detail)
         if losses is not None and batch.time is not None:
             counted.count_times(batch.time[which], batch.weight[which], losses[which])
-        if calibrates and counted is metrics:
-            metrics.count_margins(*some)
+        if first and counted is metrics:
+            metrics.count_first(engine.loss, *some)
     if batch.time is not None:
         metrics.read_times(batch.time)
     return margins

@@ -82,3 +82,26 @@ def test_the_leader_of_sharded_mode_has_the_figures_by_time(
     saved = streamomd.load(str(tmp_path / "run"))
     for one in (model, saved):
         assert one.result()["by_time"] == alone.result()["by_time"]
+
+
+NUMBERS: dict[str, Any] = {"model.loss": "square", "data.label": "n", "data.numeric": ["k"]}
+
+
+@pytest.mark.parametrize("mode", ["averaged", "sharded"])
+def test_residuals_of_parts_are_those_of_one_process(
+    mode: str, data: Path, client: Client, tmp_path: Path
+) -> None:
+    """Of the first epoch: each row once; the leader of sharded mode has the same numbers, parts
+    of averaged mode, which predict by other weights, intervals of about the same width."""
+    train = {"mode": mode, "parts": 4, "epochs": 2}
+    exact = {"epochs": 2} if mode == "averaged" else train
+    alone = streamomd.train({**job(data), "train": exact}, sets=NUMBERS, **QUIET)
+    table = {**job(data, checkpoint={"url": str(tmp_path / "run")}), "train": train}
+    streamomd.train(table, sets=NUMBERS, client=client, quiet=True)
+    found = streamomd.load(str(tmp_path / "run")).metrics.residuals
+    expected = alone.metrics.residuals
+    assert found is not None
+    assert expected is not None
+    assert found.rows == expected.rows
+    widths = [np.diff(one.interval(0.9)) for one in (found, expected)]
+    np.testing.assert_allclose(*widths, rtol=1e-9 if mode == "sharded" else 0.5)

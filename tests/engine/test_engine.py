@@ -96,6 +96,10 @@ def test_learners_side_by_side_are_learners_alone(rule, loss) -> None:
         assert np.array_equal(alone.learn(sparse(rows.X, target, rows.h))[:, 0], margins[:, k])
 
 
+EXPONENTIAL = ("poisson", "logistic", "softmax")
+"""Losses whose slopes are powers of e."""
+
+
 @pytest.mark.parametrize("loss", list(all_losses()))
 @pytest.mark.parametrize("rule", SCALE_FREE)
 @settings(max_examples=12, deadline=None)
@@ -111,8 +115,9 @@ def test_powers_of_two_change_no_bit(rule, loss, seed) -> None:
 
     margins = plain.learn(sparse(rows.X, rows.y))
     found = scaled.learn(sparse(rows.X * factors, rows.y))
-    # e^p beyond what a float holds squared is lost in one unit and not in another.
-    assume(loss != "poisson" or np.nanmax(margins) < 100.0)
+    # e^p beyond what a float holds squared is lost in one unit and not in another, above and below:
+    # snag with softmax had a slope of e^-351 once.
+    assume(loss not in EXPONENTIAL or np.nanmax(np.abs(margins)) < 100.0)
     assert np.array_equal(found, margins, equal_nan=True)  # a run that diverges does so alike
 
 

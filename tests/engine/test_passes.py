@@ -101,7 +101,7 @@ def test_predictions_stay_when_groups_change_their_centres(
     mean, change = float(totals[AT["y_mean"]]), run.engine._rebase()
     *arrays, numeric = run.engine._matrices(run.state)
     stored = run.state.cells, run.state.totals.reshape(-1), *arrays
-    change(*stored, run.engine._kind, *rebase.scratch(arrays[-1], 64))
+    change(*stored, run.engine.kind, *rebase.scratch(arrays[-1], 64))
     np.testing.assert_allclose(reference[C, 1 : 1 + p], reference[MU, 1 : 1 + p], rtol=1e-12)
     assert numeric == p
     assert totals[AT["c_y"]] == mean

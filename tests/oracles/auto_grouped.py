@@ -23,6 +23,7 @@ class Grouped(Auto):
 
     def __init__(self, loss: str, p: int, classes: int = 1, *, most: int, **given: Any) -> None:
         super().__init__(loss, p, classes, lam=float(-(-most // GROUP)), **given)
+        self.first = None  # Choice: groups are not solved again, for they do not know of each other
 
     def groups(self) -> list[slice]:
         return [slice(low, min(low + GROUP, self.D)) for low in range(0, self.D, GROUP)]

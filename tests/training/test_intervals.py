@@ -230,6 +230,7 @@ def test_intervals_cover(loss: str, passes: int) -> None:
                 run.engine.begin_pass(run.state)
             run.learn(rows.some(slice(1000)))
         test = rows.some(slice(1000, None))
-        errors = margin_errors(run.engine, run.state, test.batch())
-        inside.append(np.abs(run.predict(test) - f[1000:, np.newaxis]) < 1.96 * errors)
+        errors, shifts = margin_errors(run.engine, run.state, test.batch())
+        off = run.predict(test) + shifts - f[1000:, np.newaxis]
+        inside.append(np.abs(off) < 1.96 * errors)
     assert 0.92 < np.mean(inside) < 0.98

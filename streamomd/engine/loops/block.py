@@ -27,6 +27,7 @@ from streamomd.engine.loops.block_row import (
     multiply,
     whole_triangle,
 )
+from streamomd.engine.loops.block_solve import is_due
 from streamomd.engine.loops.cache_prefetch import prefetch
 from streamomd.engine.loops.load_store import number, put, take
 from streamomd.engine.loops.rebase import AT, G, H, W, mean_importance, passes_held, used
@@ -68,8 +69,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     ``Layout.block``, p, the number of numeric columns, and the row to begin with. The last ones are
     those of ``scratch``: a loop that makes arrays is loaded with all that numba knows of arrays.
 
-    It ends after the last row, or where ``rebase`` is due: at row i, which has been observed
-    already, as ``observed`` says to the next call; or, where it returns ~i, before row i.
+    It ends after the last row, or where a change of reference or a solve of the first rows is due:
+    at row i, which has been observed already, as ``observed`` says to the next call; or, where it
+    returns ~i, before row i.
     """
     L, _, width, bias, dense = shape
     assert bias == 1, rule.name
@@ -101,6 +103,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
     twice, sparse_unit_ = 2.0 if squared else 1.0, sparse_unit(squared)
     squares_ = AT["squares"]
+    solves = second and probable
     pulls = pull_of_pass(squared, L)
 
     def shown(totals: Any, margin: float) -> Any:
@@ -152,6 +155,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         h = Hyper(*load_hyper(hyper, 0, 1))
         due = len(y)
         steepest = 0.0
+        again = solves and P.shape[1] == P.shape[2]
         for i in range(row, len(y)):
             weight_of_row = importance[i]
             learns = weight_of_row > 0.0
@@ -175,7 +179,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     others = (totals[n_] - weight_of_row) / weight_of_row
                     if beyond(reference, x, p, others):
                         totals[next_] = totals[t_]
-                    if totals[t_] >= totals[next_] or (second and totals[t_] % REFRESH == 0.0):
+                    refreshed = second and totals[t_] % REFRESH == 0.0
+                    solved = again and is_due(totals[t_])
+                    if totals[t_] >= totals[next_] or refreshed or solved:
                         due = i
                         break
                 observed = False

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.engine.loops.block_row import make_losses, multiply
+from streamomd.engine.loops.block_row import inner, make_losses, multiply
 from streamomd.engine.loops.load_store import take
 from streamomd.engine.loops.rebase import AT, G, W, mean_importance, passes_held, used
 from streamomd.engine.loops.reference import C, S
@@ -113,13 +113,15 @@ def make_raw(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
 
 def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """spread(…): each learner's x'P x of a row, in z, the variance of its margin in units of the
-    noise. Arguments as ``predict``'s; it is written to margins."""
+    noise; after those z'P (prior w), by which the prior of the block has moved the margin towards
+    0. Arguments as ``predict``'s, but that margins, which they are written to, is twice as wide."""
     L, _, width, bias, dense = shape
     Own, Hyper = rule.state.own, rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
     storage: Any = rule.storage
     terms, unit, scale_ = storage.terms, sparse_unit(loss.name == "square"), AT["scale"]
+    lam_, lam_bias_ = AT["lam"], AT["lam_bias"]
 
     def spread(
         cells: Any,
@@ -141,7 +143,8 @@ def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         margins: Any,
     ) -> None:
         size, h = used(places, p), Hyper(*load_hyper(hyper, 0, 1))
-        z, u = np.zeros(size), np.zeros(size)
+        z, u, moved = np.zeros(size), np.zeros(size), np.zeros((L, size))
+        move(P, vectors, totals[lam_], totals[lam_bias_], size, z, moved)
         unit_now = unit * passes_held(totals) * mean_importance(totals)
         for i in range(len(y)):
             start, entries = span(indptr, i, bias, dense)
@@ -172,5 +175,17 @@ def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                     margins[i, k] += terms(own, shared, x, scale, unit_now, h)[1]
             for k in range(L):
                 margins[i, k] += multiply(P[k], z, size, u)
+                margins[i, L + k] = inner(moved[k], z, size)
 
     return spread
+
+
+def move(
+    P: Any, vectors: Any, lam: float, lam_bias: float, size: int, pulls: Any, moved: Any
+) -> None:
+    """moved = P (prior w), by which the prior has moved each learner's w. pulls: scratch."""
+    for k in range(len(moved)):
+        pulls[0] = lam_bias * vectors[k, W, 0]
+        for j in range(1, size):
+            pulls[j] = lam * vectors[k, W, j]
+        multiply(P[k], pulls, size, moved[k])

@@ -28,7 +28,7 @@ from streamomd.training.model import Model
 from streamomd.training.training_step import (
     Mask,
     Predict,
-    calibrates_now,
+    counts_first,
     learn_counted,
     observe_rows,
 )
@@ -88,8 +88,8 @@ class LearnerGroup:
         [model] = self.models
         detail, weights = model.spec.train.detail and held is not None, model.class_weights
         given = (self.engine, self.state, model.metrics, batch, held)
-        calibrates = calibrates_now(model) and predict is None
-        more: Any = {"weights": weights, "calibrates": calibrates, "predict": predict}
+        first = counts_first(model) and predict is None
+        more: Any = {"weights": weights, "first": first, "predict": predict}
         margins = learn_counted(*given, detail=detail, **more)
         self._values += batch.values.size
         learned = margins if held is None else margins[~held]

@@ -20,6 +20,7 @@ from streamomd.core.counted import counted
 from streamomd.core.data_class import dataclass
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
+from streamomd.losses.contract import identity
 from streamomd.training.metrics.backtest_figures import Backtest
 from streamomd.training.metrics.bins import FINE, binned, bins
 from streamomd.training.metrics.by_time import ByTime
@@ -33,6 +34,8 @@ from streamomd.training.metrics.detail import (
     saved,
 )
 from streamomd.training.metrics.drift import Drift
+from streamomd.training.metrics.residuals import Residuals
+from streamomd.training.scoring.probabilities import means
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -72,7 +75,8 @@ class Metrics:
     before, 2), has their AUC and its error, NaN for none.
     classes: float64 (classes + 1,), the weight of all rows by class and in all, of a job that
     balances classes. margins: float64 (2, bins), the weight of rows of either class by their margin
-    before they were first learned, of a job that calibrates. drift: of a job with alerts.
+    before they were first learned, of a job that calibrates. residuals: of a regression's rows
+    then. drift: of a job with alerts.
     by_time: of the same rows, by hour and day, if they have times. backtest: the figures of one;
     period: metrics of the rows of its period under way.
     """
@@ -87,6 +91,7 @@ class Metrics:
     ranks: Floats = field(default_factory=lambda: np.zeros((0, 2)))
     classes: Floats | None = None
     margins: Floats | None = None
+    residuals: Residuals | None = None
     drift: Drift | None = None
     by_time: ByTime | None = None
     backtest: Backtest | None = None
@@ -123,6 +128,9 @@ class Metrics:
             self.classes = other.classes + (0.0 if self.classes is None else self.classes)
         if other.margins is not None:
             self.margins = other.margins + (0.0 if self.margins is None else self.margins)
+        if other.residuals is not None:
+            self.residuals = self.residuals or Residuals()
+            self.residuals.add(other.residuals)
         if other.by_time is not None:
             self.by_time = self.by_time or ByTime()
             self.by_time.add(other.by_time)
@@ -150,8 +158,14 @@ class Metrics:
             some = slice(low, low + BLOCK)
             self.detail.add(loss, margins[some], y[some], weight[some])
 
-    def count_margins(self, margins: Floats, y: Floats, weight: Floats) -> None:
-        """Count rows of two classes by their margins, (rows, learners), for calibration."""
+    def count_first(self, loss: Loss, margins: Floats, y: Floats, weight: Floats) -> None:
+        """Count rows that are learned for the first time by their margins, (rows, learners): of two
+        classes for calibration, of numbers for prediction intervals."""
+        if not self.classifies:
+            self.residuals = self.residuals or Residuals()
+            predicted = margins[:, 0] if loss.mean is identity else means(loss.mean, margins[:, 0])
+            self.residuals.count((y - predicted)[weight > 0.0])
+            return
         if self.margins is None:
             self.margins = np.zeros((2, bins(FINE)))
         scores = margins[:, 0] if margins.shape[1] == 1 else margins[:, 1] - margins[:, 0]
@@ -325,7 +339,8 @@ class Metrics:
             below["metrics.backtest"] = self.backtest.array()
         alerts = self.drift.saved() if self.drift is not None else {}
         timed = self.by_time.arrays() if self.by_time is not None else {}
-        return {**self._learned(), **more, **timed, **saved(self.detail), **alerts, **below}
+        own = self.residuals.arrays() if self.residuals is not None else {}
+        return {**self._learned(), **more, **timed, **saved(self.detail), **own, **alerts, **below}
 
     def _learned(self) -> dict[str, NDArray[Any]]:
         found = {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
@@ -364,7 +379,7 @@ class Metrics:
         if "metrics.curve" in arrays:
             made.curve = np.array(arrays["metrics.curve"], dtype=np.float64).reshape(-1, 4)
             made.ranks = np.array(arrays["metrics.ranks"], dtype=np.float64).reshape(-1, 2)
-        made.detail = restored(arrays)
+        made.detail, made.residuals = restored(arrays), Residuals.restored(arrays)
         if "metrics.classes" in arrays:
             made.classes = np.array(arrays["metrics.classes"], dtype=np.float64)
         made.drift = Drift.restored(arrays)

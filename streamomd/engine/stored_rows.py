@@ -1,0 +1,90 @@
+"""The first rows of a stream, stored in the state until they are solved for the last time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamomd.core.batch import Batch, StoredRows, taken
+from streamomd.engine.compile import solve_signature
+from streamomd.engine.loops.block_solve import LAST, is_due, solve
+from streamomd.engine.loops.rebase import AT
+from streamomd.engine.loops.recent_rows import extended
+from streamomd.engine.state import State
+from streamomd.rules.contract import Block
+
+if TYPE_CHECKING:
+    from streamomd.engine import Engine
+
+MOST = 1 << 20
+"""Values of the stored rows, 16 MiB: rows of more, as of long texts, are no longer stored."""
+
+
+@dataclass
+class FirstRows:
+    """Those of a state, while a batch is learned. row: up to which the batch's are stored."""
+
+    engine: Engine
+    state: State
+    batch: Batch
+    stores: bool
+    row: int = 0
+
+    @classmethod
+    def of(cls, engine: Engine, state: State, batch: Batch, *, part: bool) -> FirstRows:
+        """Rows are stored while all that were learned are: not by a part of a round, nor in a
+        second pass, nor where the block has groups."""
+        layout, totals = engine.layout, state.totals[0]
+        stores = (
+            isinstance(layout.rule.storage, Block)
+            and layout.rule.storage.second
+            and engine.loss.probabilistic
+            and layout.groups == 1
+            and not part
+            and totals[AT["horizon"]] == 0.0
+            and len(state.extra["y"]) == totals[AT["t"]]
+        )
+        found = cls(engine, state, batch, stores)
+        if not stores and layout.stored:
+            found.drop()
+        return found
+
+    def store(self, row: int) -> None:
+        """The rows of the batch before this one, as far as they are learned from."""
+        if not self.stores:
+            return
+        some = self.row + np.flatnonzero(self.batch.weight[self.row : row] > 0.0)
+        before = StoredRows(*(self.state.extra[name] for name in StoredRows._fields))
+        rows = extended(before, taken(self.batch, some), int(self.engine.bias))
+        self.state.extra |= rows._asdict()
+        self.row = row
+        if len(rows.values) > MOST:
+            self.drop()
+
+    def solve(self, row: int) -> None:
+        """Before this row is predicted, which is observed already."""
+        self.store(row)
+        state, layout = self.state, self.engine.layout
+        if not (self.stores and is_due(state.totals[0, AT["t"]])):
+            return
+        rows = len(state.extra["y"])
+        function = self.engine.function(solve, solve_signature(layout.dtype))
+        arrays = [state.extra[name] for name in layout.block]
+        stored = [state.extra[name] for name in StoredRows._fields[:-1]]
+        d = layout.most
+        scratch = np.zeros((rows, d)), np.zeros((rows, layout.learners))
+        work = np.zeros((2, d, d)), np.zeros((5, max(rows, d)))
+        function(
+            state.cells, state.totals.reshape(-1), *arrays, self.engine.kind,
+            self.engine.loss.coupled, self.engine.classes, *stored, *scratch, *work,
+        )  # fmt: skip
+        if state.totals[0, AT["t"]] >= LAST:
+            self.drop()
+
+    def drop(self) -> None:
+        """No further row is stored."""
+        self.stores = False
+        if len(self.state.extra["y"]):
+            self.state.extra |= StoredRows.none(0)._asdict()
