@@ -69,6 +69,9 @@ class FirstRows:
         state, layout = self.state, self.engine.layout
         if not (self.stores and is_due(state.totals[0, AT["t"]])):
             return
+        if self.is_outside():
+            self.drop()
+            return
         rows = len(state.extra["y"])
         function = self.engine.function(solve, solve_signature(layout.dtype))
         arrays = [state.extra[name] for name in layout.block]
@@ -82,6 +85,14 @@ class FirstRows:
         )  # fmt: skip
         if state.totals[0, AT["t"]] >= LAST:
             self.drop()
+
+    def is_outside(self) -> bool:
+        """Whether most values of the stored rows are of coordinates outside of the block, as in
+        texts: solved for what is inside alone, its weights would explain what is outside."""
+        state, indices = self.state, self.state.extra["indices"]
+        others = indices[indices > state.layout.numeric]
+        outside = int(np.count_nonzero(state.slot("place")[others] == 0.0))
+        return 2 * outside > len(indices) - len(state.extra["y"])
 
     def drop(self) -> None:
         """No further row is stored."""

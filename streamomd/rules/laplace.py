@@ -14,7 +14,8 @@ For the square loss it is ridge regression in closed form, row by row, with a pr
 the noise does (mse / var y); for log loss a is scaled down where recent rows show less curvature,
 and the prior follows the evidence. Of log losses the first 2,048 rows are stored, and at rows 32,
 48, 64, 96, ... 2,048 w and A of the block are those of the least regularised loss of all of them:
-early curvature is that of poor weights. Not in averaged mode, nor in groups.
+early curvature is that of poor weights. Not in averaged mode, nor in groups, nor
+where most values are outside of the block.
 
 From the second pass over the rows on, A forgets: it holds three passes at most, and the prior
 counts once for each, but with several classes. Weights outside the block are pulled to 0 by their

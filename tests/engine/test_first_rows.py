@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,12 +78,18 @@ def test_rows_are_stored_until_the_last_solve(loss: str) -> None:
     assert np.abs(shown - expected).max() < 1e-6 * max(1.0, np.abs(expected).max())
 
 
-@pytest.mark.parametrize("ends", ["pass", "part", "values"])
+@pytest.mark.parametrize("ends", ["pass", "part", "values", "outside"])
 def test_what_ends_storing(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second pass over the rows, a part of a round, and too many values: none is stored later."""
+    """A second pass over the rows, a part of a round, too many values, and most of them outside of
+    the block, at the next solve: none is stored later."""
     rows = made("logistic", 400)
-    run = Run("laplace", "logistic", 4, 6, compiled=False)
+    if ends == "outside":
+        rows = replace(rows, S=np.abs(rows.S) + 1.0, X=np.zeros_like(rows.X))
+    run = Run("laplace", "logistic", 4, 6, compiled=False, block=7 if ends == "outside" else 64)
     run.learn(rows.some(slice(100)))
+    if ends == "outside":
+        assert stored_rows(run) == 0  # 4 of 6 values, at row 32
+        return
     assert stored_rows(run) == 100
     part = ends == "part"
     if ends == "pass":

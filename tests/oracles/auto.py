@@ -383,7 +383,8 @@ class Auto:
         """Before row t is predicted: w of the block by Newton's method over all rows before it.
 
         The recipe's start-up solve, for log losses. Choice: at rows 32, 48, 64, 96, … 2,048 instead
-        of up to 300; then the rows are dropped. Coordinates outside of the block are an offset.
+        of up to 300; then the rows are dropped, or when most of
+        their values are outside of the block. Coordinates outside of it are an offset.
         One class after the other steps along P g, P of the weights before, at most 16 times, until
         no margin moves by 1e-4. A step b d cannot overshoot: the third derivative is at most the
         second, so l(w + b d) <= l - b g'd + d'Hd (exp(b r) - 1 - b r) / r^2, r = max abs(z'd),
@@ -391,6 +392,11 @@ class Auto:
         scaled as by a recalibration.
         """
         if self.first is None:
+            return
+        held = [i for _, sparse, _, _ in self.first for i in sparse]
+        numbers = sum(np.count_nonzero(x) for x, _, _, _ in self.first)
+        if 2 * sum(i not in self.slot for i in held) > len(held) + numbers:
+            self.first = None  # most of it is outside of the matrix
             return
         Z = np.zeros((len(self.first), self.D), self.c.dtype)
         M = np.zeros((len(self.first), self.C), self.c.dtype)
