@@ -177,6 +177,8 @@ class UpdateRun:
         data = self.model.spec.data
         check = check_sources(data.shards, data, self.report)
         listing, known = self._list(appends_only=appends_only), self.ledger.shards
+        if listing.lost and choice.on_bad_shard != "skip":
+            raise ResumeRefusedError("\n".join(listing.lost))
         again = skipped_of_tables(known, listing) if choice.retry_skipped else []
         found = find_arrivals(
             known,
@@ -198,7 +200,9 @@ class UpdateRun:
             self.report(line)
         taken = {str(facts["url"]) for facts in known} | {shard.url for shard in found.shards}
         # Files that wait are listed again only if they come after the version that is recorded.
-        self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
+        new = len(found.shards) or listing.notes  # a compaction alone is not recorded
+        whole = taken >= {one.url for one in listing.files}
+        self._versions = listing.versions if new and whole else {}
         return found
 
     def _bad_shards(
@@ -248,14 +252,15 @@ class UpdateRun:
             since=self.model.table_versions,
             appends_only=appends_only or self.model.spec.update.appends_only,
             may_be_empty=True,
-            ledger=self._recorded_ranges(),
+            ledger=self._recorded_files(),
             with_new=True,
             may_be_gone=lambda url: any(facts["url"] == url for facts in self.ledger.shards),
         )
 
-    def _recorded_ranges(self) -> dict[str, Facts]:
-        """The ledger's entries by URL, where a source is a Kafka topic, skipped ones too."""
-        if not any(map(is_kafka, self.model.spec.data.shards)):
+    def _recorded_files(self) -> dict[str, Facts]:
+        """The ledger's entries by URL, of topics and tables, skipped ones too."""
+        sources = self.model.spec.data.shards
+        if not (self.model.table_versions or any(map(is_kafka, sources))):
             return {}
         return {str(facts["url"]): facts for facts in self.ledger.shards}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ LINE_BYTES = 64 << 20
 """An action with the statistics of thousands of columns has 1 MiB."""
 INVALID = (LookupError, ValueError, TypeError, AttributeError, RecursionError)
 """What values that are not as expected raise."""
+_ROWS = re.compile(r'\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\b', re.ASCII)
+"""All statistics of a file would be parsed for this number alone, of up to millions of files."""
 Row = Mapping[str, Any]
 
 
@@ -21,7 +24,8 @@ Row = Mapping[str, Any]
 class Add:
     """A file that a commit adds.
 
-    path: as in the log, percent-encoded. modified: in ms. vector: id of its deletion vector.
+    path: as in the log, percent-encoded. modified: in ms. vector: id of its deletion vector. rows:
+    None if its statistics do not begin with their number, as all known writers have it.
     """
 
     path: str
@@ -30,15 +34,17 @@ class Add:
     modified: int
     changes_data: bool
     vector: str = ""
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A file that a commit removes."""
+    """A file that a commit removes. partitions: None if the log does not say."""
 
     path: str
     changes_data: bool
     vector: str = ""
+    partitions: Mapping[str, str | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,8 +83,7 @@ class Actions:
         if (add := action.get("add")) is not None:
             self.adds.append((line, _add(add)))
         if (remove := action.get("remove")) is not None:
-            changes = _flag(remove, "dataChange")
-            self.removes.append(Remove(_text(remove, "path"), changes, _vector(remove)))
+            self.removes.append(_remove(remove))
         if (protocol := action.get("protocol")) is not None:
             self.protocol = _protocol(protocol)
         if (metadata := action.get("metaData")) is not None:
@@ -120,20 +125,32 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _add(row: Row) -> Add:
-    values = row.get("partitionValues") or {}
+    stats = row.get("stats")
+    match = _ROWS.match(stats) if isinstance(stats, str) else None
+    return Add(
+        _text(row, "path"),
+        _partitions(row.get("partitionValues") or {}),
+        _number(row, "size"),
+        _number(row, "modificationTime"),
+        _flag(row, "dataChange"),
+        _vector(row),
+        int(match[1]) if match else None,
+    )
+
+
+def _remove(row: Row) -> Remove:
+    values = row.get("partitionValues")
+    partitions = None if values is None else _partitions(values)
+    return Remove(_text(row, "path"), _flag(row, "dataChange"), _vector(row), partitions)
+
+
+def _partitions(values: Any) -> dict[str, str | None]:
     pairs = list(values.items() if isinstance(values, Mapping) else values)
     for name, value in pairs:
         if not isinstance(name, str) or not isinstance(value, str | None):
             raise TypeError(f"partitionValues holds {name!r}: {value!r}, expected texts")
     # The protocol has two texts for null: none, and the empty one.
-    return Add(
-        _text(row, "path"),
-        {name: value or None for name, value in pairs},
-        _number(row, "size"),
-        _number(row, "modificationTime"),
-        _flag(row, "dataChange"),
-        _vector(row),
-    )
+    return {name: value or None for name, value in pairs}
 
 
 def _vector(row: Row) -> str:
