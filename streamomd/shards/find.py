@@ -37,7 +37,7 @@ from streamomd.shards.listed import Listed, TableFiles
 from streamomd.shards.order import path_key
 from streamomd.shards.paths import PathPattern, look_up
 from streamomd.shards.read_footers import NONE_KNOWN, open_listed
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import SCHEMA, ShardSet
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableFinder, TableOptions
 from streamomd.shards.text_cache import as_shards, is_converted
 
@@ -52,7 +52,8 @@ MOST_TEXTS = 3
 
 
 class Listing(NamedTuple):
-    """Files in order. versions: of each table among the sources, by URL. tables: each of them."""
+    """Files in order. versions: of each table among the sources, by URL, and under the URL with
+    ``SCHEMA`` the id of the schema whose names its columns have. tables: each of them."""
 
     fs: fsspec.AbstractFileSystem
     files: list[Listed]
@@ -186,10 +187,12 @@ def list_shards(
             continue
         if is_iceberg(text):
             source = text if protocol(text) == ICEBERG else root
-            table = _iceberg(given, source, tables, versions, since, appends_only=appends_only)
-            read[source] = table
+            read[source] = _iceberg(
+                given, source, tables, versions, since, appends_only=appends_only
+            )
             # Each version has a metadata file of its own: its place is the directory above.
-            listed += [(path_key(f"{dirname(dirname(path))}/"), file) for file in table.files]
+            place = path_key(f"{dirname(dirname(path))}/")
+            listed += [(place, file) for file in read[source].files]
             continue
         try:
             is_table = _is_table(text, given, finder, tables, known=root in known)
@@ -217,11 +220,18 @@ def list_shards(
             learned={key for key, facts in ledger.items() if "skipped" not in facts},
         )
         listed += [(path_key(f"{path}/"), file) for file in read[root].files]
-    found = offsets | {url: table.version for url, table in read.items()}
-    _refuse_choice(tables, texts, found)
+    _refuse_choice(tables, texts, [*offsets, *read])
+    found = offsets | _versions(read)
     if order != "given":
         listed.sort(key=lambda one: (one[0], one[1].version))
     return Listing(fs, [file for _, file in listed], found, tuple(read.values()))
+
+
+def _versions(tables: Mapping[str, TableFiles]) -> dict[str, int]:
+    schemas = {
+        f"{url}{SCHEMA}": one.schema for url, one in tables.items() if one.schema is not None
+    }
+    return {url: one.version for url, one in tables.items()} | schemas
 
 
 def _with_types(
@@ -253,6 +263,8 @@ def _iceberg(
 ) -> TableFiles:
     from streamomd.shards.iceberg.iceberg_table import list_table
 
+    key = f"{source}{SCHEMA}"
+    schemas = [known[key] for known in (versions, since, tables.known) if key in known]
     return list_table(
         given.fs,
         given.path,
@@ -262,6 +274,7 @@ def _iceberg(
         pinned=versions.get(source),
         since=since.get(source),
         appends_only=appends_only,
+        schema=schemas[0] if schemas else None,
     )
 
 
@@ -305,7 +318,7 @@ def _is_table(
     return False
 
 
-def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Mapping[str, int]) -> None:
+def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Sequence[str]) -> None:
     """Raise UsageError for the choice of a version that no source, or more than one, has."""
     if tables.version is not None and len(found) > 1:
         raise UsageError(
