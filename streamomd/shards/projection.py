@@ -104,19 +104,27 @@ def parse_projection(text: str) -> Projection:
     """The projection that a ledger saves. Raises CorruptionError for another text."""
     try:
         values = json.loads(text)
-        renamed = tuple((column, stored) for column, stored in values["renamed"])
-        hidden, nulls = tuple(values["hidden"]), values["nulls"]
-        texts = [*hidden, *(name for pair in renamed for name in pair), nulls]
-        if not all(isinstance(one, str) for one in texts):
-            raise TypeError("a name is not a text")
+        if not isinstance(values, dict):
+            raise ValueError("it is not a JSON object")
+        renamed, hidden, nulls = (values[key] for key in ("renamed", "hidden", "nulls"))
+        if not isinstance(renamed, list) or not all(_are_texts(pair, 2) for pair in renamed):
+            raise ValueError("renamed are not pairs of texts")
+        if not _are_texts(hidden) or not isinstance(nulls, str):
+            raise ValueError("a name is not a text")
         known = schema_of_text(nulls) if nulls else None
         if nulls and known is None:
             raise ValueError("its types are not a schema")
-        return Projection(renamed, hidden, known.schema if known else pa.schema([]))
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        pairs = tuple((column, stored) for column, stored in renamed)
+        return Projection(pairs, tuple(hidden), known.schema if known else pa.schema([]))
+    except (LookupError, ValueError, RecursionError) as error:
         raise CorruptionError(
             f"a projection of the ledger cannot be read: {printable(str(error))[:200]}"
         ) from None
+
+
+def _are_texts(values: Any, count: int | None = None) -> bool:
+    right = isinstance(values, list) and count in (None, len(values))
+    return right and all(isinstance(one, str) for one in values)
 
 
 def with_projection(shard: Shard, projection: Projection | None) -> Shard:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError, UsageError
+from streamomd.core.mistakes import is_mistake
 from streamomd.core.urls import printable, shown
 from streamomd.shards.iceberg.catalog import require_pyiceberg
 from streamomd.shards.projection import Inside, TableColumn, TableColumns
@@ -184,7 +185,7 @@ def schema_changes(table: Table, before: Any, after: Any) -> list[str]:
 
 def damaged(url: str, error: Exception) -> DataError:
     """The error for metadata that is not as the specification says."""
-    if isinstance(error, StreamomdError):
+    if isinstance(error, StreamomdError) or is_mistake(error, "pyiceberg"):
         raise error
     text = printable(str(error) or type(error).__name__)[:200]
     return DataError(f"{WHAT}, {shown(url)}, cannot be read: {text}; restore the file")
