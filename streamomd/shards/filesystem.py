@@ -25,8 +25,8 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.machine_errors import store_error
-from streamomd.core.mistakes import PROGRAMMING
 from streamomd.core.nearest import scheme_hint
+from streamomd.core.programming_errors import PROGRAMMING
 from streamomd.core.run_events import count_request, same_receivers
 from streamomd.core.urls import KAFKA, protocol, refuse_ambiguous, refuse_output_url, scrub, shown
 

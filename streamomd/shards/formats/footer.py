@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamomd.core.errors import DataError, IncompleteShardError, StorageError, StreamomdError
-from streamomd.core.mistakes import PROGRAMMING
+from streamomd.core.programming_errors import PROGRAMMING
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
 from streamomd.shards.filesystem import Entry, is_local, stat_entry

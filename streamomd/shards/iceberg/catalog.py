@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import Any
 
 from streamomd.core.errors import InputNotFoundError, MissingExtraError, StorageError, UsageError
-from streamomd.core.mistakes import is_mistake
+from streamomd.core.programming_errors import is_mistake
 from streamomd.core.urls import is_iceberg, printable, protocol, scrub, shown
 
 ICEBERG = "iceberg://"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError, UsageError
-from streamomd.core.mistakes import is_mistake
+from streamomd.core.programming_errors import is_mistake
 from streamomd.core.urls import printable, shown
 from streamomd.shards.iceberg.catalog import require_pyiceberg
 from streamomd.shards.projection import Inside, TableColumn, TableColumns

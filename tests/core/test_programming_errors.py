@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamomd.core.errors import CorruptionError, DataError
-from streamomd.core.mistakes import is_mistake
+from streamomd.core.programming_errors import is_mistake
 from streamomd.shards import projection
 from streamomd.shards.delta import actions
 from streamomd.shards.iceberg.metadata import damaged
