@@ -168,7 +168,10 @@ def _state(job: Job, *, started: bool) -> tuple[str, str | None]:
         if isinstance(error, StoppedError):
             return "stopped", str(error)
         return "failed", f"{type(error).__name__}: {scrub(str(error))}"
-    left = "its worker died or left; the next one resumes it after the last commit"
+    left = (
+        "its worker died or left, and no other one has its task yet: if none takes it, cancel it "
+        f"and run streamomd resume {shown(job.url)}"
+    )
     return ("running", None) if there else ("waiting", left if started else None)
 
 
