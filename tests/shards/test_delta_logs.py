@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from delta_tables import PROTOCOL, add, commit, metadata, remove, shard, table
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from running import run
 
@@ -163,6 +163,7 @@ def test_a_long_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=3), st.booleans())
+@example(999_999, b"\x80\x80", True)  # a list in the place of an offset, in the footer
 def test_a_changed_log_is_an_error_or_a_table(
     tmp_path_factory: pytest.TempPathFactory, place: int, piece: bytes, parquet: bool
 ) -> None:
