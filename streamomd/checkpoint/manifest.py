@@ -13,6 +13,7 @@ from streamomd.checkpoint.sealed_json import seal, unseal
 from streamomd.checkpoint.validated_json import Fields
 from streamomd.core.data_class import dataclass
 from streamomd.core.errors import CorruptionError, NoCommitError
+from streamomd.core.own_version import upgrade_hint
 from streamomd.core.urls import printable
 
 FORMAT, MAJOR, MINOR = "streamomd-checkpoint", 1, 1
@@ -151,6 +152,12 @@ def decode(data: bytes, sequence: int) -> Commit:
     refuse_newer(fields)
     if fields.number("sequence", LAST) != sequence:
         raise CorruptionError(f"the manifest is that of commit {fields.values['sequence']}")
+    versions = fields.mapping("versions")
+    with upgrade_hint(versions.get("streamomd", ""), ""):
+        return _commit(fields, sequence, versions, sha256)
+
+
+def _commit(fields: Fields, sequence: int, versions: Mapping[str, Any], sha256: str) -> Commit:
     parent, parent_sha256 = _parent(fields)
     return Commit(
         sequence=sequence,
@@ -160,7 +167,7 @@ def decode(data: bytes, sequence: int) -> Commit:
         nonce=fields.text("nonce", _ID),
         parent=parent,
         parent_sha256=parent_sha256,
-        versions=fields.mapping("versions"),
+        versions=versions,
         directory=fields.text("directory", _DIRECTORY),
         document=_document(fields),
         parts=_parts(fields),

@@ -86,6 +86,10 @@ DATA = (
         help="What to do with a bad row from here on; skip: count it.",
     ),
     click.option(
+        "--rename", metavar="FILE=COLUMN,…",
+        help="From here on, columns that files have under another name, such as amount_eur=amount.",
+    ),
+    click.option(
         "--as-files", is_flag=True, default=None,
         help="From here on, read files of a Delta or Iceberg table like any others.",
     ),
@@ -189,7 +193,8 @@ def split_choice(
 
     log, track, port, host = (given[name] for name in REPORTING)
     trackers = [tracker(one) for one in joined(track)]
-    names, keys = ("storage_options", "checkpoint_storage_options"), ("on_bad_row", "as_files")
+    names = ("storage_options", "checkpoint_storage_options")
+    keys = ("on_bad_row", "rename", "as_files")
     changed = {f"data.{key}": given[key] for key in keys if given[key]}
     options = {
         "options": tuple(given[name] for name in names),

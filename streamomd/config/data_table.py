@@ -18,6 +18,7 @@ from streamomd.config.field_types import (
     Names,
     Nulls,
     Partitions,
+    Renames,
     Seconds,
     Shares,
     Types,
@@ -144,6 +145,10 @@ class Data(Table):
     )
     crosses: Crosses = key((), "Lists of columns whose combined values are features.", flag=None)
     ignore: Names = key((), "Columns that are not features.", flag="ignore")
+    rename: Renames = key(
+        {}, "Columns that some files have under another name, such as amount_eur=amount.",
+        flag="rename", metavar="FILE=COLUMN,…",
+    )  # fmt: skip
     partitions: Partitions = key(
         "hive", "Columns of key=value directories; none, or name and kind of each.",
         flag="partitions", metavar="hive|none",

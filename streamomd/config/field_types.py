@@ -157,17 +157,37 @@ def _as_shares(value: Any) -> Any:
 
 def _as_types(value: Any) -> Any:
     """A table, or ``zip=string,age=int64`` of a flag."""
+    return _pairs(value, "data.csv.types", "COLUMN=TYPE, such as zip=string")
+
+
+def _pairs(value: Any, key: str, expected: str) -> Any:
+    """A table, or ``a=b,c=d`` of a flag."""
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("{"):
         return values.parse_scalar(value)
     pairs = [name.rpartition("=") for name in values.split_list(value)]
-    for column, _, kind in pairs:
-        if not column or not kind:
+    for name, _, other in pairs:
+        if not name or not other:
+            raise UsageError(f"{key} = {brief(value)}: expected {expected}")
+    return {name.strip(): other.strip() for name, _, other in pairs}
+
+
+def as_renames(value: Any) -> Any:
+    """A table, or ``amount_eur=amount`` of a flag: the column by its name in files."""
+    given = _pairs(value, "data.rename", "FILE=COLUMN, such as amount_eur=amount")
+    for name, column in given.items() if isinstance(given, Mapping) else ():
+        if not isinstance(column, str) or not name or not column:
             raise UsageError(
-                f"data.csv.types = {brief(value)}: expected COLUMN=TYPE, such as zip=string"
+                f"data.rename: {name!r} is {brief(column)}: expected a column of the model, such "
+                'as { amount_eur = "amount" }'
             )
-    return {column.strip(): kind.strip() for column, _, kind in pairs}
+        if column in given:
+            raise UsageError(
+                f"data.rename: {column!r} is a file's name and a column's: each file has the "
+                "column under one name, so rename to names that are not renamed"
+            )
+    return given
 
 
 def _nearest(given: Any, words: tuple[str, ...]) -> str:
@@ -216,6 +236,8 @@ ClassWeights = Annotated[str | dict[str, float], BeforeValidator(_as_class_weigh
 """A word, or a number for each class by its name."""
 Shares = Annotated[dict[str, float], BeforeValidator(_as_shares)]
 """Shares of rows, by the name of their class."""
+Renames = Annotated[dict[str, str], BeforeValidator(as_renames)]
+"""Columns by their names in some files."""
 Types = Annotated[dict[str, str], BeforeValidator(_as_types)]
 """Types of columns by name."""
 Filter = Annotated[str, AfterValidator(_check_filter)]

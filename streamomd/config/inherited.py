@@ -10,7 +10,7 @@ from streamomd.rules import find_rule
 
 COLUMNS = (
     "label", "weight", "numeric", "hashed", "vectors", "text", "dates", "sparse", "crosses",
-    "ignore", "nulls", "standardize", "bits", "hash_seed", "partitions", "csv",
+    "ignore", "nulls", "standardize", "bits", "hash_seed", "partitions", "rename", "csv",
 )  # fmt: skip
 """Keys of [data] that make coordinates."""
 MODEL = (

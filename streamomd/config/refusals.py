@@ -149,6 +149,7 @@ def refuse_conflicts(spec: Spec) -> None:
             f"without one, such as {FALLBACK} (--rule {FALLBACK})"
         )
     _refuse_time(spec)
+    _refuse_renamed(spec)
     if spec.data.holds_out and mode == "sharded":
         raise UnsupportedError(
             f"data.holdout = {spec.data.holdout}: sharded mode has no hold-out rows; "
@@ -179,6 +180,18 @@ def refuse_conflicts(spec: Spec) -> None:
             f"train.exact_epochs = {spec.train.exact_epochs}: only averaged mode has exact epochs "
             f"first; the mode is {mode!r}"
         )
+
+
+def _refuse_renamed(spec: Spec) -> None:
+    """Keys that name a column by the name in files from which it is renamed."""
+    data = spec.data
+    for name in ("label", "weight", "time"):
+        column = getattr(data, name)
+        if column in data.rename:
+            raise UsageError(
+                f"data.{name} = {column!r}, which data.rename makes {data.rename[column]!r}: the "
+                f"rows have {data.rename[column]!r}; name that"
+            )
 
 
 def _refuse_time(spec: Spec) -> None:

@@ -88,8 +88,8 @@ def status(job: Job, options: Mapping[str, Any] | None = None) -> dict[str, Any]
     """Status of a job: id, state, url, submitted, rows, expected, loss, error, last_report,
     commit.
 
-    state: "waiting" (not started), "running", "finished", "stopped", "failed", "lost".
-    rows: of the newest commit where a job failed or is lost, since later rows are lost with it.
+    state: "waiting" (no worker has its task), "running", "finished", "stopped", "failed", "lost".
+    rows: of the newest commit where no worker has the job any more, since later rows are lost.
     last_report: seconds since its last event, only of a running job that has one.
     commit: sequence, rows and time of the newest one, or None if the checkpoint is not reachable
     from here (``options``: its storage options).
@@ -99,7 +99,7 @@ def status(job: Job, options: Mapping[str, Any] | None = None) -> dict[str, Any]
     printed = [(when, event) for when, event in job.events() if "rows" in event]
     rows, loss = _figures(printed[-1][1]) if printed else (0, None)
     commit = _newest_commit(job.url, options)
-    if state in ("failed", "lost") and commit and commit["rows"] != rows:
+    if state not in ("running", "finished") and commit and commit["rows"] != rows:
         rows, loss = commit["rows"], None
     running = printed and state == "running"
     return {
@@ -158,6 +158,8 @@ def _state(job: Job, *, started: bool) -> tuple[str, str | None]:
         )
     if future is None:
         return "lost", f"its task is gone: streamomd resume {shown(job.url)}"
+    # Before its status: a task that no worker has any more may have ended.
+    there = started and any(job.id in keys for keys in job.client.processing().values())
     _ends_within(future, STATUS_SECONDS)
     if future.status == "finished":
         return "finished", None
@@ -166,7 +168,11 @@ def _state(job: Job, *, started: bool) -> tuple[str, str | None]:
         if isinstance(error, StoppedError):
             return "stopped", str(error)
         return "failed", f"{type(error).__name__}: {scrub(str(error))}"
-    return ("running" if started else "waiting"), None
+    left = (
+        "its worker died or left, and no other one has its task yet: if none takes it, cancel it "
+        f"and run streamomd resume {shown(job.url)}"
+    )
+    return ("running", None) if there else ("waiting", left if started else None)
 
 
 def _ends_within(future: Future[Any], limit: float) -> bool:

@@ -106,6 +106,7 @@ def make_plan(
         limits=limits_of([model], standardize=data.standardize == "running"),
         partitions=partitions,
         time=data.time,
+        rename=tuple(data.rename.items()),
     )
     _check_features(plan)
     return replace(plan, types=tuple(_column(schema, name) for name in plan.columns))

@@ -101,6 +101,7 @@ class Plan:
     the magnitudes that the rule learns from, None: any that the slots can hold. partitions: all
     columns of directories, features or not. nulls: what missing numbers become, in columns that
     nulls_by does not name. time: the column of each row's time, which need not be a feature.
+    rename: names of columns in some files, and the columns they are.
     column_values: whether batches have the values of their columns, too; not saved.
     """
 
@@ -127,6 +128,7 @@ class Plan:
     partitions: tuple[Partition, ...] = ()
     nulls_by: tuple[tuple[str, str], ...] = ()
     time: str = ""
+    rename: tuple[tuple[str, str], ...] = ()
     column_values: bool = False
 
     @property
@@ -283,7 +285,7 @@ class Plan:
         del saved["column_values"]
         if self.limits is None:  # in the form of every earlier version
             del saved["limits"]
-        for key in ("partitions", "nulls_by", "time"):
+        for key in ("partitions", "nulls_by", "time", "rename"):
             if not saved[key]:
                 del saved[key]
         return saved
@@ -307,6 +309,7 @@ class Plan:
             fields["nulls_by"] = tuple(
                 (str(name), str(word)) for name, word in saved.get("nulls_by", ())
             )
+            fields["rename"] = tuple((str(old), str(new)) for old, new in saved.get("rename", ()))
             fields["limits"] = Limits(*saved["limits"]) if saved.get("limits") else None
             plan = cls(**fields)
             if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:

@@ -67,6 +67,11 @@ def refuse_other_modes(spec: Spec) -> None:
             f"data.where = {spec.data.where!r} reads shards: filter the collection, e.g. "
             "ddf[ddf.day >= day]"
         )
+    if spec.data.rename:
+        raise UnsupportedError(
+            "data.rename reads shards: rename the columns of the collection, "
+            f"ddf.rename(columns={spec.data.rename!r})"
+        )
     if spec.data.time:
         raise UnsupportedError(f"data.time = {spec.data.time!r} {_INSTEAD}")
     if spec.cluster.learner == "worker":

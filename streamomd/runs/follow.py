@@ -139,6 +139,7 @@ class Follower:
         self.table = update_table(run.model.spec, self.given)
         self.model.fail_on_alert = self.table.fail_on_alert
         self.choice = choice_of(run.model.spec, self.given)
+        run.new_renames = ()  # files with these names may come later
         run.clock, run.report = self.clock.now_ns, self._report
         run.watchers = (*self.waiting, LagWatcher(self._look_at_lag, self.clock))
 

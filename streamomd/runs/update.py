@@ -52,6 +52,8 @@ from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.find import Listing, list_shards
 from streamomd.shards.kafka.offset_ranges import message_count
 from streamomd.shards.reader import digests_of
+from streamomd.shards.recorded_shard import recorded_projection
+from streamomd.shards.renames import refuse_unknown_renames
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.allowed_urls import check_sources
@@ -84,7 +86,8 @@ class UpdateRun:
     manager: None until something is committed. new_shards, new_rows, skipped: of this process.
     before: where its figures begin. report: prints what was found. watchers: of its learning, in
     addition to those of ``reporting``. learning: the list that is learned, not committed yet;
-    learned: the last one that was.
+    learned: the last one that was. new_renames: names of columns that this command added to
+    data.rename, which new shards must have.
     """
 
     model: Model
@@ -105,6 +108,7 @@ class UpdateRun:
     watchers: Sequence[Watcher] = ()
     learning: ShardSet | None = None
     learned: ShardSet | None = None
+    new_renames: Sequence[str] = ()
 
     @classmethod
     def open(
@@ -129,7 +133,10 @@ class UpdateRun:
         report_rejected(loaded, model.sequence)
         options = (storage_options, checkpoint_storage_options)
         keys = {f"update.{key}" for key, value in (given or {}).items() if value is not False}
+        before = model.spec.data.rename
         change_model_job(model, sets, *options, may_skip=True, given=keys)
+        renames = model.spec.data.rename.items()
+        more["new_renames"] = [name for name, to in renames if before.get(name) != to]
         refuse_diverged_again(model, loaded)
         report_transport_warnings(model.spec)
         return cls.of(model, loaded, **more)
@@ -177,6 +184,8 @@ class UpdateRun:
         data = self.model.spec.data
         check = check_sources(data.shards, data, self.report)
         listing, known = self._list(appends_only=appends_only), self.ledger.shards
+        if listing.lost and choice.on_bad_shard != "skip":
+            raise ResumeRefusedError("\n".join(listing.lost))
         again = skipped_of_tables(known, listing) if choice.retry_skipped else []
         found = find_arrivals(
             known,
@@ -191,6 +200,8 @@ class UpdateRun:
         if choice.on_bad_shard == "skip":
             bad = self._bad_shards(found.shards, decode=decode)
             found = without_bad_shards(found, known, bad)
+        if len(found.shards):
+            refuse_unknown_renames(found.shards, self.new_renames)
         found = found._replace(shards=view_shards(found.shards, data, self.model.plan))
         self._check_schemas(found.shards)
         self.skipped = found.skipped
@@ -198,7 +209,9 @@ class UpdateRun:
             self.report(line)
         taken = {str(facts["url"]) for facts in known} | {shard.url for shard in found.shards}
         # Files that wait are listed again only if they come after the version that is recorded.
-        self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
+        new = len(found.shards) or listing.notes  # a compaction alone is not recorded
+        whole = taken >= {one.url for one in listing.files}
+        self._versions = listing.versions if new and whole else {}
         return found
 
     def _bad_shards(
@@ -248,14 +261,15 @@ class UpdateRun:
             since=self.model.table_versions,
             appends_only=appends_only or self.model.spec.update.appends_only,
             may_be_empty=True,
-            ledger=self._recorded_ranges(),
+            ledger=self._recorded_files(),
             with_new=True,
             may_be_gone=lambda url: any(facts["url"] == url for facts in self.ledger.shards),
         )
 
-    def _recorded_ranges(self) -> dict[str, Facts]:
-        """The ledger's entries by URL, where a source is a Kafka topic, skipped ones too."""
-        if not any(map(is_kafka, self.model.spec.data.shards)):
+    def _recorded_files(self) -> dict[str, Facts]:
+        """The ledger's entries by URL, of topics and tables, skipped ones too."""
+        sources = self.model.spec.data.shards
+        if not (self.model.table_versions or any(map(is_kafka, sources))):
             return {}
         return {str(facts["url"]): facts for facts in self.ledger.shards}
 
@@ -333,7 +347,9 @@ class UpdateRun:
     def _check_schemas(self, shards: ShardSet) -> None:
         plan, problems, known = self.model.plan, [], set[str]()
         for facts in self.ledger.shards[:1]:
-            known = {str(column[0]) for column in facts.get("schema") or ()}
+            first = recorded_projection(facts)
+            stored = [str(column[0]) for column in facts.get("schema") or ()]
+            known = {first.column(name) if first else name for name in stored}
         right: set[int] = set()
         for shard in shards:
             # Writers of no rows often know no types. Most shards have one schema, as one object.
@@ -345,10 +361,12 @@ class UpdateRun:
             except SchemaError as error:
                 problems.append(str(error))
         if problems:
-            raise SchemaError(
-                "\n".join([*problems, 'Or set data.on_bad_shard = "skip": the ledger records it'])
+            remedy = (
+                "If the files have a column under another name, pass --rename FILE=COLUMN. Or set "
+                'data.on_bad_shard = "skip": the ledger records it'
             )
-        names = (shard.stored_schema.names for shard in distinct_schemas(shards))
+            raise SchemaError("\n".join([*problems, remedy]))
+        names = (shard.column_names for shard in distinct_schemas(shards))
         more = sorted({name for one in names for name in one} - known)
         if known and more:
             self.report(f"new columns, which this model ignores: {', '.join(map(repr, more))}")

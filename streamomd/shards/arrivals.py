@@ -145,7 +145,7 @@ def find_arrivals(
     found = _Opening(choice, now_ns, listing.learned, contents, statistics)
     _open(known, fs, listed, ready, found)
     found.skipped[:0] = young
-    _refuse([] if choice.ignore_rewritten else rewritten, found.copies)
+    _refuse([] if choice.ignore_rewritten else rewritten, found.copies, found.unproven_moves)
     _set_aside(found, choice)
     waiting = {file.url for file in ready} | {skipped.url for skipped in young}
     wanted = waiting - found.settled_urls()
@@ -322,6 +322,7 @@ class _Opening:
     copies: list[tuple[str, str]] = field(default_factory=list)
     renamed: dict[int, Facts] = field(default_factory=dict)
     unproven: list[tuple[str, str]] = field(default_factory=list)
+    unproven_moves: list[tuple[str, str]] = field(default_factory=list)
     repeated: int = 0
     waiting: int = 0
 
@@ -362,8 +363,11 @@ class _Opening:
             self._skip(file, "written again or removed since it was listed; it is taken later")
             return
         proven = [one for one in same if one[1].equal]
-        gone = [one for one in proven or same if self._is_gone(str(one[0]["url"]))]
-        if gone and self.choice.moved:
+        gone = [one for one in proven if self._is_gone(str(one[0]["url"]))]
+        maybe = [str(one[0]["url"]) for one in same if self._is_gone(str(one[0]["url"]))]
+        if self.choice.moved and maybe and not proven:
+            self.unproven_moves.append((file.url, maybe[0]))
+        elif gone and self.choice.moved:
             old = gone[0][0]
             place = {"url": file.url, "mtime_ns": file.mtime_ns, "etag": file.etag}
             # All else stays, such as the name by which rows are held out.
@@ -457,7 +461,11 @@ def without_bad_shards(
     )
 
 
-def _refuse(rewritten: Sequence[Difference], copies: Sequence[tuple[str, str]]) -> None:
+def _refuse(
+    rewritten: Sequence[Difference],
+    copies: Sequence[tuple[str, str]],
+    moves: Sequence[tuple[str, str]],
+) -> None:
     lines: list[str] = []
     if rewritten:
         count = len({one.url for one in rewritten})
@@ -467,6 +475,17 @@ def _refuse(rewritten: Sequence[Difference], copies: Sequence[tuple[str, str]]) 
             "Restore what was there, or pass --accept-rewritten URL: then the new rows of that "
             "file are not learned, and it is not reported again unless it changes "
             "(--ignore-rewritten: all of them, once; train --restart learns all rows again)",
+        ]
+    if moves:
+        some = [f"{shown(url)}: {shown(old)}" for url, old in moves[:MOST_LINES]]
+        more = len(moves) - len(some)
+        lines += [
+            f"{counted(len(moves), 'new file')} with the footer of a learned shard that is no "
+            "longer listed and of which the ledger has no digests:",
+            *some,
+            *([f"and {more:,} more"] if more else []),
+            "A footer does not prove that a file was moved. Move it back under its old name, or "
+            "leave out --moved to learn its rows as new ones",
         ]
     if copies:
         some = [f"{shown(url)} is {text}" for url, text in copies[:MOST_LINES]]

@@ -26,6 +26,7 @@ from streamomd.core.errors import (
 )
 from streamomd.core.machine_errors import store_error
 from streamomd.core.nearest import scheme_hint
+from streamomd.core.programming_errors import PROGRAMMING
 from streamomd.core.run_events import count_request, same_receivers
 from streamomd.core.urls import KAFKA, protocol, refuse_ambiguous, refuse_output_url, scrub, shown
 
@@ -98,6 +99,18 @@ def store_errors(url: str) -> Iterator[None]:
         # The original is not chained: its text and requests may hold credentials.
         text = store_error(error)
         raise StorageError(f"{shown(url)} cannot be read: {text}") from None
+
+
+@contextmanager
+def output_errors(url: str) -> Iterator[None]:
+    """As ``store_errors``, of an output; programming errors are raised as they are."""
+    try:
+        yield
+    except (StreamomdError, MemoryError, *PROGRAMMING):
+        raise
+    except Exception as error:
+        text = store_error(error)
+        raise StorageError(f"{shown(url)} cannot be written to: {text}") from None
 
 
 def _is_unreachable(cause: BaseException | None) -> bool:

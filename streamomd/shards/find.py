@@ -37,7 +37,7 @@ from streamomd.shards.listed import Listed, TableFiles
 from streamomd.shards.order import path_key
 from streamomd.shards.paths import PathPattern, look_up
 from streamomd.shards.read_footers import NONE_KNOWN, open_listed
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import SCHEMA, ShardSet
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableFinder, TableOptions
 from streamomd.shards.text_cache import as_shards, is_converted
 
@@ -52,13 +52,23 @@ MOST_TEXTS = 3
 
 
 class Listing(NamedTuple):
-    """Files in order. versions: of each table among the sources, by URL. notes: lines on
-    skipped commits and changed schemas after the versions of ``since``."""
+    """Files in order. versions: of each table among the sources, by URL, and under the URL with
+    ``SCHEMA`` the id of the schema whose names its columns have. tables: each of them."""
 
     fs: fsspec.AbstractFileSystem
     files: list[Listed]
     versions: dict[str, int]
-    notes: tuple[str, ...] = ()
+    tables: tuple[TableFiles, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines on skipped commits and changed schemas after the versions of ``since``."""
+        return tuple(note for table in self.tables for note in table.notes)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Of each table with files that cannot be read, why, and what to do."""
+        return tuple(table.lost for table in self.tables if table.lost)
 
 
 def find(
@@ -136,7 +146,8 @@ def list_shards(
     ``delta.appended``. may_be_empty: a directory or glob without shards is not an error, as after
     all were learned and deleted; a directory that does not exist is one. may_be_gone: whether a
     source of that URL, a file, is not an error if it does not exist. check: of the paths of text
-    files, before they are converted. ledger, with_new: of Kafka topics, see ``list_topic``.
+    files, before they are converted. ledger, with_new: of Kafka topics, see ``list_topic``; with
+    ``since``, ledger also has the learned files of Delta tables.
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
@@ -147,13 +158,12 @@ def list_shards(
     fs = _common_file_system(places, _with_types(storage_options, texts, tables))
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
-    finder, notes = TableFinder(fs), list[str]()
-    found: dict[str, int] = {}
+    finder = TableFinder(fs)
+    offsets, read = dict[str, int](), dict[str, TableFiles]()
     listed: list[tuple[bytes, Listed]] = []
     known = versions.keys() | since.keys()
     sources = [PathPattern(location(place), fs, may_be_empty) for place in places]
-    for given in sources:
-        _refuse_credentials(given)
+    _refuse_credentials(sources)
     if not is_local(fs):
         tables_of = [
             one for text, one in zip(texts, sources, strict=True)
@@ -172,15 +182,17 @@ def list_shards(
             ranges, starts = list_topic(
                 fs, given.text, ledger, {**versions, **since}, with_new=with_new
             )
-            found |= starts
+            offsets |= starts
             listed += [(path_key(f"{path}/"), file) for file in ranges]
             continue
         if is_iceberg(text):
             source = text if protocol(text) == ICEBERG else root
-            table = _iceberg(given, source, tables, versions, since, appends_only=appends_only)
-            found[source], notes = table.version, [*notes, *table.notes]
+            read[source] = _iceberg(
+                given, source, tables, versions, since, appends_only=appends_only
+            )
             # Each version has a metadata file of its own: its place is the directory above.
-            listed += [(path_key(f"{dirname(dirname(path))}/"), file) for file in table.files]
+            place = path_key(f"{dirname(dirname(path))}/")
+            listed += [(place, file) for file in read[source].files]
             continue
         try:
             is_table = _is_table(text, given, finder, tables, known=root in known)
@@ -197,7 +209,7 @@ def list_shards(
             continue
         from streamomd.shards.delta.table import list_table  # late: few runs read tables
 
-        table = list_table(
+        read[root] = list_table(
             fs,
             path,
             root,
@@ -205,13 +217,21 @@ def list_shards(
             pinned=versions.get(root),
             since=since.get(root),
             appends_only=appends_only,
+            learned={key for key, facts in ledger.items() if "skipped" not in facts},
         )
-        found[root], notes = table.version, [*notes, *table.notes]
-        listed += [(path_key(f"{path}/"), file) for file in table.files]
-    _refuse_choice(tables, texts, found)
+        listed += [(path_key(f"{path}/"), file) for file in read[root].files]
+    _refuse_choice(tables, texts, [*offsets, *read])
+    found = offsets | _versions(read)
     if order != "given":
         listed.sort(key=lambda one: (one[0], one[1].version))
-    return Listing(fs, [file for _, file in listed], found, tuple(notes))
+    return Listing(fs, [file for _, file in listed], found, tuple(read.values()))
+
+
+def _versions(tables: Mapping[str, TableFiles]) -> dict[str, int]:
+    schemas = {
+        f"{url}{SCHEMA}": one.schema for url, one in tables.items() if one.schema is not None
+    }
+    return {url: one.version for url, one in tables.items()} | schemas
 
 
 def _with_types(
@@ -243,6 +263,8 @@ def _iceberg(
 ) -> TableFiles:
     from streamomd.shards.iceberg.iceberg_table import list_table
 
+    key = f"{source}{SCHEMA}"
+    schemas = [known[key] for known in (versions, since, tables.known) if key in known]
     return list_table(
         given.fs,
         given.path,
@@ -252,6 +274,7 @@ def _iceberg(
         pinned=versions.get(source),
         since=since.get(source),
         appends_only=appends_only,
+        schema=schemas[0] if schemas else None,
     )
 
 
@@ -295,7 +318,7 @@ def _is_table(
     return False
 
 
-def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Mapping[str, int]) -> None:
+def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Sequence[str]) -> None:
     """Raise UsageError for the choice of a version that no source, or more than one, has."""
     if tables.version is not None and len(found) > 1:
         raise UsageError(
@@ -343,13 +366,14 @@ def _root(text: str) -> str:
     return f"{scheme}://{host}" if scheme else "the local disk"
 
 
-def _refuse_credentials(given: PathPattern) -> None:
-    secret = userinfo(given.text)
-    if secret and secret in given.path and not protocol(given.path):
-        raise UsageError(
-            f"{shown(given.text)} was given with credentials, which its file system does not take "
-            "from a URL: use the environment or storage_options"
-        )
+def _refuse_credentials(sources: Sequence[PathPattern]) -> None:
+    for given in sources:
+        secret = userinfo(given.text)
+        if secret and secret in given.path and not protocol(given.path):
+            raise UsageError(
+                f"{shown(given.text)} was given with credentials, which its file system does not "
+                "take from a URL: use the environment or storage_options"
+            )
 
 
 def refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) -> None:

@@ -32,8 +32,14 @@ class Listed(NamedTuple):
 
 
 class TableFiles(NamedTuple):
-    """Files of a table, in the order of its commits; the version they are of; lines to print."""
+    """Files of a table, in the order of its commits; the version they are of; lines to print.
+
+    schema: of an Iceberg table, the id of the one whose names its columns have here.
+    lost: why some of the files cannot be read, and what to do; empty: nothing is known of it.
+    """
 
     version: int
     files: list[Listed]
     notes: tuple[str, ...] = ()
+    lost: str = ""
+    schema: int | None = None

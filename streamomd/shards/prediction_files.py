@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from streamomd.checkpoint.temporary import remove_abandoned_outputs, temporary_name
-from streamomd.core.errors import OutputExistsError, StorageError, UsageError
-from streamomd.core.machine_errors import store_error
-from streamomd.core.urls import absolute, local_name, protocol, scrub, shown
+from streamomd.core.errors import OutputExistsError, UsageError
+from streamomd.core.urls import absolute, local_name, protocol, shown
+from streamomd.shards.atomic_write import OutputFile
 from streamomd.shards.columns import near
-from streamomd.shards.filesystem import connect_output
+from streamomd.shards.filesystem import connect_output, output_errors
 from streamomd.shards.shard import Shard, ShardSet
 
 if TYPE_CHECKING:
@@ -80,11 +80,8 @@ def remove_unfinished(directory: str, storage_options: Mapping[str, Any] | None)
     """
     url = absolute(directory)
     fs = connect_output(url, storage_options)
-    try:
+    with output_errors(url):
         remove_abandoned_outputs(fs, _root(fs, url))
-    except Exception as error:  # of any kind, of a store's client at its first request
-        text = store_error(error)
-        raise StorageError(f"{shown(url)} cannot be written to: {text}") from None
 
 
 def _root(fs: fsspec.AbstractFileSystem, url: str) -> str:
@@ -109,22 +106,25 @@ class PredictionWriter:
         self._fs: fsspec.AbstractFileSystem = connect_output(url, storage_options)
         root = _root(self._fs, url)
         self.path = f"{root}/{name}"
-        if self._fs.exists(self.path) and not overwrite:
-            raise OutputExistsError(f"{shown(self.path)} already exists; --overwrite replaces it")
-        try:
-            self._fs.makedirs(self.path.rpartition("/")[0], exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise OutputExistsError(
-                f"{shown(directory)} is a file; predictions are written to a directory, a file a "
-                "shard: choose another name"
-            ) from None
+        with output_errors(self.path):
+            if self._fs.exists(self.path) and not overwrite:
+                raise OutputExistsError(
+                    f"{shown(self.path)} already exists; --overwrite replaces it"
+                )
+            try:
+                self._fs.makedirs(self.path.rpartition("/")[0], exist_ok=True)
+            except (FileExistsError, NotADirectoryError):
+                raise OutputExistsError(
+                    f"{shown(directory)} is a file; predictions are written to a directory, a file "
+                    "a shard: choose another name"
+                ) from None
         self._temporary = f"{root}/{temporary_name()}"
         self._file: Any = None
         self._parquet: pq.ParquetWriter | None = None
 
     def __enter__(self) -> Self:
-        with self._naming():
-            self._file = self._fs.open(self._temporary, "wb")
+        with output_errors(self.path):
+            self._file = OutputFile(self._fs.open(self._temporary, "wb"), self.path)
         return self
 
     def write(self, columns: Mapping[str, Any], passthrough: pa.RecordBatch | None) -> None:
@@ -133,31 +133,24 @@ class PredictionWriter:
         if passthrough is not None:
             arrays |= {field.name: passthrough.column(field.name) for field in passthrough.schema}
         table = pa.table(arrays).replace_schema_metadata(self._metadata)
-        with self._naming():
-            if self._parquet is None:
-                self._parquet = pq.ParquetWriter(self._file, table.schema, compression="zstd")
-            self._parquet.write_table(table)
-
-    @contextmanager
-    def _naming(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StorageError(
-                f"{shown(self.path)} cannot be written: {scrub(str(error))}"
-            ) from None
+        if self._parquet is None:
+            self._parquet = pq.ParquetWriter(self._file, table.schema, compression="zstd")
+        self._parquet.write_table(table)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            with self._naming():
+            # Of several errors the first one is reported.
+            with suppress(*([] if kind is None else [Exception])):
                 if self._parquet is not None:
                     self._parquet.close()
                 self._file.close()
-                if kind is None:
+            if kind is None:
+                with output_errors(self.path):
                     self._fs.mv(self._temporary, self.path)
         finally:
-            if self._fs.exists(self._temporary):
-                self._fs.rm(self._temporary)
+            with suppress(Exception):  # a store that failed may do so again
+                if self._fs.exists(self._temporary):
+                    self._fs.rm(self._temporary)
 
 
 def as_arrow(column: Any) -> pa.Array:

@@ -1,7 +1,8 @@
-"""Columns of a table in a file that was written before the table's columns changed.
+"""Columns of rows that a file has under another name, does not have, or has in addition.
 
 A table of columns with ids (Iceberg) renames, adds and drops columns without writing its files
-again. A file's column is the one of its id: under another name, absent (null), or dropped.
+again. A file's column is the one of its id: under another name, absent (null), or dropped. Of other
+files, ``data.rename`` says it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow as pa
 from streamomd.core.data_class import dataclass
 from streamomd.core.errors import CorruptionError, DataError, UnsupportedError
 from streamomd.core.urls import printable, shown
+from streamomd.features.binary_lists import with_lists
 from streamomd.features.nested import with_fields
 from streamomd.shards.schema_facts import schema_facts, schema_of_text
 from streamomd.shards.shard import Shard
@@ -72,12 +74,24 @@ class Projection:
         place = self.nulls.get_field_index(column)
         return self.nulls.field(place).type if place >= 0 else None
 
+    @cached_property
+    def _columns(self) -> dict[str, str]:
+        return {stored: column for column, stored in self.renamed}
+
+    def column(self, stored: str) -> str:
+        """The column of the rows that a stored column is."""
+        return self._columns.get(stored, stored)
+
+    def column_names(self, stored: pa.Schema) -> list[str]:
+        """The columns of the rows of a file with these ones, without fields of structs."""
+        names = [self.column(name) for name in stored.names if name not in self.hidden]
+        return [*names, *self.nulls.names]
+
     def schema(self, stored: pa.Schema) -> pa.Schema:
-        """The columns of the rows of a file with these ones."""
-        names = {stored_name: column for column, stored_name in self.renamed}
-        fields = [one.with_name(names.get(one.name, one.name)) for one in stored
+        """The columns of the rows of a file with these ones, with fields of structs."""
+        fields = [one.with_name(self.column(one.name)) for one in with_lists(stored)
                   if one.name not in self.hidden]  # fmt: skip
-        return with_fields(pa.schema([*fields, *self.nulls]))
+        return with_fields(pa.schema([*fields, *self.nulls], stored.metadata))
 
     @cached_property
     def text(self) -> str:
@@ -90,32 +104,39 @@ def parse_projection(text: str) -> Projection:
     """The projection that a ledger saves. Raises CorruptionError for another text."""
     try:
         values = json.loads(text)
-        renamed = tuple((column, stored) for column, stored in values["renamed"])
-        hidden, nulls = tuple(values["hidden"]), values["nulls"]
-        texts = [*hidden, *(name for pair in renamed for name in pair), nulls]
-        if not all(isinstance(one, str) for one in texts):
-            raise TypeError("a name is not a text")
+        if not isinstance(values, dict):
+            raise ValueError("it is not a JSON object")
+        renamed, hidden, nulls = (values[key] for key in ("renamed", "hidden", "nulls"))
+        if not isinstance(renamed, list) or not all(_are_texts(pair, 2) for pair in renamed):
+            raise ValueError("renamed are not pairs of texts")
+        if not _are_texts(hidden) or not isinstance(nulls, str):
+            raise ValueError("a name is not a text")
         known = schema_of_text(nulls) if nulls else None
         if nulls and known is None:
             raise ValueError("its types are not a schema")
-        return Projection(renamed, hidden, known.schema if known else pa.schema([]))
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        pairs = tuple((column, stored) for column, stored in renamed)
+        return Projection(pairs, tuple(hidden), known.schema if known else pa.schema([]))
+    except (LookupError, ValueError, RecursionError) as error:
         raise CorruptionError(
             f"a projection of the ledger cannot be read: {printable(str(error))[:200]}"
         ) from None
+
+
+def _are_texts(values: Any, count: int | None = None) -> bool:
+    right = isinstance(values, list) and count in (None, len(values))
+    return right and all(isinstance(one, str) for one in values)
 
 
 def with_projection(shard: Shard, projection: Projection | None) -> Shard:
     """The shard with the columns of its table. Bounds of its footer are by stored name: none."""
     if projection is None:
         return shard
-    # What its metadata says of columns is by stored name, too.
-    stored = shard.stored_schema.remove_metadata()
+    stored = shard.stored_schema
     for column, stored_name in projection.renamed:
         if stored_name not in stored.names:
             raise DataError(
                 f"shard {shown(shard.url)} has no column {printable(stored_name)!r}, which is "
-                f"column {printable(column)!r} of its table: write it again"
+                f"column {printable(column)!r} of its rows: write it again"
             )
     schema = projection.schema(stored)
     return replace(shard, projection=projection, schema=schema, stored=stored, statistics=())

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from streamomd.shards.projection import Projection
 
 SHA256_LETTERS = 64
+SCHEMA = "#schema"
+"""After the URL of an Iceberg table: its entry among ``table_versions`` is the id of the schema by
+whose names a run knows the table's columns."""
 
 
 class Constant(NamedTuple):
@@ -73,7 +76,8 @@ class Shard:
     stored: pa.Schema | None = None
     """Of the file, where ``schema`` has other columns."""
     projection: Projection | None = None
-    """How columns follow from those of the file, where its table's have changed since."""
+    """How columns follow from those of the file, where its table's have changed since, or they
+    are renamed."""
     statistics: tuple[GroupStatistics, ...] = ()
     """Of the columns that a filter names, for each group; none if they are unknown."""
     row_filter: RowFilter | None = None
@@ -111,6 +115,12 @@ class Shard:
             return schema_facts(stored).fields
         return self.projection.schema(stored)
 
+    @property
+    def column_names(self) -> list[str]:
+        """The columns of its rows without those of directories and without fields of structs."""
+        stored = self.stored_schema
+        return stored.names if self.projection is None else self.projection.column_names(stored)
+
     def stored_name(self, column: str) -> str:
         """The column of the file that is a column of its rows."""
         return column if self.projection is None else self.projection.stored_name(column)
@@ -124,8 +134,12 @@ class Shard:
 
     @property
     def binary_lists(self) -> dict[str, pa.DataType]:
-        """The binary columns of the file that are lists, and the types of their elements."""
-        return {} if self.stored is None else declared(self.stored)
+        """The columns that are binary in the file and lists in its rows, and their elements."""
+        kinds = {} if self.stored is None else declared(self.stored)
+        if self.projection is None:
+            return kinds
+        return {self.projection.column(name): kind for name, kind in kinds.items()
+                if name not in self.projection.hidden}  # fmt: skip
 
     @property
     def read_rows(self) -> int:
@@ -208,7 +222,7 @@ def describe_tables(shards: ShardSet) -> list[str]:
         if is_iceberg(url)
         else f"Delta table {shown(url)}: version {version}"
         for url, version in shards.table_versions.items()
-        if not is_kafka(url)
+        if not (is_kafka(url) or url.endswith(SCHEMA))
     ]
     return tables + text_notes([shard.path for shard in shards])
 

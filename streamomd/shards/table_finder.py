@@ -40,7 +40,8 @@ class TableOptions:
     version: of a Delta table, None: the newest. as_of: or the one that was the newest at that time
     (ISO 8601). as_files: whether files of tables are read like any others. csv: of text files, as
     ``convert`` takes them. types: of columns of messages, which have nulls for those they lack.
-    given: keys of csv that a command has, in addition to those of a model's job.
+    given: keys of csv that a command has, in addition to those of a model's job. known: versions of
+    the tables that a model learned; it knows the columns of an Iceberg table by names of then.
     """
 
     version: int | None = None
@@ -49,6 +50,7 @@ class TableOptions:
     csv: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
     given: tuple[str, ...] = ()
+    known: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: Data) -> Self:
@@ -58,7 +60,13 @@ class TableOptions:
 
     @classmethod
     def for_model(
-        cls, data: Data, version: int | None, as_of: str, as_files: bool, csv: Mapping[str, Any]
+        cls,
+        data: Data,
+        known: Mapping[str, int],
+        version: int | None,
+        as_of: str,
+        as_files: bool,
+        csv: Mapping[str, Any],
     ) -> Self:
         """For other shards than those of a trained model's job. csv: in place of the job's; types
         of label and weight, which the shards may lack, are not taken from it.
@@ -67,7 +75,7 @@ class TableOptions:
         types = {name: kind for name, kind in data.csv.types.items() if name not in absent}
         options = data.csv.changed({"types": types, **csv}).options()
         types = {**data.csv.types, **csv.get("types", {})}
-        return cls(version, as_of, as_files, options, types, tuple(csv))
+        return cls(version, as_of, as_files, options, types, tuple(csv), known)
 
     @property
     def chooses_version(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -31,15 +31,13 @@ from streamomd.config.recorded import split_recorded
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     CorruptionError,
-    DataError,
     DivergedError,
     NoCommitError,
     StreamomdError,
     SweepError,
-    UsageError,
 )
 from streamomd.core.finite import NOT_FINITE, part_problem
-from streamomd.core.own_version import VERSION, is_newer
+from streamomd.core.own_version import upgrade_hint
 from streamomd.core.urls import absolute, printable, shown
 from streamomd.engine.state import Layout
 from streamomd.features import Names, Plan
@@ -91,7 +89,7 @@ def load_model(
                 f"{(place := shown(store.url))} is a sweep, of many models: pass {place}/best "
                 f"(saved when the sweep is finished), or a model such as {place}/learners/000"
             )
-        with _upgrade_hint(commit), _legible():
+        with _hint(commit), _legible():
             models.append(_described(commit, store, remote))
         left = isinstance(models[-1].state, RemoteState)
         take = partial(fill_figures if left else fill, models[-1])
@@ -99,7 +97,8 @@ def load_model(
         def taken(part: Part) -> None:
             if finite:
                 refused(part)
-            take(part)
+            with _hint(commit):
+                take(part)
 
         return taken
 
@@ -113,7 +112,7 @@ def load_model(
             "learning rate or without extreme values (train --restart)"
         ) from None
     model, document = models[-1], loaded.commit.document
-    with _legible():
+    with _hint(loaded.commit), _legible():
         model.names = Names.from_json(read_document(store, "names", document["names"]))
     model.url, model.sequence = store.url, loaded.commit.sequence
     return model, loaded
@@ -213,19 +212,8 @@ def fill_figures(model: Model, part: Part) -> None:
                 )
 
 
-@contextmanager
-def _upgrade_hint(commit: Commit) -> Iterator[None]:
-    """A description that this version refuses may be right for the later version that wrote it."""
-    try:
-        yield
-    except (UsageError, DataError, CorruptionError):
-        writer = str(commit.versions.get("streamomd", ""))[:40]
-        if not is_newer(writer):
-            raise
-        raise NoCommitError(
-            f"commit {commit.sequence} was written by streamomd {printable(writer)}; this is "
-            f"{VERSION}: upgrade streamomd"
-        ) from None
+def _hint(commit: Commit) -> AbstractContextManager[None]:
+    return upgrade_hint(commit.versions.get("streamomd", ""), f"commit {commit.sequence} was ")
 
 
 @contextmanager

@@ -385,7 +385,9 @@ class Model:
             ends=None if level is None else residual_ends(self.metrics, level),
             overwrite=overwrite,
             storage_options=storage_options,
-            tables=TableOptions.for_model(self.spec.data, version, as_of, as_files, csv or {}),
+            tables=TableOptions.for_model(
+                self.spec.data, self.table_versions, version, as_of, as_files, csv or {}
+            ),
             quiet=quiet,
             suspect=None if allow_non_finite else self._refuse_weights,
             calibration=self.calibration,
@@ -429,7 +431,9 @@ class Model:
             by=[by] if isinstance(by, str) else by,
             where=where,
             storage_options=storage_options,
-            tables=TableOptions.for_model(self.spec.data, version, as_of, as_files, csv or {}),
+            tables=TableOptions.for_model(
+                self.spec.data, self.table_versions, version, as_of, as_files, csv or {}
+            ),
             quiet=quiet,
             cache=cache_of(self.spec.data, there=True),
             suspect=None if allow_non_finite else self._refuse_weights,

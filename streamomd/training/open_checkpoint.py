@@ -19,6 +19,7 @@ from streamomd.checkpoint import (
 from streamomd.checkpoint.commit_list import sequences
 from streamomd.checkpoint.documents import repair
 from streamomd.core.errors import ConcurrentWriterError, CorruptionError, ResumeRefusedError
+from streamomd.core.own_version import upgrade_hint
 from streamomd.core.urls import shown
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.digests import Digests
@@ -77,8 +78,10 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
 
 def open_ledger(model: Model, loaded: Loaded) -> tuple[Store, Ledger]:
     """The store of a model that was loaded, and the ledger of its commit."""
-    store = open_store(model.url, model.spec.checkpoint.storage_options)
-    return store, read_ledger(store, loaded.commit)
+    store, commit = open_store(model.url, model.spec.checkpoint.storage_options), loaded.commit
+    writer = commit.versions.get("streamomd", "")
+    with upgrade_hint(writer, f"commit {commit.sequence} was "):
+        return store, read_ledger(store, commit)
 
 
 def take_over(model: Model, loaded: Loaded, store: Store, ledger: Ledger) -> CheckpointManager:

@@ -8,11 +8,15 @@ from typing import Any
 
 from streamomd.checkpoint import Loaded
 from streamomd.config.build_job import change_job
+from streamomd.config.field_types import as_renames
+from streamomd.config.flags import dotted
 from streamomd.config.kafka_brokers import with_brokers_named_elsewhere
 from streamomd.core.counted import counted
-from streamomd.core.errors import DivergedError, ResumeRefusedError
+from streamomd.core.errors import DivergedError, ResumeRefusedError, UsageError
 from streamomd.core.finite import NOT_FINITE
 from streamomd.core.urls import shown
+from streamomd.features.infer_plan import nearest
+from streamomd.shards.filtered_shards import filter_columns
 from streamomd.training.checkpoint_manager import diverged_remedy
 from streamomd.training.model import Model
 
@@ -51,7 +55,8 @@ def change_model_job(
 ) -> bool:
     """Apply the settings of this command to a loaded model; whether it has more epochs than before.
 
-    may_skip: whether data.on_bad_row may change to "skip". given: keys of which this command has
+    may_skip: whether data.on_bad_row may change to "skip", and entries of data.rename may be added
+    or replaced. given: keys of which this command has
     values of its own, in addition to ``sets``.
     """
     data = model.spec.data
@@ -66,13 +71,16 @@ def change_model_job(
             "the whole checkpoint there and resume the copy"
         )
     epochs, on_bad_row = model.spec.train.epochs, model.spec.data.on_bad_row
-    more_keys = ("data.on_bad_row",) if may_skip else ()
+    more_keys = ("data.on_bad_row", "data.rename") if may_skip else ()
+    sets = _with_renames(data.rename, sets)
     model.spec = change_job(model.spec.to_json(), {**sets, **secrets}, more_keys, given)
+    _refuse_renames(model, data.rename)
     if on_bad_row == "skip" != model.spec.data.on_bad_row:
         raise ResumeRefusedError(
             "data.on_bad_row cannot change from skip: bad rows may have been skipped already"
         )
-    model.plan = replace(model.plan, on_bad_row=model.spec.data.on_bad_row)
+    renames = tuple(model.spec.data.rename.items())
+    model.plan = replace(model.plan, on_bad_row=model.spec.data.on_bad_row, rename=renames)
     if model.spec.train.epochs < epochs:
         raise ResumeRefusedError(
             f"train.epochs was {epochs} and may only grow; got {model.spec.train.epochs}"
@@ -87,3 +95,26 @@ def change_model_job(
         model.update = model.update._replace(first=0)
     model.finished = model.finished and not more
     return more
+
+
+def _with_renames(saved: Mapping[str, str], sets: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a command; texts such as ``a=b`` add to the saved renames, tables replace
+    them."""
+    return {
+        key: {**saved, **as_renames(value)}
+        if dotted(key) == "data.rename" and isinstance(value, str) and "{" not in value
+        else value
+        for key, value in sets.items()
+    }
+
+
+def _refuse_renames(model: Model, saved: Mapping[str, str]) -> None:
+    """Raise UsageError for a new rename to a column that the model does not have."""
+    data = model.spec.data
+    known = {*model.plan.columns, *filter_columns(data.where)}
+    for name, column in data.rename.items():
+        if column not in known and saved.get(name) != column:
+            raise UsageError(
+                f"data.rename: {name!r} is {column!r}, which is no column of the model; "
+                f"{nearest(column, model.plan.columns)}"
+            )

@@ -1,4 +1,5 @@
-"""Shards as a job or a model reads them: with the columns of directories, and its filter."""
+"""Shards as a job or a model reads them: with its names of columns, those of directories, and its
+filter."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from streamomd.features import Plan
 from streamomd.shards.directory_columns import infer_partitions, with_partitions
 from streamomd.shards.filtered_shards import filter_columns, with_filter
 from streamomd.shards.find import find, source_texts
+from streamomd.shards.renames import refuse_unknown_renames, with_renames
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 
@@ -26,6 +28,9 @@ def view_shards(
 
     Raises SchemaError for directories and columns that do not fit.
     """
+    if plan is None:
+        refuse_unknown_renames(shards, data.rename)
+    shards = with_renames(shards, data.rename)
     known = infer_partitions(shards, data.partitions) if plan is None else plan.partitions
     return with_filter(with_partitions(shards, known, trained=anywhere), data.where)
 
@@ -55,4 +60,5 @@ def find_for_model(
         versions=versions,
         statistics=filter_columns(where),
     )
+    found = with_renames(found, dict(plan.rename))
     return with_filter(with_partitions(found, plan.partitions, trained=True), where)

@@ -161,6 +161,52 @@ def test_keys_that_a_later_version_wrote_name_it(place: str, copied: Copy) -> No
     assert caught.value.exit_code == 4
 
 
+VALUES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "state version": lambda fields: fields["document"].update(state_version=99),
+    "rule": lambda fields: fields["document"]["job"]["model"].update(rule="later"),
+    "loss": lambda fields: fields["document"]["job"]["model"].update(loss="later"),
+    "parameter": lambda fields: fields["document"]["job"]["model"].update(params={"later": 1}),
+    "mode": lambda fields: fields["document"]["job"]["train"].update(mode="later"),
+    "rule of a mode": lambda fields: fields["document"]["job"].update(
+        train={**fields["document"]["job"]["train"], "mode": "sharded"},
+        model={**fields["document"]["job"]["model"], "rule": "arow"},
+    ),
+    "kind of column": lambda fields: fields["document"]["plan"]["types"].append(["a"]),
+    "nulls": lambda fields: fields["document"]["job"]["data"].update(nulls="later"),
+    "hold-out": lambda fields: fields["document"].update(holdout_by="later"),
+    "versions of tables": lambda fields: fields["document"].update(table_versions={"a": "b"}),
+    "cursor": lambda fields: fields["document"].update(cursor="later"),
+    "kind of commit": lambda fields: fields.update(kind="later"),
+    "numbers": lambda fields: first_array(fields).__setitem__(0, "later"),
+}
+
+
+def first_array(fields: dict[str, Any]) -> Any:
+    return next(iter(fields["parts"][0]["arrays"].values()))
+
+
+@pytest.mark.parametrize("change", VALUES)
+def test_values_that_a_later_version_wrote_name_it(change: str, copied: Copy) -> None:
+    """As its keys: exit code 4, and no older commit is used. Of this version they are refused, or
+    an older commit is used, as before."""
+    url = copied(FORMATS[-1], "exact")
+    fields, _ = unseal(newest(url).read_bytes())
+    VALUES[change](fields)
+    newest(url).write_bytes(seal(fields))
+    try:
+        assert streamomd.load(str(url)).sequence < 3
+    except StreamomdError as error:
+        assert "this is" not in str(error)  # noqa: PT017 (some are refused, some are corrupt)
+    fields["versions"]["streamomd"] = "99.1"
+    newest(url).write_bytes(seal(fields))
+    own = re.escape(streamomd.__version__)
+    with pytest.raises(
+        NoCommitError, match=rf"was written by streamomd 99\.1; this is {own}: upgrade"
+    ) as caught:
+        streamomd.load(str(url))
+    assert caught.value.exit_code == 4
+
+
 @pytest.mark.parametrize("place", ["job", "plan"])
 def test_a_later_versions_model_keys_are_not_ignored(place: str, copied: Copy) -> None:
     """A setting that is not known here may change what is learned: it is refused by its name."""

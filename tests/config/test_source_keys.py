@@ -57,9 +57,10 @@ SUPPORTED = {
 }
 OF_ROWS = {
     "shards", "storage_options", "csv", "label", "weight", "numeric", "hashed", "vectors", "text",
-    "dates", "sparse", "crosses", "ignore", "where", "sample", "nulls", "standardize", "on_bad_row",
-    "max_bad_rows", "bits", "hash_seed", "order", "seed", "on_bad_shard", "cache", "cache_gib",
-    "holdout", "time", "delay", "max_shards", "every", "idle_exit", "max_lag", "fail_on_alert",
+    "dates", "sparse", "crosses", "ignore", "rename", "where", "sample", "nulls", "standardize",
+    "on_bad_row", "max_bad_rows", "bits", "hash_seed", "order", "seed", "on_bad_shard",
+    "cache", "cache_gib", "holdout", "time", "delay", "max_shards", "every", "idle_exit", "max_lag",
+    "fail_on_alert",
 }  # fmt: skip
 """Keys of [data] and [update] that mean the same for every source."""
 

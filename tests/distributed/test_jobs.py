@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from clustered import ROWS, job, long, sized, waits
 from distributed import Client, LocalCluster
+from elsewhere import elsewhere
 from running import run
 
 import streamomd
@@ -149,7 +150,7 @@ def test_a_job_that_has_not_started_is_dropped(data: Path, tmp_path: Path) -> No
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as small,
         Client(small, set_as_default=False) as client,
     ):
-        monitor_of(client).meet(client, lambda: None)
+        monitor_of(client).probe_all(client, lambda: None)
         busy = client.submit(time.sleep, 20, pure=False)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(diagnose, "refuse_unfit", lambda *_: None)
@@ -183,6 +184,37 @@ def test_a_job_whose_worker_dies_resumes_elsewhere(
     expected = streamomd.train(kept(data, tmp_path / "alone", 40), quiet=True)
     assert there.state_sha256 == expected.state_sha256
     sized(workers, 2)
+
+
+@pytest.mark.slow
+def test_a_worker_that_died_leaves_the_rows_of_the_last_commit(data: Path, tmp_path: Path) -> None:
+    """All processes are real, and the only worker is killed: ``status`` has the rows of the last
+    commit, not those of the last message, and no worker; ``logs --follow`` repeats no line."""
+    command, url = [sys.executable, "-m", "streamomd"], tmp_path / "run"
+    pipes: Any = {"stdout": subprocess.PIPE, "text": True}
+    with elsewhere(tmp_path, 1) as (address, _), Client(address, set_as_default=False) as client:
+        there = ("--scheduler", address)
+
+        def said(*words: Any) -> dict[str, Any]:
+            done = subprocess.run([*command, *words, *there, "--json"], check=True, **pipes)
+            found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+            return found
+
+        name = said("submit", str(toml(kept(data, url, 400), tmp_path / "job.toml")))["id"]
+        logs = subprocess.Popen([*command, "logs", name, "--follow", *there], **pipes)
+        until(jobs.find(client, name), lambda one: one["rows"] > 2 * ROWS)
+        (pid,) = client.run(os.getpid).values()
+        os.kill(pid, signal.SIGKILL)
+        found = until(jobs.find(client, name), lambda one: one["state"] != "running")
+        assert found == said("status", name)
+        rows = streamomd.load(str(url)).metrics.total_rows
+        assert (found["state"], found["rows"], found["commit"]["rows"]) == ("waiting", rows, rows)
+        assert "its worker died" in found["error"]
+        assert said("cancel", name)["rows"] == rows
+        lines = logs.communicate(timeout=60)[0].splitlines()
+    texts = [line.partition(" ")[2] for line in lines]
+    assert len(texts) > 2
+    assert len(set(texts)) == len(texts), "no line is repeated"
 
 
 @pytest.mark.slow

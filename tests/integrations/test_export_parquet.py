@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow.parquet as pq
 import pytest
 from exporting import model_of, table
+from fsspec.implementations.memory import MemoryFileSystem
 from running import rows, run, write
 
 import streamomd
@@ -16,6 +18,7 @@ from streamomd.core.errors import OutputExistsError, StorageError, UsageError
 from streamomd.engine import state
 from streamomd.features import Plan
 from streamomd.integrations.export import FORMATS, export
+from streamomd.shards.atomic_write import open_atomic
 from streamomd.shards.weight_files import KEY
 
 EVERYTHING = {"numeric": ["n", "f", "t"], "vectors": ["e"], "hashed": ["h", "k"], "bits": 6}
@@ -162,3 +165,69 @@ def test_it_suggests_a_start_only_where_the_rule_takes_it(here: Path) -> None:
     }
     assert "--start kept.w" in suggested["kept"]["to_read"]
     assert suggested["auto"]["to_read"] == "pyarrow.parquet.read_table('auto.w')"
+
+
+class RefusingFileSystem(MemoryFileSystem):
+    """A store whose client raises errors of its own types at one of its calls."""
+
+    protocol = "refusing"
+    at = ""
+
+    def refuse(self, call: str) -> None:
+        if self.at == call:
+            raise NoCredentialsError("Unable to locate credentials of s3://key:secret@bucket")
+
+    def exists(self, path: str, **more: Any) -> bool:
+        self.refuse("exists")
+        return bool(super().exists(path, **more))
+
+    def open(self, path: str, mode: str = "rb", **more: Any) -> Any:
+        self.refuse("open")
+        file = super().open(path, mode, **more)
+        if "w" in mode and self.at in ("write", "close"):
+            setattr(file, self.at, lambda *_: self.refuse(self.at))
+        return file
+
+    def mv(self, *given: Any, **more: Any) -> None:
+        self.refuse("mv")
+        super().mv(*given, **more)
+
+
+class NoCredentialsError(Exception):
+    """As botocore's: no OSError."""
+
+
+@pytest.mark.parametrize("at", ["exists", "open", "write", "close", "mv"])
+@pytest.mark.parametrize("kind", ["parquet", "vw"])
+def test_any_error_of_a_stores_client_names_the_file(
+    kind: str, at: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line with the URL, what to do about credentials, and no secret; no traceback. Predictions
+    are the same."""
+    fsspec.register_implementation("refusing", RefusingFileSystem, clobber=True)
+    monkeypatch.setattr(RefusingFileSystem, "at", at)
+    for words in (
+        ("export", "kept", "--as", kind, "--to", "refusing://bucket/model"),
+        ("predict", "kept", "data", "--to", "refusing://bucket/out"),
+    ):
+        done = run(*words)
+        assert done.code == 1, done.err
+        assert "/bucket/" in done.err
+        assert "cannot be written to: NoCredentialsError: " in done.err
+        assert "Traceback" not in done.err
+        assert "secret" not in done.err
+
+
+def test_an_error_of_the_program_is_none_of_the_store(tmp_path: Path) -> None:
+    """It is raised as it is, and the file that was there stays."""
+    to = tmp_path / "model"
+    to.write_bytes(b"before")
+
+    def write(*_: Any) -> Any:
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"), open_atomic(str(to), overwrite=True) as file:
+        file.write(b"half")
+        write()
+    assert to.read_bytes() == b"before"
+    assert [*tmp_path.iterdir()] == [to]

@@ -374,6 +374,22 @@ def test_a_known_fingerprint_under_another_url(how: str, source: Path, known: li
     assert any("--accept-duplicates" in note for note in found.notes)
 
 
+def test_a_move_that_nothing_proves_is_refused(
+    source: Path, known: list[Facts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger of version 1.0 has no digests: of a file with the footer of one that is gone, the
+    rows may be other ones. Without ``moved`` it is a new shard."""
+    monkeypatch.delitem(DIGESTS, str(source / "b.parquet"))
+    old, new = source / "b.parquet", source / "z.parquet"
+    old.rename(new)
+    message = refused(known, source, moved=True)
+    assert f"{new}: {old}" in message
+    assert "1 new file with the footer of a learned shard that is no longer listed" in message
+    found = arrivals(known, source)
+    assert (names(found), found.renamed) == (["z.parquet"], ())
+    assert "of which the ledger has no digests: it is learned as a new shard" in found.notes[-1]
+
+
 def test_two_new_files_with_the_same_rows(source: Path, known: list[Facts]) -> None:
     """A duplicate inside one update is refused as one of a learned shard is."""
     shard(source, "x.parquet")

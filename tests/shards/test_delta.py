@@ -478,3 +478,126 @@ def test_a_skipped_file_is_tried_again(tmp_path: Path) -> None:
     assert run("update", url, "--retry-skipped", "--json").result["new_rows"] == 4
     done = run("update", url, "--retry-skipped", "--json")
     assert (done.result["new_rows"], done.result["rows"]) == (0, 12)
+
+
+def compact(root: Path, *, vacuum: bool = True) -> None:
+    table = DeltaTable(str(root))
+    table.optimize.compact()
+    if vacuum:
+        table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def of_day(first: int, day: str) -> pa.Table:
+    return rows(first).append_column("day", pa.array([day] * 4))
+
+
+def days(root: Path, *parts: tuple[int, str]) -> None:
+    for first, day in parts:
+        append(root, of_day(first, day), partition_by=["day"])
+
+
+JOB = ("--label", "y", "--rule", "nag", "--numeric", "x", "--set", 'data.ignore=["day"]')
+
+
+def commits(url: Path) -> list[str]:
+    return sorted(path.name for path in (url / "commits").iterdir())
+
+
+def test_rows_that_were_compacted_and_vacuumed_are_learned_once(tmp_path: Path) -> None:
+    """A compacted file of unlearned rows alone is read in their place, however often it was
+    compacted; other files are read as they were appended."""
+    root, url = tmp_path / "table", tmp_path / "run"
+    days(root, (0, "a"))
+    first = train(f"delta+{root}", *JOB, "--checkpoint", url)
+    days(root, (4, "b"), (8, "b"), (12, "c"))
+    compact(root)
+    days(root, (16, "b"), (20, "b"), (24, "c"))
+    compact(root)
+    days(root, (28, "d"))
+    assert sorted(appended(root, 0)) == [float(n) for n in range(4, 32)]
+    done = run("update", url, "--json")
+    assert "6 files appended after version 0 no longer exist (VACUUM)" in done.err
+    assert (first["rows"], done.result["new_rows"], done.result["rows"]) == (4, 28, 32)
+    assert run("update", url, "--json").result["new_rows"] == 0
+
+
+def test_compaction_alone_is_nothing_new(tmp_path: Path) -> None:
+    """No commit is made for it, and none later: what is appended after it is learned once."""
+    root, url = three(tmp_path / "table"), tmp_path / "run"
+    train(f"delta+{root}", *JOB[:-2], "--checkpoint", url)
+    compact(root)
+    before = commits(url)
+    done = run("update", url)
+    assert (done.code, commits(url)) == (0, before)
+    assert "nothing new" in done.out
+    append(root, rows(12))
+    assert run("update", url, "--json").result["new_rows"] == 4
+
+
+def test_rows_compacted_with_learned_ones_are_refused_with_the_ways_out(tmp_path: Path) -> None:
+    """Exit 3 in one message; other rows are learned if bad shards are skipped; --start trains on
+    the current version."""
+    root, url = tmp_path / "table", tmp_path / "run"
+    days(root, (0, "a"))
+    train(f"delta+{root}", *JOB, "--checkpoint", url)
+    days(root, (4, "a"), (8, "a"), (12, "b"))
+    compact(root)
+    done = run("update", url)
+    assert done.code == 3
+    for words in ("2 files that Delta table", "appended after version 0", "(VACUUM)", "Commit 4",
+                  "--start URL", "data.on_bad_shard=skip"):  # fmt: skip
+        assert words in done.err, done.err
+    new = tmp_path / "new"
+    assert train(f"delta+{root}", *JOB, "--start", url, "--checkpoint", new)["rows"] == 16
+    done = run("update", url, "--set", "data.on_bad_shard=skip", "--json")
+    assert (done.result["new_rows"], len(done.result["skipped_shards"])) == (4, 2)
+    assert run("update", url, "--json").result["new_rows"] == 0
+
+
+def test_a_compacted_file_of_which_an_update_took_a_part_is_refused(tmp_path: Path) -> None:
+    """--max-shards took one of two files before both were compacted."""
+    root, url = tmp_path / "table", tmp_path / "run"
+    days(root, (0, "a"))
+    train(f"delta+{root}", *JOB, "--checkpoint", url)
+    days(root, (4, "b"), (8, "b"))
+    assert run("update", url, "--max-shards", 1, "--json").result["new_rows"] == 4
+    compact(root)
+    done = run("update", url)
+    assert done.code == 3
+    assert "1 file that Delta table" in done.err
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_what_compaction_left_is_learned_once_or_refused(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Appends, OPTIMIZE, VACUUM and updates of some files, in any order: an update has no row that
+    was learned, and all others unless it says that some are lost."""
+    root = tmp_path_factory.mktemp("table")
+    learned, ledger, version, count = set[float](), dict[str, Any](), 0, 0
+    days(root, (0, "a"))
+    learned |= {0.0, 1.0, 2.0, 3.0}
+    for step in data.draw(st.lists(st.sampled_from(["append", "append", "compact", "vacuum",
+                                                    "update", "some"]), max_size=14)):  # fmt: skip
+        if step == "append":
+            count += 4
+            days(root, (count, data.draw(st.sampled_from("ab"))))
+        elif step in ("compact", "vacuum"):
+            compact(root, vacuum=step == "vacuum")
+        else:
+            listing = since(root, version, ledger=ledger)
+            files = [file for file in listing.files if file.url not in ledger]
+            files = files[: 1 if step == "some" else None]
+            there = [file for file in files if Path(file.path).exists()]
+            assert len(there) == len(files) or listing.lost
+            for file in there:
+                found = set(pq.read_table(file.path, partitioning=None)["x"].to_pylist())
+                assert not found & learned
+                learned |= found
+            if listing.lost:
+                return
+            ledger |= {file.url: {} for file in files}
+            if ledger.keys() >= {file.url for file in listing.files}:
+                version = listing.versions[str(root)]
+                assert learned == {float(n) for n in range(count + 4)}

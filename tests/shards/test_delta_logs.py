@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from delta_tables import PROTOCOL, add, commit, metadata, remove, shard, table
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from running import run
 
@@ -163,6 +163,7 @@ def test_a_long_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=3), st.booleans())
+@example(999_999, b"\x80\x80", True)  # a list in the place of an offset, in the footer
 def test_a_changed_log_is_an_error_or_a_table(
     tmp_path_factory: pytest.TempPathFactory, place: int, piece: bytes, parquet: bool
 ) -> None:
@@ -385,3 +386,47 @@ def test_a_damaged_manifest_has_no_table_versions(tmp_path: Path) -> None:
     for bad in ({"/t": -1}, {"/t": "3"}, {"/t": True}, {"/t": 1.5}):
         with pytest.raises(CorruptionError):
             _table_versions(bad)
+
+
+def records(count: int | None) -> dict[str, str]:
+    return {} if count is None else {"stats": json.dumps({"numRecords": count})}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "partitions", "is_read"),
+    [
+        (4, 4, [{}, {}], True), (4, 4, [None, None], True), (4, 5, [{}, {}], False),
+        (None, 4, [{}, {}], False), (4, None, [{}, {}], False),
+    ],
+)  # fmt: skip
+def test_a_compacted_file_is_read_if_the_log_proves_its_rows(
+    before: int | None, after: int | None, partitions: list[Any], is_read: bool, tmp_path: Path
+) -> None:
+    """By numbers of rows; of a removed file whose partition the log lacks, by the whole commit."""
+    root = table(tmp_path / "t", add(shard(tmp_path / "t", "a.parquet")))
+    commit(root, 1, add("gone.parquet", **records(before)))
+    more = {} if partitions[0] is None else {"partitionValues": partitions[0]}
+    compacted = add(shard(root, "c.parquet"), changes=False, **records(after))
+    again = add("a.parquet", changes=False, **records(4))  # for its statistics
+    commit(root, 2, remove("gone.parquet", changes=False, **more), compacted)
+    found = list_shards(f"delta+{root}", since={str(root): 0})
+    if is_read:
+        assert ([one.name for one in found.files], found.lost) == (["c.parquet"], ())
+        assert "1 file appended after version 0 no longer exist" in found.notes[0]
+    else:
+        assert [one.name for one in found.files] == ["gone.parquet"]
+        assert "Commit 2 wrote their rows into files with other rows" in found.lost[0]
+    commit(root, 2, remove("gone.parquet", changes=False, **more), compacted, again)
+    assert list_shards(f"delta+{root}", since={str(root): 0}).lost
+
+
+def test_rows_that_a_skipped_commit_changed_are_lost(tmp_path: Path) -> None:
+    """``--appends-only`` reads the file as it was appended while it exists."""
+    root = table(tmp_path / "t", add(shard(tmp_path / "t", "a.parquet")))
+    commit(root, 1, add(shard(root, "b.parquet"), **records(4)))
+    commit(root, 2, remove("b.parquet"), add(shard(root, "c.parquet"), **records(3)))
+    given: Any = {"since": {str(root): 0}, "appends_only": True}
+    assert [one.name for one in list_shards(f"delta+{root}", **given).files] == ["b.parquet"]
+    (root / "b.parquet").unlink()
+    (lost,) = list_shards(f"delta+{root}", **given).lost
+    assert "or changed them" in lost

@@ -85,7 +85,7 @@ def test_rows_are_in_the_order_of_commits(table: Any) -> None:
     assert xs() == [*map(float, range(12))]
     assert xs(table.metadata_location.removeprefix("file://")) == xs()
     found = find(NAME)
-    assert found.table_versions == {NAME: snapshots(table)[-1]}
+    assert found.table_versions == {NAME: snapshots(table)[-1], f"{NAME}#schema": 0}
     assert describe_tables(found) == [f"Iceberg table {NAME}: snapshot {snapshots(table)[-1]}"]
 
 

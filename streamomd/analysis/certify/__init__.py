@@ -65,7 +65,9 @@ def certify(
         shards,
         comparator=comparator,
         storage_options=storage_options,
-        tables=TableOptions.for_model(model.spec.data, version, as_of, as_files, csv or {}),
+        tables=TableOptions.for_model(
+            model.spec.data, model.table_versions, version, as_of, as_files, csv or {}
+        ),
         checkpoint_storage_options=checkpoint_storage_options,
     )[0]
 

@@ -73,7 +73,7 @@ def write_report(
     choice: dict[str, Any] = {
         "version": version, "as_of": as_of, "as_files": as_files, "csv": csv or {},
     }  # fmt: skip
-    tables = TableOptions.for_model(model.spec.data, **choice)
+    tables = TableOptions.for_model(model.spec.data, model.table_versions, **choice)
     if shards:
         column = day_column(model.plan)
         columns = [column] if column else []

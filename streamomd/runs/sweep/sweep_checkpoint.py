@@ -45,6 +45,7 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
+from streamomd.core.own_version import upgrade_hint
 from streamomd.core.run_events import emit, without_events
 from streamomd.core.urls import absolute, shown
 from streamomd.runs.session import Session
@@ -314,7 +315,9 @@ def _load(
     def receive(commit: Commit) -> Callable[[Part], None]:
         if "sweep" not in commit.document:
             raise UsageError(f"{shown(store.url)} is no sweep: resume it with streamomd.resume")
-        found.append(read(commit.document))
+        writer = commit.versions.get("streamomd", "")
+        with upgrade_hint(writer, f"commit {commit.sequence} was "):
+            found.append(read(commit.document))
         return lambda part: None
 
     loaded = load(store, receive)

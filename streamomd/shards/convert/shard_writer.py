@@ -18,7 +18,7 @@ from streamomd.core.errors import OutputExistsError, StorageError, StreamomdErro
 from streamomd.core.machine_errors import store_error
 from streamomd.core.urls import absolute, protocol, shown
 from streamomd.shards.convert.output_formats import FORMS, OutputFormat
-from streamomd.shards.filesystem import connect_output, is_local
+from streamomd.shards.filesystem import connect_output, is_local, output_errors
 from streamomd.shards.paths import is_shard_name
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Target:
         """Replace the old shards by the new ones; their URLs."""
         width = max(5, len(str(count - 1)))
         names = [f"part-{place:0{width}d}.{suffix}" for place in range(count)]
-        with _storing(self.url, Exception):
+        with output_errors(self.url):
             for path in self.old:
                 self.fs.rm_file(path)
             self._put([f"{self.root}/{name}" for name in names])
@@ -104,14 +104,14 @@ def opened_target(
     url = absolute(to)
     fs = connect_output(url, options if protocol(url) else None)
     root = (str(fs._strip_protocol(url)) if protocol(url) else url).rstrip("/")
-    with _storing(url, Exception):
+    with output_errors(url):
         old = _old_shards(fs, root, url, overwrite=overwrite)
         remove_abandoned_outputs(fs, root)
         made = not fs.exists(root)
         target = Target(url, root, f"{root}/{temporary_name()}", fs, old)
         fs.makedirs(target.temporary, exist_ok=True)
     try:
-        with _storing(url, OSError):
+        with _storing(url):
             yield target
     except BaseException:
         target.clean()
@@ -124,13 +124,13 @@ def opened_target(
 
 
 @contextmanager
-def _storing(url: str, kind: type[Exception]) -> Iterator[None]:
-    """Report errors of that kind as the store's; a store's own calls may raise any kind."""
+def _storing(url: str) -> Iterator[None]:
+    """Report errors of the machine as the store's."""
     try:
         yield
     except StreamomdError:
         raise
-    except kind as error:
+    except OSError as error:
         # Not chained: the original's text and requests may hold credentials.
         text = store_error(error)
         raise StorageError(f"{shown(url)} cannot be written to: {text}") from None

@@ -1,15 +1,21 @@
 """The files that were appended to a Delta table after a version, for updates of a model.
 
 Compaction (OPTIMIZE) rewrites files without changing data (dataChange = false): its rows were
-learned already, so its files are not appended ones. A commit that deletes or updates rows cannot be
+learned already or are in files that were appended, so its files are not appended ones; see
+``compaction`` for those that VACUUM deleted. A commit that deletes or updates rows cannot be
 unlearned: it is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from streamomd.core.counted import counted
 from streamomd.core.errors import ResumeRefusedError
 from streamomd.core.urls import printable, shown
-from streamomd.shards.delta.actions import Metadata
+from streamomd.shards.delta.actions import Add, Metadata
+from streamomd.shards.delta.compaction import Appended, Found
 from streamomd.shards.delta.features import vectors_refusal
 from streamomd.shards.delta.log import Log
 from streamomd.shards.delta.snapshot import Added, Snapshot
@@ -21,17 +27,35 @@ ALTERNATIVE = (
 )
 
 
-def appended_files(
-    log: Log, since: int, version: int, *, appends_only: bool
-) -> tuple[Metadata, list[Added], list[str]]:
-    """Files added by commits since + 1 … version, in their order; metadata and lines to print.
+class AppendedFiles(NamedTuple):
+    """metadata: of the table. added: files with the rows, in order. notes: lines to print.
+    lost: why the rows of some of these files cannot be read; empty: they can."""
 
-    appends_only: skip commits that delete or update rows, with all they add. Raises
-    ResumeRefusedError for such commits otherwise, and for commits that are gone.
+    metadata: Metadata
+    added: list[Added]
+    notes: list[str]
+    lost: str = ""
+
+
+def appended_files(
+    log: Log,
+    since: int,
+    version: int,
+    *,
+    appends_only: bool,
+    existing: Callable[[Sequence[Added]], Collection[str]],
+    is_learned: Callable[[Add], bool],
+) -> AppendedFiles:
+    """Files with the rows that commits since + 1 … version appended, in the order of commits.
+
+    appends_only: skip commits that delete or update rows, with all they add. existing: which of
+    some files exist, by path as in the log. is_learned: whether a file was learned. Raises
+    ResumeRefusedError for commits that delete or update rows, unless appends_only, and for commits
+    that are gone.
     """
     _refuse_gone(log, since, version)
     state = _described(log, since)
-    found: list[Added] = []
+    appended = Appended(is_learned)
     changing: list[str] = []
     notes: list[str] = []
     for at, actions in log.read(range(since + 1, version + 1)):
@@ -41,15 +65,40 @@ def appended_files(
         added = [((at, line), add) for line, add in actions.adds if add.changes_data]
         if any(remove.changes_data for remove in actions.removes):
             changing.append(f"{at} ({printable(actions.operation) or 'unknown operation'})")
+            appended.change(at, actions.removes)
             continue
         if any(add.vector for _, add in added):
             raise vectors_refusal(log.url, sum(add.vector != "" for _, add in added))
-        found += added
+        appended.compact(at, actions)
+        appended.append(added)
     if changing:
         notes += _changed(log.url, changing, appends_only=appends_only)
     if state.protocol is None or state.metadata is None:
         state = _described(log, version)
-    return state.check(log.url, version), found, notes
+    metadata, found = state.check(log.url, version), appended.find(existing)
+    if found.replaced:
+        notes.append(
+            f"Delta table {shown(log.url)}: {counted(found.replaced, 'file')} appended after "
+            f"version {since} no longer exist (VACUUM); their rows are read from the files that "
+            "compaction wrote, which have no other rows"
+        )
+    return AppendedFiles(metadata, found.files, notes, _lost(log.url, since, found))
+
+
+def _lost(url: str, since: int, found: Found) -> str:
+    if not found.mixed_by:
+        return ""
+    commits = ", ".join(map(str, found.mixed_by[:MOST_COMMITS]))
+    return (
+        f"{counted(len(found.lost), 'file')} that Delta table {shown(url)} appended after version "
+        f"{since}, which was learned, no longer exist (VACUUM), such as "
+        f"{shown(found.lost[0][1].path)}. Commit {commits} wrote their rows into files with other "
+        "rows, or changed them, and the log does not say which are new. Restore these files from a "
+        "copy of the "
+        f"table, or {ALTERNATIVE}: from this state, learned rows are learned again; without "
+        "--start, each row once. Or pass --set data.on_bad_shard=skip to learn the other new rows "
+        "without those. To avoid it, run update before VACUUM"
+    )
 
 
 def _described(log: Log, version: int) -> Snapshot:

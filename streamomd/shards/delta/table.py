@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamomd.config.values import nanoseconds
-from streamomd.core.errors import DataError, UsageError
+from streamomd.core.errors import DataError, InputNotFoundError, UsageError
+from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import shown
 from streamomd.shards.delta.actions import Add, Metadata
 from streamomd.shards.delta.appended import appended_files
 from streamomd.shards.delta.log import Log
 from streamomd.shards.delta.snapshot import Added, snapshot_files
+from streamomd.shards.filesystem import CONNECTIONS, stat_entry
 from streamomd.shards.listed import Listed, TableFiles
 from streamomd.shards.paths import DELTA_LOG
 from streamomd.shards.table_finder import TableOptions
-from streamomd.shards.table_locations import check_locations, locate
+from streamomd.shards.table_locations import Location, check_locations, locate
 
 if TYPE_CHECKING:
     import fsspec
@@ -31,20 +35,47 @@ def list_table(
     pinned: int | None = None,
     since: int | None = None,
     appends_only: bool = False,
+    learned: Collection[str] = (),
 ) -> TableFiles:
     """The files of a version of a table, or those appended after ``since`` up to that version.
 
-    pinned: the version to read, whatever ``options`` say.
+    pinned: the version to read, whatever ``options`` say. learned: URLs of learned files.
     """
     check_locations(url, [locate(fs, root, url, DELTA_LOG)])
     log = Log.open(fs, root, url)
     version = choose_version(log, options) if pinned is None else pinned
-    notes: list[str] = []
     if since is None:
         metadata, added = snapshot_files(log, version)
-    else:
-        metadata, added, notes = appended_files(log, since, version, appends_only=appends_only)
-    return TableFiles(version, _listed(fs, root, url, metadata, added), tuple(notes))
+        return TableFiles(version, _listed(fs, root, url, metadata, added))
+    found = appended_files(
+        log,
+        since,
+        version,
+        appends_only=appends_only,
+        existing=partial(_existing, fs, root, url),
+        is_learned=lambda add: locate(fs, root, url, add.path).url in learned,
+    )
+    listed = _listed(fs, root, url, found.metadata, found.added)
+    return TableFiles(version, listed, tuple(found.notes), found.lost)
+
+
+def _existing(
+    fs: fsspec.AbstractFileSystem, root: str, url: str, files: Sequence[Added]
+) -> set[str]:
+    """Which files of a table exist, by path as in the log."""
+    places = [locate(fs, root, url, add.path) for _, add in files]
+    check_locations(url, places)
+
+    def exists(place: Location) -> bool:
+        try:
+            stat_entry(fs, place.path, place.url)
+        except InputNotFoundError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(CONNECTIONS, "streamomd-delta", **same_receivers()) as pool:
+        found = pool.map(exists, places)
+        return {add.path for (_, add), there in zip(files, found, strict=True) if there}
 
 
 def choose_version(log: Log, options: TableOptions) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamomd.core.errors import DataError, IncompleteShardError, StorageError, StreamomdError
+from streamomd.core.programming_errors import PROGRAMMING
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
 from streamomd.shards.filesystem import Entry, is_local, stat_entry
@@ -196,8 +197,7 @@ class _ExactReads:
 def raise_mistakes(error: Exception) -> None:
     """Raise a programming error again, for example of a library whose version does not fit: it says
     nothing about the data. pyarrow's own errors of such kinds do."""
-    mistakes = isinstance(error, (AttributeError, NameError, TypeError))
-    if mistakes and not isinstance(error, pa.ArrowException):
+    if isinstance(error, PROGRAMMING) and not isinstance(error, pa.ArrowException):
         raise error
 
 

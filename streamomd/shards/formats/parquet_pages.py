@@ -119,13 +119,28 @@ def checker(
         for leaf in leaves:
             column = schema.column(leaf)
             levels = column.max_repetition_level, column.max_definition_level
-            chunk = _chunk(groups[group][1][leaf][3], *levels)
+            chunk = _chunk(_column_metadata(groups, group, leaf), *levels)
             if chunk.end > size:
                 raise ValueError(f"a column chunk ends at {chunk.end} of {size} bytes")
             end = min(size, chunk.end + PADDING)
             _check(chunk, read_at(chunk.start, end - chunk.start), believes_headers)
 
     return check
+
+
+def _column_metadata(groups: Any, group: int, leaf: int) -> dict[int, Any]:
+    """The ColumnMetaData of a chunk. pyarrow ignores fields of other kinds than it expects."""
+    found = groups
+    for key, kind in ((group, list), (1, dict), (leaf, list), (3, dict)):
+        if not isinstance(found, kind):
+            raise ValueError("a row group of the footer has no metadata of its columns")
+        found = found[key]
+    right = isinstance(found, dict) and all(
+        type(found.get(key, 0)) is int for key in (1, 4, 5, 7, 9, 11)
+    )
+    if not right:
+        raise ValueError("the metadata of a column chunk has other values than numbers")
+    return dict(found)
 
 
 def _chunk(meta: dict[int, Any], most_repetition: int, most_definition: int) -> Chunk:

@@ -8,6 +8,7 @@ from io import BytesIO
 from typing import Any
 
 from streamomd.core.errors import InputNotFoundError, MissingExtraError, StorageError, UsageError
+from streamomd.core.programming_errors import is_mistake
 from streamomd.core.urls import is_iceberg, printable, protocol, scrub, shown
 
 ICEBERG = "iceberg://"
@@ -39,7 +40,9 @@ def _ask(text: str, name: str, table: str) -> str:
     try:
         # To read makes no tables in the database of a catalog.
         catalog = pyiceberg.load_catalog(name, init_catalog_tables="false")
-    except Exception as error:
+    except Exception as error:  # of the libraries of any catalog
+        if is_mistake(error):
+            raise
         raise UsageError(
             f"{shown(text)}: catalog {name!r} cannot be used ({_line(error)}): configure it in "
             f".pyiceberg.yaml or by PYICEBERG_CATALOG__{name.upper()}__URI"
@@ -54,6 +57,8 @@ def _ask(text: str, name: str, table: str) -> str:
             f"{shown(text)}: catalog {name!r} has no table {printable(table)!r}"
         ) from None
     except Exception as error:
+        if is_mistake(error):
+            raise
         raise StorageError(f"{shown(text)}: catalog {name!r} failed: {_line(error)}") from None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamomd.shards.iceberg.later_snapshots import appended_files
@@ -26,11 +26,13 @@ def list_table(
     pinned: int | None = None,
     since: int | None = None,
     appends_only: bool = False,
+    schema: int | None = None,
 ) -> TableFiles:
     """The files of a snapshot of a table, or those appended after ``since`` up to that snapshot.
 
     path, url: of its metadata file. source: what the user named. pinned: the snapshot to read,
-    whatever ``options`` say.
+    whatever ``options`` say. schema: id of the one whose names the columns have; None: that of
+    ``since``, else of the snapshot.
     """
     table = Table.open(fs, path, url, source)
     version = table.choose(options) if pinned is None else pinned
@@ -40,15 +42,20 @@ def list_table(
         files = live_files(table, snapshot)
     else:
         files, notes = appended_files(table, since, version, appends_only=appends_only)
-    return TableFiles(version, _listed(table, snapshot, files), tuple(notes))
+    if schema is None:
+        schema = table.schema(snapshot if since is None else table.snapshot(since)).schema_id
+    names = table.names(schema)
+    return TableFiles(version, _listed(table, snapshot, files, names), tuple(notes), schema=schema)
 
 
-def _listed(table: Table, snapshot: Any, files: Sequence[File]) -> list[Listed]:
+def _listed(
+    table: Table, snapshot: Any, files: Sequence[File], names: Mapping[int, str]
+) -> list[Listed]:
     found = [
         locate(table.fs, table.root, table.root_url, one.path, ICEBERG_METADATA) for one in files
     ]
     check_locations(table.source, found, ICEBERG_METADATA)
-    columns = {spec: table.columns(snapshot, spec) for spec in {one.spec for one in files}}
+    columns = {spec: table.columns(snapshot, spec, names) for spec in {one.spec for one in files}}
     return [
         Listed(
             place.path,

@@ -109,20 +109,30 @@ def _whole(table: Table, location: str) -> MemoryFiles:
 def _file(entry: Any, order: dict[int, int]) -> File:
     """Rows of a table of version 1 have no sequence numbers. Theirs are negative here, by the place
     of the snapshot: the table may be of version 2 since, whose commits come after them."""
-    file, snapshot = entry.data_file, int(entry.snapshot_id)
-    sequence = int(entry.sequence_number)
+    file = entry.data_file
+    if file is None:
+        raise ValueError("an entry has no data_file")
+    snapshot = _number(entry, "snapshot_id")
+    sequence = _number(entry, "sequence_number")
     return File(
         str(file.file_path),
         str(file.file_format).rpartition(".")[2].upper(),
-        int(file.content),
-        int(file.file_size_in_bytes),
-        int(file.record_count),
+        _number(file, "content"),
+        _number(file, "file_size_in_bytes"),
+        _number(file, "record_count"),
         sequence or order.get(snapshot, -1) - len(order),
         snapshot,
-        int(file.spec_id),
-        int(entry.status),
+        _number(file, "spec_id"),
+        _number(entry, "status"),
         file.key_metadata is not None,
     )
+
+
+def _number(values: Any, key: str) -> int:
+    found = getattr(values, key)
+    if not isinstance(found, int):
+        raise ValueError(f"{key} is {found!r}, expected a whole number")
+    return int(found)
 
 
 def _refuse_deletes(table: Table, data: Sequence[File], deletes: Sequence[File]) -> None:

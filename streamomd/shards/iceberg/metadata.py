@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import posixpath
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError, UsageError
+from streamomd.core.programming_errors import is_mistake
 from streamomd.core.urls import printable, shown
 from streamomd.shards.iceberg.catalog import require_pyiceberg
 from streamomd.shards.projection import Inside, TableColumn, TableColumns
@@ -95,8 +96,12 @@ class Table:
             )
         return int(log[-1].snapshot_id)
 
-    def columns(self, snapshot: Any, spec_id: int) -> TableColumns:
-        """The columns of a snapshot, for files of one of the table's partition specs."""
+    def columns(self, snapshot: Any, spec_id: int, names: Mapping[int, str]) -> TableColumns:
+        """The columns of a snapshot, for files of one of the table's partition specs.
+
+        names: by field id, of columns that the reader knows; another column of such a name is none
+        of the rows.
+        """
         schema = self.schema(snapshot)
         try:
             arrow = require_pyiceberg().schema_to_pyarrow(schema, include_field_ids=False)
@@ -105,15 +110,17 @@ class Table:
         spec = next((one for one in self.metadata.partition_specs if one.spec_id == spec_id), None)
         fields = spec.fields if spec is not None else ()
         identity = {one.source_id for one in fields if str(one.transform) == "identity"}
+        taken = {*names.values()}
         found = tuple(
             TableColumn(
                 one.field_id,
-                one.name,
+                names.get(one.field_id, one.name),
                 arrow.field(at).type,
                 _inside(one.field_type),
                 one.field_id in identity or getattr(one, "initial_default", None) is not None,
             )
             for at, one in enumerate(schema.fields)
+            if one.field_id in names or one.name not in taken
         )
         return TableColumns(found, self._names)
 
@@ -129,10 +136,24 @@ class Table:
         """The schema that a snapshot was written with; the current one where it has none."""
         wanted = self.metadata.current_schema_id if snapshot.schema_id is None else (
             snapshot.schema_id)  # fmt: skip
-        found = [one for one in self.metadata.schemas if one.schema_id == wanted]
-        if not found:
+        found = self._schemas.get(wanted)
+        if found is None:
             raise damaged(self.source, ValueError(f"it has no schema {wanted}"))
-        return found[0]
+        return found
+
+    @property
+    def _schemas(self) -> dict[int, Any]:
+        return {one.schema_id: one for one in self.metadata.schemas}
+
+    def names(self, schema: int) -> dict[int, str]:
+        """The names of the columns of a schema, by field id. Raises DataError if it is gone."""
+        if schema not in self._schemas:
+            raise DataError(
+                f"Iceberg table {shown(self.source)} no longer has schema {schema}, by whose names "
+                "the model knows the columns: train from the model's state instead (streamomd "
+                "train, with --start URL)"
+            )
+        return {one.field_id: one.name for one in self._schemas[schema].fields}
 
     def read(self, text: str) -> bytes:
         """A file of the table's metadata, by its location."""
@@ -153,8 +174,8 @@ def schema_changes(table: Table, before: Any, after: Any) -> list[str]:
     changes = [f"new column {one.name!r}" for key, one in new.items() if key not in old]
     changes += [f"column {one.name!r} dropped" for key, one in old.items() if key not in new]
     both = [(old[key], one) for key, one in new.items() if key in old]
-    changes += [f"column {was.name!r} is {one.name!r} now" for was, one in both
-                if was.name != one.name]  # fmt: skip
+    changes += [f"column {was.name!r} is {one.name!r} now, and read by its field id"
+                for was, one in both if was.name != one.name]  # fmt: skip
     changes += [f"column {one.name!r} is {one.field_type}, was {was.field_type}"
                 for was, one in both if was.field_type != one.field_type]  # fmt: skip
     text = printable(", ".join(changes))
@@ -164,7 +185,7 @@ def schema_changes(table: Table, before: Any, after: Any) -> list[str]:
 
 def damaged(url: str, error: Exception) -> DataError:
     """The error for metadata that is not as the specification says."""
-    if isinstance(error, StreamomdError):
+    if isinstance(error, StreamomdError) or is_mistake(error, "pyiceberg"):
         raise error
     text = printable(str(error) or type(error).__name__)[:200]
     return DataError(f"{WHAT}, {shown(url)}, cannot be read: {text}; restore the file")

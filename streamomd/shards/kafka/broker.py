@@ -104,10 +104,13 @@ class Broker:
         try:
             admin = AdminClient(given)
             [found] = admin.describe_topics(wanted, request_timeout=ID_SECONDS).values()
-            return int(found.result().topic_id.get_least_significant_bits() & ID_MASK) or None
-        except Exception:  # older brokers, and users that may not ask
+            number = found.result().topic_id  # None of older brokers
+        except self._confluent.KafkaException:  # older ones still, and users that may not ask
+            number = None
+        if number is None:
             _WITHOUT_IDS.add(self._topic.servers)
             return None
+        return int(number.get_least_significant_bits() & ID_MASK) or None
 
     def messages(self, offsets: Range) -> Iterator[Message]:
         """The messages of a range, in order. Offsets of transactions and compaction have none.
@@ -177,7 +180,7 @@ class Broker:
         given |= {BROKERS: self._topic.bootstrap, "error_cb": self._errors.append}
         try:
             consumer = self._confluent.Consumer({**given, "logger": _QUIET})
-        except Exception as error:  # KafkaException, TypeError and ValueError, by the option
+        except (self._confluent.KafkaException, TypeError, ValueError) as error:  # by the option
             raise UsageError(
                 f"storage options of {shown(self._topic.url)}: {self._without_values(error)}"
             ) from None

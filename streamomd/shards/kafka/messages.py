@@ -31,7 +31,7 @@ AT_ONCE, BYTES_AT_ONCE = 1000, 16 << 20
 MOST_LETTERS = 120
 _ZONED = r"[ T][0-9:.]+(Z|[+-][0-9:]+)$"
 """A time with its offset of UTC, as ISO 8601 and RFC 3339 write it."""
-_INVALID = pa.ArrowException, ValueError, TypeError, OSError, OverflowError, RecursionError
+_INVALID = pa.ArrowException, ValueError, OSError, OverflowError, RecursionError
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _type_of(name: str, text: str) -> pa.DataType:
     try:
         found = pa.type_for_alias(text)
         _maker(found)([None])
-    except (pa.ArrowException, ValueError, TypeError):
+    except (pa.ArrowException, ValueError):
         raise UsageError(
             f"data.csv.types: {name!r} is {text!r}, a type that JSON messages cannot have; known "
             "are string, int64, float64, float32, bool, date32, timestamp[ms] and timestamp[us]"
@@ -224,17 +224,17 @@ def _times(texts: pa.Array, kind: Any) -> pa.Array:
 
 def _integer(value: Any) -> Any:
     if isinstance(value, bool):
-        raise TypeError("a boolean, expected a number")
+        raise ValueError("a boolean, expected a number")
     if isinstance(value, float):  # of which pyarrow would take the whole part
         if not value.is_integer():
-            raise TypeError(f"{value}, expected an integer")
+            raise ValueError(f"{value}, expected an integer")
         return int(value)
     return value
 
 
 def _number(value: Any) -> Any:
     if isinstance(value, bool):  # pyarrow would take it for 0 or 1
-        raise TypeError("a boolean, expected a number")
+        raise ValueError("a boolean, expected a number")
     # Of an integer that no double is equal to pyarrow takes none.
     return float(value) if isinstance(value, int) else value
 
