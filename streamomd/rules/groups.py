@@ -236,7 +236,8 @@ class Matrix:
 class RootMatrix:
     """The square root of a sum of z z' of each learner, see ``engine.loops.root_matrix``.
 
-    Own slots begin with w and theta; ``Hyper`` has update, eta, delta, l1, l2, box and every.
+    Own slots begin with w and theta; ``Hyper`` has update, eta, delta, l1, l2, box, ball, radius
+    and every.
     ``update`` gets a coordinate's new w for x; the move begins with g: z = g x.
     largest(params): the most coordinates it accepts.
     """

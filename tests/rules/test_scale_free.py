@@ -48,7 +48,7 @@ CERTIFIED: dict[str, list[dict[str, Any]]] = {
         {"ball": "l1", "radius": 1.0, "delta": 2.0},
         {"ball": "l2", "radius": 0.7, "delta": 2.0},
     ],
-    "nag_projected": [{}, {"C": 4.0}, {"C": 0.3}, {"norm": "l2"}, {"passes": 2}],
+    "nag_projected": [{}, {"C": 4.0}, {"C": 0.3}, {"norm": "l2"}, {"norm": "lq"}, {"passes": 2}],
     "si_pnorm": [{}, {"eta": 3.0}, {"eta": 0.3}, {"L": 2.0}],
     "si_adagrad": [{}, {"eta": 3.0}, {"eta": 0.3}, {"L": 2.0}],
 }
