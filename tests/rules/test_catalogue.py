@@ -32,7 +32,7 @@ PARAMETERS = {
     "pa": "",
     "pa1": "C",
     "pa2": "C",
-    "dual_ascent": "k C tolerance",
+    "dual_ascent": "k C tolerance link U p",
     "online_svm": "C tolerance most",
     "aggressive": "p",
     "ogd": "eta schedule ball radius project_every",
@@ -76,6 +76,7 @@ for gradient in GRADIENT:
 SCHEDULES, BALLS = ("constant", "sqrt", "inverse"), ("none", "box", "l2", "l1")
 CHOICES = {
     "dual_step.link": ("l2", "winnow", "eg", "pnorm"),
+    "dual_ascent.link": ("l2", "winnow", "eg", "pnorm"),
     "ogd.schedule": (*SCHEDULES, "adaptive"),
     "da.schedule": SCHEDULES,
     "ng.schedule": SCHEDULES,
@@ -114,6 +115,10 @@ ROWS: tuple[tuple[Any, ...], ...] = (
     ("last-k dual ascent, k = 1", "dual_ascent", {"k": 1, "C": 0.5}),
     ("last-k dual ascent, k = 2", "dual_ascent", {"k": 2}),
     ("last-k dual ascent, larger k", "dual_ascent", {"k": 10, "tolerance": 1e-6}),
+    ("last-k dual ascent, L2", "dual_ascent", {"link": "l2"}),
+    ("last-k dual ascent, Winnow", "dual_ascent", {"link": "winnow"}),
+    ("last-k dual ascent, EG±", "dual_ascent", {"link": "eg", "U": 2.0}),
+    ("last-k dual ascent, p-norm", "dual_ascent", {"link": "pnorm", "p": 3.0}),
     ("Online-SVM", "online_svm", {"C": 0.5, "tolerance": 0.01}),
     ("optimal aggressive, L2", "aggressive", {"p": 2.0}),
     ("optimal aggressive, p-norm", "aggressive", {"p": 3.0}),
