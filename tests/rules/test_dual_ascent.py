@@ -101,6 +101,7 @@ def test_links_reach_the_maximum_of_the_dual(link) -> None:
     assert value >= -found.fun - 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["winnow", "eg", "pnorm"])
 def test_links_compiled_are_uncompiled(link) -> None:
     """Also with several learners, a bias, importances and float32 slots; to the bit."""
