@@ -14,8 +14,9 @@ until no multiplier moves by more than ``tolerance`` C in a sweep. O(k nnz) a sw
 are stored. With another ``link`` w = grad f*(theta), theta = sum of alpha_i y_i x_i, as in
 dual_step, and D has f*(theta) for ||w||^2 / 2. A step then divides by a bound on the curvature of
 f* along the row in place of ||x_j||^2, and sweeps are repeated, for every k, to the same tolerance:
-at most 1,000 a row. Use it where rows are scarce and time is not: more work per row than PA-I,
-better weights from fewer rows.
+at most 1,000 a row. With l2 feature values may have any size; with pnorm (abs(x) / 1e8)^p has to be
+finite. Use it where rows are scarce and time is not: more work per row than PA-I, better weights
+from fewer rows.
 
 Certificate (P2, theorem 1): D <= f(u) + C L(u), f(u) = ||u||^2 / 2 (l2), L(u) the summed hinge loss
 of any u in the link's set.

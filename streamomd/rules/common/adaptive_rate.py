@@ -13,6 +13,7 @@ from streamomd.rules.params import Choice
 
 Schedule = Annotated[float, Choice(("constant", "sqrt", "inverse", "adaptive"))]
 ADAPTIVE = 3.0
+LEAST = 1e-300  # of a rate, where gradients have diverged: certificates divide by it
 
 
 class Squares(NamedTuple):
@@ -43,7 +44,7 @@ def with_adaptive_rate(rule: Rule) -> Rule:
     def step(row: Row, totals: Any, clock: float, h: Any) -> Any:
         total = squares(row, totals, False, (), clock, h)
         if h.schedule == ADAPTIVE:
-            eta = h.eta / math.sqrt(total.N) if total.N > 0.0 else h.eta
+            eta = max(h.eta / math.sqrt(total.N), LEAST) if total.N > 0.0 else h.eta
             h = Hyper(*((eta, CONSTANT) + h[2:]))  # noqa: RUF005
         active, move, after = plain(row, Base(*totals[:n]), clock, h)
         return active, move, Whole(*(after[:] + total[:]))
