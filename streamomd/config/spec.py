@@ -111,7 +111,7 @@ class Spec(Table):
         """The rule of the job with its loss, with its accounts if a certificate is wanted."""
         rule = find_rule(self.model.rule).for_loss(self.model.loss)
         if self.model.certificate:
-            return rule.certificate.accounted or rule
+            rule = rule.certificate.accounted or rule
         return rule.reduced_for(self.model.params)
 
     @property

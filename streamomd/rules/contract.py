@@ -194,7 +194,8 @@ class Rule:
 
     def reduced_for(self, params: Params) -> Rule:
         """An equal rule without the slots that these parameters do not need."""
-        reduced = self.storage.reduced if isinstance(self.storage, Coordinates) else None
+        able = isinstance(self.storage, Coordinates | RecentRows)
+        reduced = self.storage.reduced if able else None  # type: ignore[union-attr]
         return (reduced and reduced(params)) or self
 
     def for_loss(self, loss: str) -> Rule:

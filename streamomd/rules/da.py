@@ -5,12 +5,15 @@ f_T(w) = ||w||^2 / (2 eta_T), T the rows finished. With theta = - sum of g x ove
     w = grad f_T*(theta) = eta_T theta,    then    theta <- theta - g x;
 
 from row to row w <- (eta_T / eta_{T-1}) w - eta_T g x. eta_T is one of eta, eta / sqrt(T), eta / T.
+With ``ball`` "l2", f_T is infinite outside ||w|| <= radius, and w is the nearest point in it,
+theta min(eta_T, radius / ||theta||): a lazy projection, theta itself is not moved.
 
 Certificate (P3, theorem 5): with h_t = 1 / eta_{t-1}, the curvature that row t is predicted with,
 
-    regret <= h_T ||u||^2 / 2 + sum ||g x||^2 / (2 h_t).
+    regret <= h_T ||u||^2 / 2 + sum ||g x||^2 / (2 h_t),    u in the ball if there is one.
 
-Cost: O(nnz). ``implicit`` takes the exact step along the row (and has no certificate).
+Cost: O(nnz). ``implicit`` takes the exact step along the row, without a ball (and has no
+certificate).
 
 Compared with OGD of the same schedule: early gradients count as much as late ones, so it converges
 more steadily, and forgets nothing. Features must be on one scale.
@@ -18,6 +21,8 @@ more steadily, and forgets nothing. Features must be on one scale.
 >>> from streamomd.training.demo import score
 >>> score("da"), score("da", "square", eta=0.01)
 (0.228, 0.824)
+>>> score("da", ball="l2", radius=0.3)
+0.244
 """
 
 from __future__ import annotations
@@ -26,14 +31,17 @@ from typing import NamedTuple
 
 from streamomd.rules.certificates.ftrl_bounds import da_certified
 from streamomd.rules.common.ftrl_curvature import averaging_rate
+from streamomd.rules.common.lazy_ball import NONE, L2Ball, free_begin
 from streamomd.rules.common.schedule import SQRT, Schedule
 from streamomd.rules.contract import Row, RowHooks, Rule, Slots, Sum
-from streamomd.rules.params import Positive, YesNo
+from streamomd.rules.params import NotNegative, Positive, YesNo
 
 
 class Hyper(NamedTuple):
     eta: Positive = 0.1
     schedule: Schedule = SQRT
+    ball: L2Ball = NONE
+    radius: NotNegative = 0.0
     implicit: YesNo = 0.0
 
 
@@ -68,7 +76,7 @@ RULE = da_certified(
         title="dual averaging: early rows count as much as late ones",
         source="Qian, notes on adaptive FTRL, section 4",
         hyper=Hyper,
-        state=Slots(move=Move, own=Own),
+        state=Slots(move=Move, own=Own, begin=free_begin),
         weight=weight,
         step=step,
         update=update,

@@ -11,21 +11,30 @@ points with one multiplier at 0 or C. Larger k: coordinate ascent, newest row fi
     alpha_j <- clip(alpha_j + (1 - y_j <w, x_j>) / ||x_j||^2, 0, C),
 
 until no multiplier moves by more than ``tolerance`` C in a sweep. O(k nnz) a sweep; the last k rows
-are stored. Use it where rows are scarce and time is not: more work per row than PA-I, better
-weights from fewer rows.
+are stored. With another ``link`` w = grad f*(theta), theta = sum of alpha_i y_i x_i, as in
+dual_step, and D has f*(theta) for ||w||^2 / 2. A step then divides by a bound on the curvature of
+f* along the row in place of ||x_j||^2, and sweeps are repeated, for every k, to the same tolerance:
+at most 1,000 a row. With l2 feature values may have any size; with pnorm (abs(x) / 1e8)^p has to be
+finite. Use it where rows are scarce and time is not: more work per row than PA-I, better weights
+from fewer rows.
 
-Certificate (P2, theorem 1): D <= ||u||^2 / 2 + C L(u), L(u) the summed hinge loss of any u.
+Certificate (P2, theorem 1): D <= f(u) + C L(u), f(u) = ||u||^2 / 2 (l2), L(u) the summed hinge loss
+of any u in the link's set.
 
 >>> from streamomd.training.demo import score
 >>> score("dual_ascent", k=1) == score("pa1"), score("dual_ascent", C=0.01)
 (True, 0.208)
+>>> score("dual_ascent", link="eg", C=0.01)
+0.217
 """
 
 from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificates.ascent_bounds import ascent_claims, ascent_dual
+from streamomd.rules.certificates.ascent_bounds import ascent_claims, ascent_dual, with_sets
+from streamomd.rules.common.linked_ascent import with_links
+from streamomd.rules.common.links import L2, Link, Power
 from streamomd.rules.common.two_multipliers import maximum
 from streamomd.rules.contract import (
     Certificate,
@@ -44,6 +53,9 @@ class Hyper(NamedTuple):
     k: Annotated[float, Between(1.0, 1e6, whole=True)] = 2.0
     C: Positive = 1.0
     tolerance: Positive = 1e-10
+    link: Link = L2
+    U: Positive = 10.0
+    p: Power = 4.0
 
 
 class Own(NamedTuple):
@@ -97,7 +109,7 @@ def tolerance(h: Hyper) -> float:
     return h.tolerance
 
 
-RULE = Rule(
+PLAIN = Rule(
     name="dual_ascent",
     title="dual ascent over the last k rows: more work a row, better weights from few rows",
     source="Shalev-Shwartz & Singer 2006, equation 31",
@@ -111,3 +123,4 @@ RULE = Rule(
     storage=RecentRows(pair=pair, cap=cap, tolerance=tolerance, depth="k"),
     certificate=Certificate(claims=ascent_claims, live=ascent_dual, live_name="dual value"),
 )
+RULE = with_sets(with_links(PLAIN))

@@ -5,25 +5,32 @@ G_i = sum (g x_i)^2; h_i = (beta + sqrt(G_i)) / alpha, or if radius > 0 sqrt(G_i
 
     f_T(w) = k phi(w) + sum_s sum_i (h_{s,i} - h_{s-1,i}) (w_i - w_{s,i})^2 / 2,
 
-k = T, the rows finished, if phi is charged "every" row, k = 1 if "once". With z as stored:
+k = T, the rows finished, if phi is charged "every" row, k = 1 if "once"; or phi is a ``ball`` of
+the same radius, "l1" sum abs(w_i), "l2" ||w||, alone and in place of the box. With z as stored:
 
     w_i = clip(-soft(z_i, k l1) / (h_i + k l2), +-box),
     z_i <- z_i + g x_i - (h_i^new - h_i^old) w_i.
 
-Certificate (P3, theorems 6 and 7), u inside the box, w_t the weights that predicted row t:
+In a ball w is nearest to -z_i / h_i in the norm of h; its multiplier, found again after each row
+while that point lies outside, is a total.
+
+Certificate (P3, theorems 6 and 7), u inside the box or ball, w_t the weights that predicted row t:
 
     regret <= sum_s sum_i (h_{s,i} - h_{s-1,i}) (u_i - w_{s,i})^2 / 2 + k phi(u)
               + sum_t sum_i (g x_i)^2 / (2 h_{t,i});
 
-with radius R, box <= R and no L1, L2: at most 2 sqrt(2) R sum_i sqrt(G_i).
+with radius R, box <= R or a ball, and no L1, L2: at most 2 sqrt(2) R sum_i sqrt(G_i).
 
-Cost: O(nnz); no weight is stored, so untouched ones shrink by themselves. The usual choice for
-sparse, wide data (hashed categories, text): a step for each coordinate, and weights that are 0.
+Cost: O(nnz), a ball O(d) times some 80 halvings a row; no weight is stored, so untouched ones
+shrink by themselves. The usual choice for sparse, wide data (hashed categories, text): a step for
+each coordinate, and weights that are 0.
 Without phi it is AdaGrad with eta = alpha, delta = beta (P3, lemma 8).
 
 >>> from streamomd.training.demo import score
 >>> score("ftrl_proximal"), score("ftrl_proximal", alpha=1.0, l1=1.0, charge="once")
 (0.192, 0.152)
+>>> score("ftrl_proximal", ball="l2", radius=1.0)
+0.216
 """
 
 from __future__ import annotations
@@ -34,7 +41,9 @@ from typing import Annotated, NamedTuple
 from streamomd.rules.certificates.ftrl_bounds import proximal_certified
 from streamomd.rules.common.ftrl_curvature import EVERY, first, pace
 from streamomd.rules.common.prox import clip, lead
+from streamomd.rules.common.proximal_ball import free_begin
 from streamomd.rules.common.sets import box_of
+from streamomd.rules.common.weighted_balls import NONE, Ball
 from streamomd.rules.contract import Certificate, Mean, Row, Rule, Slots, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive
 
@@ -47,6 +56,7 @@ class Hyper(NamedTuple):
     l2: NotNegative = 0.0
     box: NotNegative = 0.0
     charge: Annotated[float, Choice(("every", "once"))] = EVERY
+    ball: Ball = NONE
 
 
 class Own(NamedTuple):
@@ -106,7 +116,7 @@ RULE = proximal_certified(
         title="FTRL-Proximal: sparse and wide data, a step for each coordinate, weights that are 0",
         source="Qian, notes on adaptive FTRL, sections 3 and 5",
         hyper=Hyper,
-        state=Slots(move=Move, own=Own, rejoin=rejoin, curvature="G"),
+        state=Slots(move=Move, own=Own, begin=free_begin, rejoin=rejoin, curvature="G"),
         weight=weight,
         step=step,
         update=update,

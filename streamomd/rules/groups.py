@@ -236,7 +236,8 @@ class Matrix:
 class RootMatrix:
     """The square root of a sum of z z' of each learner, see ``engine.loops.root_matrix``.
 
-    Own slots begin with w and theta; ``Hyper`` has update, eta, delta, l1, l2, box and every.
+    Own slots begin with w and theta; ``Hyper`` has update, eta, delta, l1, l2, box, ball, radius
+    and every.
     ``update`` gets a coordinate's new w for x; the move begins with g: z = g x.
     largest(params): the most coordinates it accepts.
     """
@@ -254,10 +255,13 @@ class RecentRows:
     pair(old, new, cross, totals, h) -> actives, moves, totals  the exact step for the last two rows
     cap(importance, h) -> number        the largest multiplier of a row
     tolerance(h) -> number              coordinate ascent stops when none moves by more, in caps
+    share(x, h) -> q                    four numbers, summed over a row, the largest of the last
+    curvature(q, h) -> number           of the row; absent: ||x||^2, one step is exact, pair for two
 
-    ``step`` is one multiplier's: row.q = (||x||^2, its multiplier), the move begins with its change
-    times y. depth: the parameter that says of how many rows multipliers move, "": of all.
-    most: the parameter that limits how many rows are stored, "": no limit.
+    ``step`` is one multiplier's: row.q = (the row's curvature, its multiplier), the move begins
+    with its change times y. reduced: as of ``Coordinates``. depth: the parameter that says of how
+    many rows multipliers move, "": of all. most: the parameter that limits how many rows are
+    stored, "": no limit.
     """
 
     kind: ClassVar[str] = "recent"
@@ -268,6 +272,9 @@ class RecentRows:
     tolerance: Functions
     depth: str = ""
     most: str = ""
+    share: Functions | None = None
+    curvature: Functions | None = None
+    reduced: Callable[[Params], Rule | None] | None = None
 
 
 @dataclass(frozen=True)

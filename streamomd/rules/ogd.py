@@ -1,7 +1,8 @@
 r"""OGD: online gradient descent (with the square loss: LMS, Widrow-Hoff), free or in a set.
 
-f_t(w) = ||w||^2 / (2 eta_t). With g the loss's slope, eta_t one of eta, eta / sqrt(t), eta / t, and
-P the projection onto the set, the nearest point in it,
+f_t(w) = ||w||^2 / (2 eta_t). With g the loss's slope, eta_t one of eta, eta / sqrt(t), eta / t, or
+"adaptive" (P3, section 5) eta / sqrt(N), N the sum of ||g x||^2 so far, this row counted, and P the
+projection onto the set, the nearest point in it,
 
     w <- P(w - eta_t g x).
 
@@ -11,7 +12,10 @@ weights towards 0 by one multiplier, found by bisection after each row that leav
 
 Certificate (P1, lemma 1), A_t = 1 / eta_t, w_t the weights that predicted row t, u in the set:
 
-    regret <= sum_t (A_t - A_{t-1}) ||w_t - u||^2 / 2 + sum_t eta_t ||g x||^2 / 2,    A_0 = 0.
+    regret <= sum_t (A_t - A_{t-1}) ||w_t - u||^2 / 2 + sum_t eta_t ||g x||^2 / 2,    A_0 = 0;
+
+adaptive in a ball of radius R: at most (2 R^2 / eta + eta) sqrt(N), which is 2 sqrt(2) R sqrt(N) at
+eta = sqrt(2) R (in a box of d coordinates with R^2 d for R^2).
 
 Cost: O(nnz); the L1 ball O(d) times some 80 halvings on rows that leave it. ``project_every`` k > 1
 checks the L1 ball after every k-th row only: another algorithm, without certificate. ``implicit``
@@ -24,6 +28,8 @@ One step size for all coordinates: features must be on one scale. The usual base
 (0.225, 0.785)
 >>> score("ogd", ball="l2", radius=0.3), score("ogd", ball="l1", radius=1.0)
 (0.243, 0.234)
+>>> score("ogd", schedule="adaptive", eta=1.4, ball="l2", radius=1.0)
+0.227
 """
 
 from __future__ import annotations
@@ -31,8 +37,9 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificates.ogd_bounds import certified_forms
+from streamomd.rules.common.adaptive_rate import Schedule
 from streamomd.rules.common.balls import NONE, Ball, bound, free_begin
-from streamomd.rules.common.schedule import SQRT, Schedule, rate
+from streamomd.rules.common.schedule import SQRT, rate
 from streamomd.rules.contract import Mean, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Between, NotNegative, Positive, YesNo
 

@@ -30,7 +30,7 @@ class Hyper(NamedTuple):
 
 
 RULE = replace(
-    dual_ascent.RULE,
+    dual_ascent.PLAIN,
     name="online_svm",
     title="the support vector machine of all rows so far, solved at each row: small streams only",
     hyper=Hyper,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import numpy as np
@@ -211,3 +212,26 @@ def test_scalar_functions_use_math_only() -> None:
                 source = inspect.getsource(function)
                 assert "np." not in source
                 assert "**" not in source
+
+
+@pytest.mark.parametrize("power", [31, pytest.param(32, marks=pytest.mark.slow), 53])
+def test_counters_pass_the_ends_of_smaller_integers(power: int) -> None:
+    """A state that has learned nearly 2^31 or 2^32 rows counts on, in every rule, and is saved so;
+    of 2^53 rows, 9e15, the last is still counted. Step sizes are those of the whole number."""
+    made = stream("dense", 2, 3)
+    X, y = made.X[:10, :3], made.y[:10]
+    first = 2**power - (10 if power == 53 else 5)
+    for name, rule in all_rules().items():
+        learner = Learner(name, rule.losses.default, 3, compiled=False)
+        learner.state.clock = first
+        learner.learn(sparse(X, y))
+        assert learner.state.clock == first + 10, name
+        assert [
+            int(arrays["clock"][0]) for low, _, arrays in learner.state.parts() if low == 0
+        ] == [first + 10]
+    learner = Learner("ogd", "square", 3, classes=1, params={"eta": 3e4}, compiled=False)
+    learner.state.clock = first
+    margins, w = learner.learn(sparse(X, y))[:, 0], np.zeros(3)
+    for t, (x, target, m) in enumerate(zip(X, y, margins.tolist(), strict=True), first + 1):
+        assert m == pytest.approx(float(w @ x), rel=1e-12, abs=1e-15)
+        w = w - 3e4 / math.sqrt(t) * (float(w @ x) - target) * x

@@ -57,6 +57,30 @@ def nearest_l2(v: Floats, H: Floats, s: Floats, C: float) -> Floats:
 NEAREST = {"l1": nearest_l1, "l2": nearest_l2}
 
 
+def nearest_lq(v: Floats, H: Floats, s: Floats, C: float, q: float) -> Floats:
+    """argmin of sum H_i (w_i - v_i)^2 over sum (s_i |w_i|)^q <= C^q: by the multiplier of the
+    constraint, and of each coordinate H (|v| - w) = mu s^q w^(q - 1), both by halving."""
+    if math.fsum(s * np.abs(v)) == 0.0 or np.linalg.norm(s * v, q) <= C:
+        return v
+
+    def at(mu: float) -> Floats:
+        low, high = np.zeros_like(v), np.abs(v)
+        for _ in range(200):
+            middle = (low + high) / 2.0
+            over = H * (np.abs(v) - middle) < mu * s * (s * middle) ** (q - 1.0)
+            low, high = np.where(over, low, middle), np.where(over, middle, high)
+        return np.sign(v) * high
+
+    low, high = 0.0, 1.0
+    while np.linalg.norm(s * at(high), q) > C:
+        low, high = high, 2.0 * high
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        outside = np.linalg.norm(s * at(middle), q) > C
+        low, high = (middle, high) if outside else (low, middle)
+    return at(high)
+
+
 class AdaGrad(Learner):
     """P4 eq. 6, on all coordinates every round: G_i += (g x_i)^2, H = delta + sqrt(G),
     w <- argmin of eta g <x, w> + sum H_i (w_i - w_{t,i})^2 / 2 + eta phi(w).
@@ -147,10 +171,10 @@ class NAGProjected(Learner):
 
     def __init__(
         self, d: int, C: float = 1.0, passes: int = 1, norm: str = "l1", clip: bool = False,
-        project_every: int = 1,
+        project_every: int = 1, p: float = 4.0,
     ) -> None:  # fmt: skip
         super().__init__(d, C=C)
-        self.norm, self.clip, self.every = norm, clip, project_every
+        self.norm, self.clip, self.every, self.q = norm, clip, project_every, p / (p - 1.0)
 
     def predict(self, t: int, x: Floats) -> tuple[float, float]:
         p, scale = super().predict(t, x)
@@ -163,7 +187,12 @@ class NAGProjected(Learner):
         self.G = self.G + (seen.g * seen.x) ** 2
         A = np.sqrt(self.G) * self.s / (self.C * math.sqrt(2.0))
         v = self.w - ratio(seen.g * seen.x, A)
-        self.w = NEAREST[self.norm](v, A, self.s, self.C) if seen.t % self.every == 0 else v
+        if seen.t % self.every != 0:
+            self.w = v
+        elif self.norm == "lq":
+            self.w = nearest_lq(v, A, self.s, self.C, self.q)
+        else:
+            self.w = NEAREST[self.norm](v, A, self.s, self.C)
 
 
 class SIPNorm(Learner):
@@ -259,6 +288,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {},
         {"C": 4.0},
         {"norm": "l2"},
+        {"norm": "lq", "C": 0.5, "p": 3.0},
         {"C": 0.5, "clip": True},
         {"project_every": 3},
     ],

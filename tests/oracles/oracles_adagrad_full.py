@@ -11,7 +11,8 @@ from oracles import Floats, Learner, Seen
 
 class AdaGradFull(Learner):
     """P4 sections 1.1 and 4: S = (sum g g')^(1/2) by singular values of all gradients so far,
-    H = delta I + S, phi = l1 |w|_1 + l2 |w|^2 / 2 in a box; no inverse where H is singular.
+    H = delta I + S, phi = l1 |w|_1 + l2 |w|^2 / 2 in a box; no inverse where H is singular. With a
+    ball, the argmin over |w| <= radius instead (section 1.2: radius sqrt d).
     """
 
     own = ("theta",)
@@ -27,12 +28,15 @@ class AdaGradFull(Learner):
         l1: float = 0.0,
         l2: float = 0.0,
         box: float = 0.0,
+        ball: str = "none",
+        radius: float = 0.0,
         every: int = 1,
         implicit: bool = False,
         limit: int = 1024,
     ) -> None:
         super().__init__(d, eta=eta, delta=delta)
         self.dual, self.l1, self.l2, self.box, self.every = update == "dual", l1, l2, box, every
+        self.ball, self.radius = ball, radius
         self.gradients: list[Floats] = []
         self.H = delta * np.eye(d)
 
@@ -59,6 +63,8 @@ class AdaGradFull(Learner):
             change = c if self.dual else -self.eta * z - k * self.l2 * self.w
             step = np.linalg.pinv(A, rcond=1e-13, hermitian=True) @ change
             self.w = step if self.dual else self.w + step
+        if self.ball == "l2" and np.linalg.norm(self.w) > self.radius:
+            self.w = nearest(self.w, self.H, self.radius)
 
 
 def least(H: Floats, c: Floats, k: float, box: float, w: Floats) -> Floats:
@@ -78,6 +84,24 @@ def least(H: Floats, c: Floats, k: float, box: float, w: Floats) -> Floats:
     return w
 
 
+def nearest(v: Floats, H: Floats, radius: float) -> Floats:
+    """argmin of (w - v)'H(w - v) over |w| <= radius: (H + mu I) w = H v, mu by halving."""
+    s, U = np.linalg.eigh(H)
+    c = U.T @ v
+
+    def at(mu: float) -> Floats:
+        return c * s / (s + mu)
+
+    low, high = 0.0, 1.0
+    while np.linalg.norm(at(high)) > radius:
+        low, high = high, 2.0 * high
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        outside = np.linalg.norm(at(middle)) > radius
+        low, high = (middle, high) if outside else (low, middle)
+    return U @ at(high)
+
+
 LEARNERS = {"adagrad_full": AdaGradFull}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "adagrad_full": [
@@ -89,6 +113,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"update": "dual", "delta": 0.01, "l2": 0.01},
         {"delta": 0.5, "l1": 0.05, "l2": 0.05, "box": 0.3},
         {"update": "dual", "delta": 0.5, "l1": 0.02},
+        {"delta": 0.5, "ball": "l2", "radius": 0.3},
+        {"update": "dual", "delta": 1.0, "ball": "l2", "radius": 0.3},
     ],
 }
 DERIVED: dict[str, tuple[str, ...]] = {"adagrad_full": ("w",)}

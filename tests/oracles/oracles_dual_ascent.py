@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from oracles import Floats, Learner, Seen
+from oracles import Floats, Learner, Seen, walk
+from oracles_first_order import eg_link, pnorm_link, winnow_link
 
 
 class DualAscent(Learner):
@@ -98,6 +99,71 @@ class DualAscent(Learner):
         return math.inf  # a clipped maximum moves continuously
 
 
+def curvature(link: str, x: Floats, U: float, p: float) -> float:
+    """A bound on <x, H x>, H the Hessian of f* anywhere (P2, section 4 and corollary 1)."""
+    if link == "pnorm":
+        return (p - 1.0) * float(np.linalg.norm(x, p)) ** 2
+    return (U if link == "eg" else 1.0) * float(np.abs(x).max(initial=0.0)) ** 2
+
+
+class LinkedAscent(DualAscent):
+    """D(alpha) = sum alpha - f*(theta), w = grad f*(theta), for each other link: steps of the gap
+    over a bound on the curvature, newest first, until none moves by more than tolerance C."""
+
+    own, totals = (), ("alphas",)
+
+    def __init__(
+        self, d: int, k: float = 2, C: float = 1.0, tolerance: float = 1e-10, link: str = "l2",
+        U: float = 10.0, p: float = 4.0,
+    ) -> None:  # fmt: skip
+        super().__init__(d, k, C, tolerance)
+        self.link, self.U, self.p, self.alphas = link, U, p, 0.0
+
+    def gradient(self, theta: Floats) -> Floats:
+        match self.link:
+            case "winnow":
+                return winnow_link(theta)
+            case "eg":
+                return eg_link(theta, self.U)
+        return pnorm_link(theta, self.p)
+
+    def weights(self, t: int) -> Floats:
+        return self.gradient(self.theta)
+
+    def predict(self, t: int, x: Floats) -> tuple[float, float]:
+        products = self.weights(t) * x
+        return math.fsum(products), math.fsum(np.abs(products))
+
+    def learn(self, seen: Seen) -> None:
+        self.z.append(seen.y * seen.x)
+        self.caps.append(self.C * seen.h)
+        self.alpha.append(0.0)
+        if seen.h == 0.0:
+            return
+        for _ in range(1000):
+            moved = 0.0
+            for j in range(len(self.z) - 1, max(0, len(self.z) - self.k) - 1, -1):
+                z, kappa = self.z[j], curvature(self.link, self.z[j], self.U, self.p)
+                gap = 1.0 - z @ self.gradient(self.theta)
+                aim = self.alpha[j] + gap / kappa if kappa > 0.0 else math.copysign(math.inf, gap)
+                new = min(max(aim, 0.0), self.caps[j])
+                if new != self.alpha[j]:
+                    moved = max(moved, abs(new - self.alpha[j]) / self.caps[j])
+                self.alpha[j] = new
+                self.theta = np.array(self.alpha) @ np.array(self.z)
+            if moved <= self.tolerance:
+                break
+        self.alphas = math.fsum(self.alpha)
+
+
+def dual_ascent(d: int, rows: Any, **params: Any) -> dict[str, Floats]:
+    """Last-k dual ascent, with l2 exactly."""
+    if params.get("link", "l2") == "l2":
+        plain = {name: one for name, one in params.items() if name not in ("link", "U", "p")}
+        return walk(DualAscent, d, rows, **plain)
+    return walk(LinkedAscent, d, rows, **params)
+
+
 class OnlineSVM(DualAscent):
     """All rows' multipliers, at every row."""
 
@@ -107,7 +173,16 @@ class OnlineSVM(DualAscent):
 
 LEARNERS = {"dual_ascent": DualAscent, "online_svm": OnlineSVM}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "dual_ascent": [{}, {"k": 1}, {"k": 2, "C": 0.05}, {"k": 5, "C": 0.2, "tolerance": 1e-4}],
+    "dual_ascent": [
+        {},
+        {"k": 1},
+        {"k": 2, "C": 0.05},
+        {"k": 5, "C": 0.2, "tolerance": 1e-4},
+        {"link": "pnorm", "k": 1, "p": 3.0, "C": 0.5, "tolerance": 1e-4},
+        {"link": "winnow", "k": 3, "C": 0.5, "tolerance": 1e-4},
+        {"link": "eg", "k": 2, "C": 0.1, "U": 2.0, "tolerance": 1e-4},
+    ],
     "online_svm": [{"C": 0.05, "tolerance": 0.05}],
 }
-DERIVED = {"dual_ascent": ("theta",), "online_svm": ("theta",)}
+LINKED = ("a", "b", "S", "ref", "n", "alphas", "D")  # of one form or the other
+DERIVED = {"dual_ascent": ("theta", *LINKED), "online_svm": ("theta",)}

@@ -35,12 +35,13 @@ def nearest_in_l1(v: Floats, radius: float) -> Floats:
 
 
 class OGD(Learner):
-    """w <- P(w - eta_t g x), P the nearest point in the box, the L2 or the L1 ball.
+    """w <- P(w - eta_t g x), P the nearest point in the box, the L2 or the L1 ball. Adaptive (P3,
+    section 5): eta_t = eta / sqrt(sum of |g x|^2 up to this row).
 
     c is the product of the factors by which the L2 ball ever shrank w, and v = w / c.
     """
 
-    own, totals = ("v",), ("c",)
+    own, totals = ("v",), ("c", "N")
 
     def __init__(
         self,
@@ -61,7 +62,13 @@ class OGD(Learner):
         return self.w / self.c
 
     def learn(self, seen: Seen) -> None:
-        w = self.w - rate(self.eta, self.schedule, seen.t) * seen.g * seen.x
+        z = seen.g * seen.x
+        self.N = self.N + z @ z
+        if self.schedule == "adaptive":
+            pace = self.eta / math.sqrt(self.N) if self.N else 0.0
+        else:
+            pace = rate(self.eta, self.schedule, seen.t)
+        w = self.w - pace * z
         if self.ball == "box":
             w = np.clip(w, -self.radius, self.radius)
         if self.ball == "l2" and np.linalg.norm(w) > self.radius:
@@ -72,17 +79,48 @@ class OGD(Learner):
         self.w = w
 
 
+def nearest_in_l2(v: Floats, h: Floats, radius: float) -> Floats:
+    """argmin of sum h_i (w_i - v_i)^2 over |w| <= radius: mu by halving."""
+    if np.linalg.norm(v) <= radius:
+        return v
+
+    def at(mu: float) -> Floats:
+        return v * oracles.ratio(h, h + mu)
+
+    low, high = 0.0, 1.0
+    while np.linalg.norm(at(high)) > radius:
+        low, high = high, 2.0 * high
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        outside = np.linalg.norm(at(middle)) > radius
+        low, high = (middle, high) if outside else (low, middle)
+    return at(high)
+
+
 class DA(Learner):
     """Dual averaging: w = eta_T theta; in P3's recursive form it reads
-    w <- (eta_T / eta_{T-1}) w - eta_T g x, which is how it is done here.
+    w <- (eta_T / eta_{T-1}) w - eta_T g x, which is how it is done here. r_0 is 0, or infinite
+    outside |w| <= radius: w minimizes -<theta, w> + |w|^2 / (2 eta_T) there.
     """
 
     own = ("theta",)
 
     def __init__(
-        self, d: int, eta: float = 0.1, schedule: str = "sqrt", implicit: bool = False
+        self,
+        d: int,
+        eta: float = 0.1,
+        schedule: str = "sqrt",
+        ball: str = "none",
+        radius: float = 0.0,
+        implicit: bool = False,
     ) -> None:
         super().__init__(d, eta=eta, schedule=schedule)
+        self.ball, self.radius = ball, radius
+
+    def weights(self, t: int) -> Floats:
+        if self.ball == "l2":
+            return nearest_in_l2(self.w, np.ones_like(self.w), self.radius)
+        return self.w
 
     def learn(self, seen: Seen) -> None:
         now = rate(self.eta, self.schedule, seen.t)
@@ -159,7 +197,8 @@ class FTRLProximal(Regularized):
     """P3 theorem 7: w minimizes <sum g x, w> + k phi(w) + sum_s sigma_s (w - w_s)^2 / 2.
 
     sigma_s is the growth of h = (beta + sqrt G) / alpha, or of 1 / eta = sqrt G / (sqrt 2 radius);
-    expanding the squares, z = sum g x - sum sigma_s w_s meets w linearly.
+    expanding the squares, z = sum g x - sum sigma_s w_s meets w linearly. With a ball w minimizes
+    that over |w| <= radius.
     """
 
     own = ("z", "G")
@@ -171,10 +210,12 @@ class FTRLProximal(Regularized):
         beta: float = 1.0,
         radius: float = 0.0,
         charge: str = "every",
+        ball: str = "none",
         **phi: float,
     ) -> None:
         super().__init__(d, **phi)
         self.alpha, self.beta, self.radius, self.charge = alpha, beta, radius, charge
+        self.ball = ball
         self.z = np.zeros(d)
 
     def h(self, G: Floats) -> Floats:
@@ -190,7 +231,9 @@ class FTRLProximal(Regularized):
         return self.z
 
     def weights(self, t: int) -> Floats:
-        return np.where(self.G > 0.0, self.lead(-self.z, self.h(self.G), self.times(t)), 0.0)
+        h = self.h(self.G)
+        w = np.where(self.G > 0.0, self.lead(-self.z, h, self.times(t)), 0.0)
+        return nearest_in_l2(w, h, self.radius) if self.ball == "l2" else w
 
     def learn(self, seen: Seen) -> None:
         w, before = self.weights(seen.t), self.h(self.G)
@@ -235,8 +278,15 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"eta": 1.0, "ball": "l2", "radius": 0.5},
         {"eta": 0.3, "ball": "l1", "radius": 0.5},
         {"eta": 0.3, "ball": "l1", "radius": 0.5, "project_every": 7},
+        {"schedule": "adaptive", "eta": 0.3},
+        {"schedule": "adaptive", "eta": 0.4 * math.sqrt(2.0), "ball": "l2", "radius": 0.4},
     ],
-    "da": [{}, {"schedule": "constant", "eta": 0.3}, {"schedule": "inverse", "eta": 0.3}],
+    "da": [
+        {},
+        {"schedule": "constant", "eta": 0.3},
+        {"schedule": "inverse", "eta": 0.3},
+        {"eta": 1.0, "ball": "l2", "radius": 0.4},
+    ],
     "rda": [
         {},
         {"gamma": 0.5, "l1": 0.01},
@@ -253,6 +303,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"alpha": 0.3, "beta": 0.0, "l1": 0.005},
         {"radius": 0.5, "box": 0.5},
         {"radius": 0.3, "l1": 1.0, "l2": 0.3, "box": 0.2, "charge": "once"},
+        {"ball": "l2", "radius": 0.4},
     ],
     "ftrl_centered": [{}, {"radius": 0.3, "l1": 0.005, "l2": 0.1}, {"radius": 2.0, "L": 3.0}],
 }
@@ -267,7 +318,11 @@ UNITS: dict[str, dict[str, tuple[str, int]]] = {
 """Parameters in the units of the rows: by which power of the largest ||x||^2, or of the largest sum
 of |x_i|, a parameter for rows of size 1 is to be multiplied.
 """
-DERIVED: dict[str, tuple[str, ...]] = {"ogd": ("size", "fold")}
+DERIVED: dict[str, tuple[str, ...]] = {
+    "ogd": ("size", "fold"),
+    "da": ("size",),
+    "ftrl_proximal": ("size", "mu"),
+}
 
 
 def suited(rule: str, X: Floats, params: dict[str, Any]) -> dict[str, Any]:

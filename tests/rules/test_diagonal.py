@@ -205,6 +205,42 @@ def test_certificates_hold(rule: str, many: int) -> None:
     assert seen > 2 * many or rule != "sop_diag"
 
 
+@pytest.mark.parametrize("rule", THETA)
+def test_equations_22_and_23_against_an_adversary(rule: str) -> None:
+    """P0, section 6.3, from the rows alone: each label is the prediction with its sign changed, on
+    scales that grow by up to 10^4. Equation 22 for both rules; the bound under (23) where, as with
+    the Perceptron, only mistakes update."""
+    for seed in range(8):
+        rng = np.random.default_rng([seed, 23])
+        n, d, r = 60, 5, float(rng.choice([0.2, 1.0, 5.0]))
+        X = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.6)
+        X *= 10.0 ** (rng.uniform(-2.0, 4.0, d) * np.linspace(0.0, 1.0, n)[:, None])
+        learner = Learner(rule, "hinge", d, params={"r": r}, compiled=False)
+        y, margins = np.ones(n), np.empty(n)
+        for i in range(n):
+            row = X[i : i + 1], y[i : i + 1]
+            p = learner.engine.predict(learner.state, np.zeros(3), sparse(*row))[0, 0]
+            y[i] = (-1.0 if p > 0.0 else 1.0) if rng.random() < 0.7 else y[i]
+            margins[i] = learner.learn(sparse(*row))[0, 0]
+        wrong, seen = y * margins <= 0.0, X.any(axis=1)
+        taught = seen & (wrong if rule == "sop_diag" else y * margins < 1.0)
+        right = int((taught & ~wrong).sum())
+        squares = np.square(X[taught]).sum(axis=0)
+        logs = math.fsum(np.log1p(squares / r))
+        for u in (np.zeros(d), *(rng.standard_normal((10, d)) / np.abs(X).max(axis=0))):
+            loss = math.fsum(np.maximum(1.0 - y[seen] * (X[seen] @ u), 0.0))
+            first = math.sqrt(u @ u + (u * u) @ squares / r)
+            bound = loss + first * math.sqrt(r * logs + 2.0 * right)
+            assert taught.sum() <= bound * (1.0 + 1e-9)  # (22)
+            if rule == "sop_diag" and u.any():
+                square, X2 = float(u @ u), float(np.square(X[taught]).sum(axis=1).max())
+                s = float((u * u) @ squares) / square
+                top = math.sqrt(8.0) * square * (r + s) * X2**2 / (math.e * d * r * r)
+                log = math.log(top + 2.0 * loss * X2 / (d * r) + 2.0)
+                bound = loss + math.sqrt(square * (r + s) * d * log)
+                assert wrong[seen].sum() <= bound * (1.0 + 1e-9)
+
+
 def test_the_claims_are_ordered() -> None:
     """The sharper line is below (22); the one after (23) comes where no right prediction taught."""
     rows = stream(np.random.default_rng(3))

@@ -71,11 +71,63 @@ def test_all_rows_are_the_svm() -> None:
     np.testing.assert_allclose(learner.state.slot("theta")[:, 0], found.x @ Z, atol=1e-3)
 
 
-@pytest.mark.parametrize("rule", ["dual_ascent", "online_svm"])
-def test_what_is_kept_survives_cuts_and_saving(rule) -> None:
+@pytest.mark.parametrize("link", ["winnow", "eg", "pnorm"])
+def test_links_reach_the_maximum_of_the_dual(link) -> None:
+    """P2, eq. 31 with f* of each link: after the last row the dual of all rows is at its maximum,
+    found by a solver."""
+    rng = np.random.default_rng(9)
+    X = rng.standard_normal((12, 4))
+    y = np.where(X @ [1.0, -1.0, 0.5, 0.0] + 0.5 * rng.standard_normal(12) > 0.0, 1.0, -1.0)
+    params = {"link": link, "k": 12, "C": 0.4, "U": 2.0, "p": 3.0, "tolerance": 1e-9}
+    learner = Learner("dual_ascent", "hinge", 4, params=params, compiled=False)
+    learner.learn(sparse(X, y))
+    Z = y[:, None] * X
+
+    def conjugate(theta: np.ndarray) -> float:
+        if link == "winnow":
+            return float(np.log(np.exp(theta).sum() / 4))
+        if link == "eg":
+            return float(2.0 * np.log((np.exp(theta) + np.exp(-theta)).sum() / 8))
+        return float(np.linalg.norm(theta, 3.0) ** 2 / 2)
+
+    found = minimize(
+        lambda a: conjugate(a @ Z) - a.sum(), np.full(12, 0.2), method="L-BFGS-B",
+        bounds=[(0, 0.4)] * 12, options={"maxiter": 10_000, "ftol": 1e-15, "gtol": 1e-9},
+    )  # fmt: skip
+    alphas = dict(zip((s.name for s in learner.state.layout.rule.total_slots),
+                      learner.state.totals[0], strict=True))["alphas"]  # fmt: skip
+    value = alphas - conjugate(learner.state.slot("theta")[:, 0])
+    assert value == pytest.approx(-found.fun, rel=1e-7)
+    assert value >= -found.fun - 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("link", ["winnow", "eg", "pnorm"])
+def test_links_compiled_are_uncompiled(link) -> None:
+    """Also with several learners, a bias, importances and float32 slots; to the bit."""
+    made = streams.make(np.random.default_rng(7), "weights", "classes")
+    X, y, h = np.ascontiguousarray(made.X[:60, :5]), made.y[:60], made.h[:60]
+    told = {"params": {"link": link, "k": 3, "C": 0.5, "tolerance": 1e-6}, "dtype": "float32"}
+    ends = set()
+    for compiled in (True, False):
+        learner = Learner(
+            "dual_ascent", "hinge", 6, classes=3, bias=True, compiled=compiled, **told
+        )
+        ends.add((learner.learn(dense(X, y, h)).tobytes(), learner.bits()))
+    assert len(ends) == 1
+
+
+@pytest.mark.parametrize(
+    "rule, params",
+    [
+        ("dual_ascent", {"k": 4}),
+        ("dual_ascent", {"k": 4, "link": "pnorm", "C": 0.1, "tolerance": 1e-4}),
+        ("online_svm", {"tolerance": 0.1}),
+    ],
+)
+def test_what_is_kept_survives_cuts_and_saving(rule, params) -> None:
     """Kept rows go through parts and back; a run cut there ends in the same bits."""
     told = rows(5)
-    params = {"k": 4} if rule == "dual_ascent" else {"tolerance": 0.1}
     d, half = told.X.shape[1] + 1, len(told.X) // 2
     batch = sparse(told.X, told.y)
     whole, cut, fresh = (

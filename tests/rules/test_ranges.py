@@ -66,7 +66,7 @@ def learned(rule: Rule, dtype: str, scale: Any, params: dict[str, Any]) -> tuple
         arrays = (state.table[:, : state.layout.used], state.totals, *state.extra.values())
         finite = all(np.isfinite(array).all() for array in arrays)
         if kept:
-            return finite, len(state.extra["alpha"]) > 0 if "alpha" in state.extra else True
+            return finite, bool(np.any(state.slot("theta")))  # of one row none is stored
         return finite, not np.array_equal(learner.engine.weights(state, 0, 4), before)
 
 

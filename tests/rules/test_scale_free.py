@@ -48,7 +48,7 @@ CERTIFIED: dict[str, list[dict[str, Any]]] = {
         {"ball": "l1", "radius": 1.0, "delta": 2.0},
         {"ball": "l2", "radius": 0.7, "delta": 2.0},
     ],
-    "nag_projected": [{}, {"C": 4.0}, {"C": 0.3}, {"norm": "l2"}, {"passes": 2}],
+    "nag_projected": [{}, {"C": 4.0}, {"C": 0.3}, {"norm": "l2"}, {"norm": "lq"}, {"passes": 2}],
     "si_pnorm": [{}, {"eta": 3.0}, {"eta": 0.3}, {"L": 2.0}],
     "si_adagrad": [{}, {"eta": 3.0}, {"eta": 0.3}, {"L": 2.0}],
 }
@@ -300,6 +300,98 @@ def test_seen_scales_make_the_transductive_form() -> None:
     learner.learn(sparse(X, y))
     assert np.array_equal(before.reshape(-1), np.abs(X).max(axis=0))
     assert np.array_equal(before, learner.state.slot("s"))
+
+
+def adversary(seed: int, params: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Rows whose scales grow by up to 10^4 on the way, and labels that are each row's prediction
+    with the sign changed: X, y, the margins, and the hinge loss's gradients (rows, coordinates)."""
+    rng = np.random.default_rng([seed, 36])
+    n, d = 60, 4
+    X = rng.uniform(0.5, 1.0, (n, d)) * rng.choice([-1.0, 1.0], (n, d))
+    X *= 10.0 ** (rng.uniform(-2.0, 4.0, d) * np.linspace(0.0, 1.0, n)[:, None])
+    learner = Learner("nag_projected", "hinge", d, params=params, compiled=False)
+    y = np.ones(n)
+    learner.look(sparse(X, y))
+    margins = np.empty(n)
+    for i in range(n):
+        row = X[i : i + 1], y[i : i + 1]
+        y[i] = (
+            -1.0
+            if learner.engine.predict(learner.state, np.zeros(3), sparse(*row))[0, 0] > 0
+            else 1
+        )
+        margins[i] = learner.learn(sparse(*row))[0, 0]
+    return X, y, margins, np.where(y * margins < 1.0, -y, 0.0)[:, None] * X
+
+
+def corners(rng: np.random.Generator, s: np.ndarray, C: float, q: float) -> list[np.ndarray]:
+    """Members of sum (s_i abs(u_i))^q <= C^q: 0, its axes, random directions."""
+    axes = [sign * C * np.eye(len(s))[i] / s for i in range(len(s)) for sign in (-1.0, 1.0)]
+    drawn = rng.standard_normal((20, len(s)))
+    return [0.0 * s, *axes, *(C * one / (np.linalg.norm(one, q) * s) for one in drawn)]
+
+
+def regret(X: Any, y: Any, margins: Any, u: np.ndarray) -> float:
+    losses = np.maximum(1.0 - y * margins, 0.0) - np.maximum(1.0 - y * (X @ u), 0.0)
+    return math.fsum(losses)
+
+
+@pytest.mark.parametrize(
+    "params, q", [({"norm": "l1"}, 1.0), ({"norm": "l2"}, 2.0), ({"norm": "lq", "p": 3.0}, 1.5)]
+)
+def test_theorem_1_of_p1_against_an_adversary(params: dict, q: float) -> None:
+    """Transductive, any p: regret <= 2 sqrt(2) C sum_i sqrt(sum of g_i^2) / max abs(x_i)."""
+    for seed in range(4):
+        for C in (0.5, 5.0):
+            X, y, margins, g = adversary(seed, {**params, "C": C, "passes": 2})
+            s = np.abs(X).max(axis=0)
+            bound = 2.0 * math.sqrt(2.0) * C * math.fsum(np.linalg.norm(g, axis=0) / s)
+            for u in corners(np.random.default_rng(seed), s, C, q):
+                assert regret(X, y, margins, u) <= bound * (1.0 + 1e-9)
+
+
+def test_corollary_1_of_p1_against_an_adversary() -> None:
+    """Streaming: the regret is at most that of the first tau rows, at most tau (C + 1) where
+    predictions are clipped, and theorem 2's sum with the scales of these rows for the first."""
+    for seed in range(4):
+        for tau in (1, 5, 30):
+            C = 2.0
+            X, y, margins, g = adversary(seed, {"C": C})
+            s, first = np.abs(X).max(axis=0), np.abs(X[:tau]).max(axis=0)
+            growth = s / first
+            factor = (1.0 + 6.0 * growth + growth**2) / (2.0 * math.sqrt(2.0))
+            rest = C * math.fsum(np.linalg.norm(g, axis=0) / s * factor)
+            for u in corners(np.random.default_rng(seed), s, C, 1.0):
+                early = regret(X[:tau], y[:tau], margins[:tau], u)
+                assert early <= tau * (2.0 * C + 1.0)
+                assert regret(X, y, margins, u) <= early + rest * (1.0 + 1e-9)
+
+
+@pytest.mark.slow
+def test_corollary_1_of_p1_in_a_random_order() -> None:
+    """Rows in a random order: in all but a share delta of the orders Delta is at most the largest
+    value by its (1 - nu)-quantile, and the bound with that in its place holds in them."""
+    rng = np.random.default_rng(37)
+    n, d, C, nu, delta = 60, 3, 2.0, 0.2, 0.1
+    X, truth = rng.exponential(size=(n, d)) * [1.0, 1e-3, 1e3], np.array([1.0, -1e3, 1e-3])
+    y = np.where(X @ truth + 0.3 * rng.standard_normal(n) > 0.0, 1.0, -1.0)
+    tau, s = math.ceil(math.log(d / delta) / nu), X.max(axis=0)
+    growth = s / np.sort(X, axis=0)[-math.ceil(n * nu)]
+    factor = (1.0 + 6.0 * growth + growth**2) / (2.0 * math.sqrt(2.0))
+    late = 0
+    for seed in range(60):
+        order = np.random.default_rng(seed).permutation(n)
+        Z, label = X[order], y[order]
+        learner = Learner("nag_projected", "hinge", d, params={"C": C}, compiled=False)
+        margins = learner.learn(sparse(Z, label))[:, 0]
+        g = np.where(label * margins < 1.0, -label, 0.0)[:, None] * Z
+        rest = C * math.fsum(np.linalg.norm(g, axis=0) / s * factor)
+        late += bool(np.any(s / Z[:tau].max(axis=0) > growth))
+        if np.all(s / Z[:tau].max(axis=0) <= growth):
+            for u in corners(rng, s, C, 1.0):
+                bound = tau * (C + 1.0) + rest
+                assert regret(Z, label, np.clip(margins, -C, C), u) <= bound
+    assert late <= delta * 60
 
 
 def test_si_pnorm_changes_its_power_as_rows_grow() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import certified
 import numpy as np
 import oracles
@@ -145,8 +147,34 @@ def test_adagrad_full_is_the_diagonal_one_where_features_come_alone() -> None:
     np.testing.assert_allclose(full, learned("adagrad", "logistic", X, y, **params)[1], rtol=1e-12)
 
 
+def test_adagrad_full_in_the_ball_of_section_1_2_errs_once_in_each_direction() -> None:
+    """P4, section 1.2: the columns of a rotation in turn, signed at random, in the ball of radius
+    sqrt(d): losses of d in all, of OGD with steps 1 / sqrt(t) in that ball more than 1.5 d. (The
+    step and the ball are longer by 1e-9, so that rounding puts no margin below 1.)"""
+    rng, d = np.random.default_rng(8), 6
+    V = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    signs = rng.choice([-1.0, 1.0], 40 * d)
+    X, ball = (
+        np.tile(V.T, (40, 1)) * signs[:, None],
+        {"ball": "l2", "radius": math.sqrt(d) * (1.0 + 1e-9)},
+    )
+
+    def loss(rule: str, **params) -> float:
+        margins = learned(rule, "hinge", X, signs, **params, **ball)[1]
+        return float(np.maximum(1.0 - signs * margins, 0.0).sum())
+
+    for update in ("mirror", "dual"):
+        found = loss("adagrad_full", update=update, eta=1.0 + 1e-9, delta=1e-12)
+        assert found == pytest.approx(d, rel=1e-9)
+    assert loss("ogd", eta=1.0) > 1.5 * d
+
+
 @pytest.mark.parametrize("kind", ["dense", "sparse", "repeats", "unseen", "weights"])
-@pytest.mark.parametrize("params", [{}, {"update": "dual"}, {"l1": 0.02}, {"every": 3}], ids=str)
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"update": "dual"}, {"l1": 0.02}, {"every": 3}, {"ball": "l2", "radius": 0.5}],
+    ids=str,
+)
 def test_adagrad_full_of_gradients_that_do_not_span(kind, params) -> None:
     """delta = 0: the pseudo-inverse, as by singular values of all gradients."""
     made = streams.make(np.random.default_rng(4), kind, "binary")
@@ -162,6 +190,7 @@ OPTIONS = [
     ("aggressive_second_order", {"scale": "arow", "r": 0.4}),
     ("adagrad_full", {"l1": 0.02, "box": 0.3, "implicit": True}),
     ("adagrad_full", {"update": "dual", "every": 3}),
+    ("adagrad_full", {"delta": 0.1, "ball": "l2", "radius": 0.3}),
 ]
 
 

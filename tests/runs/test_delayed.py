@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from delayed_labels import simulate_qa
 from killed import killed
-from running import Impatient, run, with_column, write
-from timed import COUNT, DAYS, Literal, slots, timed_shards, train
+from running import Impatient, rows, run, with_column, write
+from timed import COUNT, DAYS, START, Literal, slots, timed_shards, train
 
 import streamomd
 from streamomd.core.errors import InputNotFoundError, StoppedError, UnsupportedError, UsageError
@@ -101,6 +101,24 @@ def test_the_oracle_in_words() -> None:
         (0, "question"), (1, "question"), (2, "question"), (0, "answer"), (1, "answer"),
         (3, "question"),
     ]  # fmt: skip
+
+
+def test_rows_of_one_time_are_predicted_with_the_same_weights(tmp_path: Path) -> None:
+    """Days of one time each, labels a day later: a label is known at that very time, and the order
+    of the last day's rows, which only predicts, changes nothing but the rounding of sums."""
+    day = 86_400 * np.repeat(np.arange(3), COUNT)
+    table = pa.concat_tables([rows(COUNT, first=one) for one in range(3)])
+    ts = pa.array((day + START).astype("datetime64[s]"))
+    order = np.r_[: 2 * COUNT, 3 * COUNT - 1 : 2 * COUNT - 1 : -1]
+    found = []
+    for name, taken in (("as they are", np.arange(3 * COUNT)), ("reversed", order)):
+        write(tmp_path / name / "0.parquet", table.take(taken).append_column("ts", ts))
+        found.append(train(tmp_path / name, delay="24h"))
+    one, other = found
+    assert slots(one) == slots(other)
+    assert one.metrics.current == pytest.approx(other.metrics.current, rel=1e-12)
+    expected = {"seconds": 86_400, "learned": 2 * COUNT, "waiting": COUNT}
+    assert one.result()["delay"] == other.result()["delay"] == expected
 
 
 def test_no_delay_is_todays_run(data: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from streamomd.engine.linalg.matrix_root import divide, divide_shares, root
 
 TOLERANCE, SWEEPS = 1e-14, 5000  # of coordinate descent
+STEPS = 100  # of Newton, far more than are ever needed
 
 
 def descend(H: Any, c: Any, k1: float, k2: float, box: float, w: Any) -> None:
@@ -38,6 +40,74 @@ def descend(H: Any, c: Any, k1: float, k2: float, box: float, w: Any) -> None:
             w[j] = v
         if still:
             break
+
+
+def spectrum(matrix: Any, k: int, v: Any, delta: float, parts: Any, curvatures: Any) -> Any:
+    """What is left of v without its parts along B's rows. parts, curvatures: (d + 1,), written.
+
+    Part j is along row j, where H = delta I + S has curvature j; the last is the length left over.
+    """
+    size = len(v)
+    rest = v.copy()
+    for j in range(size):
+        square = part = 0.0
+        for i in range(size):
+            square += matrix[k, j, i] * matrix[k, j, i]
+            part += matrix[k, j, i] * v[i]
+        curvatures[j] = parts[j] = 0.0
+        if square > 0.0:
+            curvatures[j] = delta + math.sqrt(square)
+            parts[j] = part / math.sqrt(square)
+            for i in range(size):
+                rest[i] -= part / square * matrix[k, j, i]
+    left = 0.0
+    for i in range(size):
+        left += rest[i] * rest[i]
+    parts[size], curvatures[size] = math.sqrt(left), delta
+    return rest
+
+
+def multiplier(parts: Any, curvatures: Any, radius: float) -> float:
+    """The mu at which (H + mu I)^-1 H v has length ``radius``, which is below that of v.
+
+    The inverse of its length is a concave function of mu: Newton's steps rise to the root.
+    """
+    mu = 0.0
+    for _ in range(STEPS):
+        total = fall = 0.0
+        for j in range(len(parts)):
+            if curvatures[j] > 0.0:
+                u = parts[j] * curvatures[j] / (curvatures[j] + mu)
+                total += u * u
+                fall += u * u / (curvatures[j] + mu)
+        gap = math.sqrt(total) / radius - 1.0
+        if not gap > 1e-15 or not fall > 0.0:
+            break
+        after = mu + gap * total / fall
+        if not mu < after < 1e300:
+            break
+        mu = after
+    return mu
+
+
+def contract(matrix: Any, k: int, v: Any, delta: float, radius: float) -> None:
+    """v <- argmin of (u - v)' H (u - v), H = delta I + S, over abs(u) <= radius."""
+    size = len(v)
+    squared = 0.0
+    for i in range(size):
+        squared += v[i] * v[i]
+    if squared <= radius * radius:
+        return
+    parts, curvatures = np.zeros(size + 1), np.zeros(size + 1)
+    rest = spectrum(matrix, k, v, delta, parts, curvatures)
+    mu = multiplier(parts, curvatures, radius)
+    for i in range(size):
+        v[i] = rest[i] * delta / (delta + mu) if delta > 0.0 else 0.0
+    for j in range(size):
+        if curvatures[j] > 0.0:
+            u = parts[j] * curvatures[j] / (curvatures[j] + mu)
+            for i in range(size):
+                v[i] += u / (curvatures[j] - delta) * matrix[k, j, i]
 
 
 def move_weights(
@@ -72,15 +142,32 @@ def move_weights(
         descend(H, c, times * h.l1, times * h.l2, h.box, out)
         return
     more = times * h.l2
-    whole = h.every == 1.0
     if dual:
-        divide(matrix, k, h.eta * theta, h.delta + more, whole, out)
-        return
+        divide(matrix, k, h.eta * theta, h.delta + more, h.every == 1.0, out)
+    else:
+        mirror(matrix, k, w, z, h.eta * factor, shares, fresh, more, h, out)
+    if h.ball != 0.0:
+        contract(matrix, k, out, h.delta, h.radius)
+
+
+def mirror(
+    matrix: Any,
+    k: int,
+    w: Any,
+    z: Any,
+    step: float,
+    shares: Any,
+    fresh: bool,
+    more: float,
+    h: Any,
+    out: Any,
+) -> None:
+    """out = w - (H + more I)^-1 (more w + step z)."""
+    size, whole = len(w), h.every == 1.0
     if fresh:
         divide_shares(matrix, k, shares, h.delta + more, out)
     else:
         divide(matrix, k, z, h.delta + more, whole, out)
-    step = h.eta * factor
     if more > 0.0:
         shrunk = np.zeros(size)
         divide(matrix, k, w, h.delta + more, whole, shrunk)

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from streamomd.core.batch import Batch, SparseBatch, StoredRows
-from streamomd.engine.loops import sparse
-from streamomd.engine.loops.load_store import put, take
+from streamomd.engine.loops import defaults, sparse
+from streamomd.engine.loops.full_pass import make_gather
+from streamomd.engine.loops.load_store import number, put, take
 from streamomd.engine.loops.row import Shape, target
 from streamomd.engine.loops.step import make_score
 from streamomd.losses import Loss
@@ -100,11 +101,22 @@ def inner(indptr: Any, indices: Any, values: Any, i: int, j: int) -> float:
     return total
 
 
+def no_share(x: float, h: Any) -> tuple[float, float, float, float]:
+    """Of a rule whose curvature is ||x||^2."""
+    return 0.0, 0.0, 0.0, 0.0
+
+
+def no_curvature(q: Any, h: Any) -> float:
+    """As ``no_share``."""
+    return 0.0
+
+
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> clock: as ``loops.make_learn``, from row ``first`` on.
 
-    alpha: (rows, learners). ``step`` is one coordinate's step: row.q = (|x|^2, its multiplier);
-    its move's a is the multiplier's change. ``pair`` is the exact step for two rows.
+    alpha: (rows, learners). ``step`` is one coordinate's step: row.q = (|x|^2 or the curvature of
+    a link, its multiplier); its move's a is the multiplier's change. ``pair`` is the exact step for
+    two rows, of a rule without a link.
     """
     L, classes, width = shape.learners, shape.classes, shape.width
     Own, Totals = rule.state.own, rule.state.totals
@@ -115,9 +127,26 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     n_own, n_totals, n_rule = len(rule.own_slots), len(rule.total_slots), len(fields(Hyper))
     n_hyper = n_rule + len(fields(loss.hyper))
     load_own, store_own, load_hyper = take(n_own), put(n_own), take(n_rule)
-    load_totals, store_totals = take(n_totals), put(n_totals)
+    load_totals, store_totals = take(len(fields(Totals))), put(len(fields(Totals)))
     weight, step, update = rule.weight, rule.step, rule.update
     score = make_score(rule, loss, shape, learns=False)
+    bent, masses = storage.curvature is not None, rule.masses
+    share = storage.share or no_share
+    curvature = storage.curvature or no_curvature
+    mass = defaults.of(rule.sums, "mass")
+    gather = make_gather(rule, loss, shape)
+
+    def square_of(indptr: Any, indices: Any, values: Any, i: int, h: Any) -> float:
+        if not bent:
+            return inner(indptr, indices, values, i, i)
+        small = middle = large = largest = 0.0
+        for n in range(indptr[i], indptr[i + 1]):
+            more = share(number(values[n]), h)
+            small, middle, large = small + more[0], middle + more[1], large + more[2]
+            largest = max(largest, more[3])
+        q = (small, middle, large, largest)
+        steep: float = curvature(q, h)
+        return steep
 
     def margin_of(
         cells: Any, indptr: Any, indices: Any, values: Any, i: int, k: int, whole: Any, h: Any
@@ -134,7 +163,18 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         for n in range(indptr[i], indptr[i + 1]):
             at = indices[n] * width + k
             own = Own(*load_own(cells, at, L))
-            store_own(cells, at, L, update(own, shared, values[n], move, 0.0, h))
+            store_own(cells, at, L, update(own, shared, number(values[n]), move, 0.0, h))
+
+    def add_masses(
+        cells: Any, indptr: Any, indices: Any, i: int, k: int, whole: Any, h: Any,
+        sign: float, grown: Any,
+    ) -> None:  # fmt: skip
+        """Add what the row's coordinates add to the sums over all coordinates, times sign."""
+        for n in range(indptr[i], indptr[i + 1]):
+            own = Own(*load_own(cells, indices[n] * width + k, L))
+            found = mass(own, shared, whole, 0.0, h)
+            for m in range(masses):
+                grown[k * masses + m] += sign * found[m]
 
     def learn(
         cells: Any,
@@ -152,7 +192,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         importance: Any,
         margins: Any,
     ) -> float:
-        losses, slopes = np.zeros(L), np.zeros(L)
+        losses, slopes, grown = np.zeros(L), np.zeros(L), np.zeros(L * masses)
         for i in range(first, len(y)):
             clock += 1.0
             low = max(0, i - depth + 1)
@@ -167,7 +207,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             for k in range(L):
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
-                if depth == 2 and i > 0:
+                if depth == 2 and i > 0 and not bent:
                     aims = (target(y[i - 1], k, classes, L), target(y[i], k, classes, L))
                     cross = aims[0] * aims[1] * inner(indptr, indices, values, i - 1, i)
                     old = Row(
@@ -199,14 +239,24 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         for j in range(i, low - 1, -1):
                             aim = target(y[j], k, classes, L)
                             p = margin_of(cells, indptr, indices, values, j, k, whole, h)
-                            square = inner(indptr, indices, values, j, j)
-                            row = Row(p, aim, importance[j], 0.0, 0.0, (square, alpha[j, k]), ())
+                            square = square_of(indptr, indices, values, j, h)
+                            q = (number(square), number(alpha[j, k]))
+                            row = Row(
+                                number(p), number(aim), number(importance[j]), 0.0, 0.0, q, ()
+                            )
                             active, move, whole = step(row, whole, clock, h)
                             if active:
                                 alpha[j, k] += move[0] * aim
+                                if masses:
+                                    add_masses(cells, indptr, indices, j, k, whole, h, -1.0, grown)
                                 move_by(cells, indptr, indices, values, j, k, move, h)
+                                if masses:
+                                    add_masses(cells, indptr, indices, j, k, whole, h, 1.0, grown)
+                                    store_totals(totals, k * n_totals, 1, whole)
+                                    gather(cells, totals, hyper, clock, k, grown, True)
+                                    whole = Totals(*load_totals(totals, k * n_totals, 1))
                                 largest = max(largest, abs(move[0]) / cap(importance[j], h))
-                        if low == i or largest <= tolerance(h):
+                        if (low == i and not bent) or largest <= tolerance(h):
                             break
                 store_totals(totals, k * n_totals, 1, whole)
         return clock

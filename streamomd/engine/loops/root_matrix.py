@@ -2,9 +2,9 @@
 
 ``roots`` stores and updates the root, ``rooted_step`` moves the weights by it.
 
-The hyper-parameters eta, delta, l1, l2, box, every and update (1: primal-dual) are known here, and
-the first two own slots are w and theta. ``update`` gets every coordinate's new w in place of
-x, and step's move begins with g: z = g x. O(d^3) a row that takes z z' in, O(d^2) else.
+The hyper-parameters eta, delta, l1, l2, box, ball, radius, every and update (1: primal-dual) are
+known here, and the first two own slots are w and theta. ``update`` gets every coordinate's new w in
+place of x, and step's move begins with g: z = g x. O(d^3) a row that takes z z' in, O(d^2) else.
 """
 
 from __future__ import annotations

@@ -15,7 +15,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple, get_type_hints
 
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.contract import Functions, Nothing, Numbers, Observe, Rule, fields
+from streamomd.rules.contract import (
+    Coordinates,
+    Functions,
+    Nothing,
+    Numbers,
+    Observe,
+    Params,
+    Rule,
+    fields,
+)
 
 Claims = Callable[[Run], list[Claim]]
 
@@ -26,6 +35,19 @@ def certified(rule: Rule, claims: Claims, accounted: Rule | None = None) -> Rule
     if accounted is not None:
         accounted = replace(accounted, certificate=certificate)
     return replace(rule, certificate=replace(certificate, accounted=accounted))
+
+
+def with_free_form(whole: Rule, free: Rule, needed: Callable[[Params], bool]) -> Rule:
+    """The rule, which takes the form ``free``, with and without accounts, unless ``needed``."""
+
+    def unless_needed(form: Rule | None) -> Coordinates:
+        return Coordinates(reduced=lambda params: None if needed(params) else form)
+
+    certificate, accounted = whole.certificate, whole.certificate.accounted
+    if accounted is not None:
+        accounted = replace(accounted, storage=unless_needed(free.certificate.accounted))
+        certificate = replace(certificate, accounted=accounted)
+    return replace(whole, certificate=certificate, storage=unless_needed(free))
 
 
 def with_accounts(

@@ -14,6 +14,7 @@ from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.adagrad_forms import averaged_in_ball, in_ball, reducer
 from streamomd.rules.common.ftrl_curvature import delta_of
 from streamomd.rules.common.prox import lead, phi
+from streamomd.rules.common.weighted_balls import NONE
 from streamomd.rules.contract import Coordinates, Max, Min, Row, Rule, Sum
 
 MIRROR = 0.0  # the update of ``adagrad_full``
@@ -165,7 +166,10 @@ def full_claims(run: Run) -> list[Claim]:
     norm = h.delta * float(u @ u)
     if h.update == MIRROR:
         reach = np.maximum(np.abs(u - run.own["low"]), np.abs(u - run.own["high"]))
-        bound = (norm + float(reach @ reach) * trace) / (2.0 * h.eta) + h.eta * trace
+        far = float(reach @ reach)
+        if h.ball != NONE:
+            far = min(far, (float(np.linalg.norm(u)) + h.radius) ** 2)
+        bound = (norm + far * trace) / (2.0 * h.eta) + h.eta * trace
     else:
         if h.delta**2 < run.totals["longest"]:
             least = float(np.sqrt(run.totals["longest"]))

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from streamomd.rules.certificates.accounts import certified, with_accounts
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.links import few_mistakes, rise
+from streamomd.rules.common.links import complexity, conjugate, few_mistakes, legal, rise
+from streamomd.rules.common.sets import ComparatorSet
 from streamomd.rules.contract import Certificate, Max, Row, Rule, Sum
 
 SOURCE = "Shalev-Shwartz & Singer 2006"
@@ -114,3 +115,22 @@ def ascent_claims(run: Run) -> list[Claim]:
 def ascent_dual(totals: Any, clock: float, h: Any) -> Any:
     """That of ``dual_ascent``."""
     return totals.D
+
+
+def linked_claims(run: Run) -> list[Claim]:
+    if "D" in run.totals:
+        return ascent_claims(run)
+    h, t = run.h, run.totals
+    dual = t["alphas"] - conjugate(h.link, t["S"], t["ref"], t["n"], h.U, h.p)
+    bound = complexity(h.link, run.u, h.U, h.p) + h.C * run.hinge_u(1.0)
+    return [Claim("dual value", dual, bound, "P2, theorem 1")]
+
+
+def link_set(slots: Any, h: Any) -> ComparatorSet:
+    return legal(h.link, h.U)
+
+
+def with_sets(rule: Rule) -> Rule:
+    """Dual ascent with a link, and its certificate."""
+    certificate = replace(rule.certificate, claims=linked_claims, feasible=link_set)
+    return replace(rule, certificate=certificate)

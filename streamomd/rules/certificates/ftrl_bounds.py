@@ -7,8 +7,9 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.certificates.accounts import certified, with_accounts
+from streamomd.rules.certificates.accounts import certified, with_accounts, with_free_form
 from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.adagrad_forms import SizeAndMultiplier
 from streamomd.rules.common.ftrl_curvature import (
     EVERY,
     SQRT,
@@ -20,8 +21,11 @@ from streamomd.rules.common.ftrl_curvature import (
     first,
     pace,
 )
+from streamomd.rules.common.lazy_ball import in_l2_ball
 from streamomd.rules.common.prox import phi
+from streamomd.rules.common.proximal_ball import in_ball as in_proximal_ball
 from streamomd.rules.common.sets import box_of
+from streamomd.rules.common.weighted_balls import NONE
 from streamomd.rules.contract import Certificate, Max, Row, Rule, Sum
 
 
@@ -61,9 +65,14 @@ def averaging_claims(run: Run) -> list[Claim]:
 
 
 def da_certified(rule: Rule) -> Rule:
-    """Dual averaging with its certificate."""
-    accounted = with_accounts(rule, totals=Steps, step=_averaging_step, terms=square, gathers=1)
-    return certified(rule, averaging_claims, accounted)
+    """Dual averaging, in its ball and without, with its certificate."""
+
+    def with_steps(form: Rule) -> Rule:
+        accounted = with_accounts(form, totals=Steps, step=_averaging_step, terms=square, gathers=1)
+        return certified(form, averaging_claims, accounted)
+
+    ball, free = with_steps(in_l2_ball(rule)), with_steps(rule)
+    return with_free_form(ball, free, lambda params: params["ball"] != "none")
 
 
 def _regularized_step(
@@ -135,26 +144,40 @@ def proximal_claims(run: Run) -> list[Claim]:
     measured = run.loss - run.loss_u
     theorem = "7" if h.charge == EVERY and h.l1 + h.l2 > 0.0 else "6"
     claims = [Claim("regret", measured, bound, f"Qian, theorem {theorem}")]
-    if 0.0 < h.box <= h.radius and h.l1 == h.l2 == 0.0:
+    if (h.ball != NONE or 0.0 < h.box <= h.radius) and h.l1 == h.l2 == 0.0:
         closed = 2.0 * math.sqrt(2.0) * h.radius * float(root.sum())
         claims.append(Claim("regret", measured, closed, "Qian, section 5, AdaGrad FTRL-Proximal"))
     return claims
 
 
 def proximal_certified(rule: Rule) -> Rule:
-    """FTRL-Proximal with its certificate."""
-    weight = rule.weight
+    """FTRL-Proximal, in its ball and without, with its certificate."""
+    free, ball = rule.weight, in_proximal_ball(rule)
+    inside = ball.weight
+
+    def charged(own: Any, after: Any, w: float, gradient: float, h: Any) -> Proximal:
+        G = after.G
+        growth = (math.sqrt(G) - math.sqrt(own.G)) / pace(h)
+        paid = pace(h) * gradient * (gradient / (first(h) + math.sqrt(G))) if G > 0.0 else 0.0
+        return Proximal(own.s + growth * w, own.q + growth * w * w + paid)
 
     def account(
         own: Any, after: Any, shared: object, x: float, move: Any, clock: float, h: Any
     ) -> Proximal:
-        gradient, G = move.g * x, after.G
-        growth = (math.sqrt(G) - math.sqrt(own.G)) / pace(h)
-        w = weight(own, shared, (), clock, h)
-        paid = pace(h) * gradient * (gradient / (first(h) + math.sqrt(G))) if G > 0.0 else 0.0
-        return Proximal(own.s + growth * w, own.q + growth * w * w + paid)
+        return charged(own, after, free(own, shared, (), clock, h), move.g * x, h)
 
-    return certified(rule, proximal_claims, with_accounts(rule, own=Proximal, update=account))
+    def account_inside(
+        own: Any, after: Any, shared: object, x: float, move: Any, clock: float, h: Any
+    ) -> Proximal:
+        w = inside(own, shared, SizeAndMultiplier(0.0, move.mu), clock, h)
+        return charged(own, after, w, move.g * x, h)
+
+    def with_growth(form: Rule, update: Any) -> Rule:
+        accounted = with_accounts(form, own=Proximal, update=update)
+        return certified(form, proximal_claims, accounted)
+
+    whole, alone = with_growth(ball, account_inside), with_growth(rule, account)
+    return with_free_form(whole, alone, lambda params: params["ball"] != "none")
 
 
 def _centered_step(

@@ -8,12 +8,14 @@ and a coordinate takes its share of it when it is next touched.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from streamomd.rules.certificates.accounts import certified
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common import balls
+from streamomd.rules.common.adaptive_rate import ADAPTIVE, with_adaptive_rate
 from streamomd.rules.common.balls import bound, shrunk, size
 from streamomd.rules.common.prox import soft
 from streamomd.rules.common.schedule import rate
@@ -128,7 +130,13 @@ def certificate(run: Run) -> list[Claim]:
     s = t["A"] * run.w - (own["s"] + own["v"] * (t["turned"] - own["mark"]))
     center = t["A"] * float(u @ u) - 2.0 * float(u @ s) + t["q"]
     bound = 0.5 * center + 0.5 * t["steps"]
-    return [Claim("regret", run.loss - run.loss_u, bound, "Ross et al., lemma 1")]
+    measured, h = run.loss - run.loss_u, run.h
+    claims = [Claim("regret", measured, bound, "Ross et al., lemma 1")]
+    if h.schedule == ADAPTIVE and h.ball != balls.NONE:
+        square = h.radius * h.radius * (len(u) if h.ball == balls.BOX else 1)
+        closed = (2.0 * square / h.eta + h.eta) * math.sqrt(t["N"])
+        claims.append(Claim("regret", measured, closed, "Qian, section 5"))
+    return claims
 
 
 def accounted(rule: Rule) -> Rule:
@@ -148,14 +156,29 @@ def accounted(rule: Rule) -> Rule:
 
 
 def certified_forms(rule: Rule) -> Rule:
-    """OGD in its ball and, where these parameters need no sum for one, without; its certificate."""
-    ball = balls.in_ball(rule)
-    whole = certified(ball, certificate, accounted(ball))
+    """OGD with its certificate, in forms without the sums that parameters do not need.
+
+    A ball needs the sum of its norm, an adaptive schedule that of squared gradients.
+    """
+    ball = certified(balls.in_ball(rule), certificate)
     free = replace(
-        whole, state=rule.state, weight=rule.weight, step=rule.step, sums=None, constraint=None
+        ball, state=rule.state, weight=rule.weight, step=rule.step, sums=None, constraint=None
+    )
+    with_sums = accounted(ball)
+    adaptive = certified(
+        with_adaptive_rate(ball),
+        certificate,
+        replace(
+            with_adaptive_rate(with_sums),
+            storage=Coordinates(
+                reduced=lambda params: None if params["schedule"] == "adaptive" else with_sums
+            ),
+        ),
     )
 
     def reduced(params: Params) -> Rule | None:
-        return free if params["ball"] in ("none", "box") else None
+        if params["schedule"] == "adaptive":
+            return None
+        return free if params["ball"] in ("none", "box") else ball
 
-    return replace(whole, storage=Coordinates(reduced=reduced))
+    return replace(adaptive, storage=Coordinates(reduced=reduced))

@@ -76,6 +76,26 @@ def shrunk(w: float, k: float, rate: float, l1: float, l2: float) -> float:
     return soft(w * decay, l1 * rate * (lost / m))  # a + ... + a^k = (1 - a^k) / m
 
 
+def power_drawn(v: float, m: float, q: float) -> float:
+    """argmin over w of (w - v)^2 / 2 + m abs(w)^q / q, q > 1.
+
+    abs(w) = e^t with e^t + m e^((q - 1) t) = abs(v): convex in t, so that Newton's steps from above
+    fall to the root.
+    """
+    size = abs(v)
+    if size == 0.0 or m == 0.0:
+        return v
+    high, k = math.log(m), q - 1.0
+    t = min(math.log(size), (math.log(size) - high) / k)
+    for _ in range(100):
+        first, second = math.exp(t), math.exp(high + k * t)
+        after = t - (first + second - size) / (first + k * second)
+        if not after < t:
+            break
+        t = after
+    return math.copysign(math.exp(t), v)
+
+
 def phi(u: Any, l1: float, l2: float) -> float:
     """phi of a whole vector inside the box: what a certificate adds for a comparator."""
     return float(l1 * abs(u).sum() + 0.5 * l2 * (u * u).sum())

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamomd.core.data_class import dataclass
+from streamomd.rules.common.prox import power_drawn
 
 HALVINGS = 200
 
@@ -134,6 +135,54 @@ class L2:
 
 
 @dataclass(frozen=True)
+class Lq:
+    """sum (weight_i abs(u_i))^q <= radius^q, q > 1. weight: as of ``L1``."""
+
+    weight: Any
+    radius: float
+    q: float
+    bounded = True
+
+    def nearest(self, u: Any) -> Any:
+        a, radius = _normal(self.weight, self.radius, u)
+        if self._size(a, u) <= radius:
+            return u
+        found, some = u.copy(), a > 0.0
+        a, v = a[some], u[some]
+
+        def drawn(mu: float) -> Any:
+            pairs = zip(a * v, mu * a * a, strict=True)
+            return np.array([power_drawn(span, m, self.q) for span, m in pairs]) / a
+
+        low, high = 0.0, 1.0
+        while self._size(a, drawn(high)) > radius and high < 1e300:
+            low, high = high, 4.0 * high
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            if middle in (low, high):
+                break
+            outside = self._size(a, drawn(middle)) > radius
+            low, high = (middle, high) if outside else (low, middle)
+        found[some] = drawn(high)
+        return found
+
+    def _size(self, a: Any, u: Any) -> float:
+        return float(np.linalg.norm(a * u, self.q))
+
+    def least(self, g: Any) -> float:
+        a = np.broadcast_to(self.weight, g.shape)
+        if np.any(g[a == 0.0]):
+            return -math.inf
+        return -self.radius * float(np.linalg.norm(g[a > 0.0] / a[a > 0.0], self.q / (self.q - 1)))
+
+    def scaled(self, unit: Any) -> Lq:
+        return Lq(self.weight * unit, self.radius, self.q)
+
+    def taken(self, some: Any) -> Lq:
+        return Lq(_taken(self.weight, some), self.radius, self.q)
+
+
+@dataclass(frozen=True)
 class Simplex:
     """u_i >= 0, sum weight_i u_i = 1. weight > 0: a number, or (d,)."""
 
@@ -155,7 +204,7 @@ class Simplex:
         return Simplex(_taken(self.weight, some))
 
 
-ComparatorSet = Free | Box | L1 | L2 | Simplex
+ComparatorSet = Free | Box | L1 | L2 | Lq | Simplex
 
 
 def box(radius: float) -> ComparatorSet:

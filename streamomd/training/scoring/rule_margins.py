@@ -164,7 +164,8 @@ def _rule_of(saved: Mapping[str, Any]) -> Rule:
         params = rule.parse_params(saved["params"])
     except UsageError as error:
         raise DataError(str(error)) from None
-    known = rule, rule.certificate.accounted or rule, rule.reduced_for(params)
+    accounted = rule.certificate.accounted or rule
+    known = rule, accounted, rule.reduced_for(params), accounted.reduced_for(params)
     fitting = [one for one in known if _slot_names(one) == saved["slots"]]
     if not fitting:
         raise DataError(f"rule {rule.name!r} has other slots in this version: save it again")
