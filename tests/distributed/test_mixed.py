@@ -106,7 +106,9 @@ def test_doctor_lists_them(
         assert told.code == 1
         lines = told.err.splitlines()
         for name in NAMES:
-            [place] = [n for n, line in enumerate(lines) if line.startswith(f"{at[name]}: ")]
+            [place] = [
+                n for n, line in enumerate(lines) if line.startswith(f"{at[name]} ({name}): ")
+            ]
             assert ("NOT fit" in lines[place]) == (not name.startswith("fit"))
             if name == "lacking-1":
                 assert "cannot import streamomd" in lines[place + 1]
