@@ -191,6 +191,7 @@ def test_a_worker_that_joins_later_is_probed_before_it_gets_tasks(
         assert "omd-probe" in first
 
 
+@pytest.mark.slow  # test_doctor_lists_them has the reasons in the quick run
 def test_a_cluster_without_a_usable_worker_is_an_error(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
