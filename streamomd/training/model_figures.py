@@ -30,7 +30,7 @@ def _figures_of(model: Model) -> dict[str, Any]:
         **model.metrics.detailed(
             model.engine.loss, model.plan.classes, smoothing=model.engine.smoothing(model.state)
         ),
-        "calibrated": model.metrics.calibrated(model.calibration),
+        "calibrated": model.metrics.calibrated(model.reported_mean),
         "filtered": filtered(model.unread, model.metrics.filtered)
         if model.spec.data.where
         else None,
@@ -122,7 +122,7 @@ def _delay(model: Model) -> dict[str, Any]:
 
 def _validation(model: Model) -> dict[str, Any]:
     held, done = model.metrics.held, max(model.cursor.epoch, 0)
-    given = (model.engine, model.state, model.plan.classes, done, model.calibration)
+    given = (model.engine, model.state, model.plan.classes, done, model.reported_mean)
     return {
         "holdout": result(held, *given) if held is not None else None,
         "stopped_early": model.finished and done < model.spec.train.epochs,

@@ -102,11 +102,17 @@ def test_a_model_of_rare_positives_is_judged_by_log_loss(flags: list[str], tmp_p
     write(tmp_path / "a.parquet", pa.table({"x": x, "y": y}))
     found = run("train", tmp_path / "a.parquet", *FLAGS, *flags, "--checkpoint", tmp_path / "run")
     assert "better than a constant" not in found.out
-    assert ("calibrated log loss" in found.out) == ("--calibrate" in flags)
+    # Of class weights too: their effect on the odds is removed.
+    assert ("calibrated log loss" in found.out) == bool(flags)
     model = streamomd.load(str(tmp_path / "run"))
     judged = compare_with_constant(model, model.result())
     assert judged is not None
     assert (judged.metric, judged.level) == ("log loss", BETTER)
+    if flags:
+        log_loss = model.result()["calibrated"]["log_loss"]
+        assert f"calibrated log loss {log_loss:.6f}" in found.out
+        assert log_loss == pytest.approx(judged.ours, rel=1e-9)
+        assert log_loss < judged.theirs
     assert judged.theirs == pytest.approx(-np.log(np.where(y, y.mean(), 1 - y.mean())).mean())
     assert judged.margin is not None
     assert 0.0 < judged.margin < judged.gain
