@@ -67,6 +67,8 @@ class Model:
     ``label_runs``: of the rows of this process. ``unread``: what its filter does not read.
     ``holdout_by``: what hold-out rows depend on, a shard's name or its position.
     ``table_versions``: of the Delta tables that were read, by URL.
+    ``ordered_by``: a column of dates or times in whose order the rows were found; "": none is
+    known.
     ``alert``: the last one of this process, in words, unless it has ended the run.
     ``fail_on_alert``: whether an alert ends it; None: as the job says.
     ``recorded``: the cluster and the cache that its manifest names, which are not used.
@@ -93,6 +95,7 @@ class Model:
     guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
     label_runs: LabelRuns = field(default_factory=LabelRuns, repr=False)
     table_versions: dict[str, int] = field(default_factory=dict)
+    ordered_by: str = ""
     alert: str = field(default="", repr=False)
     fail_on_alert: bool | None = None
     _fitted: tuple[Any, Calibration] | None = field(default=None, init=False, repr=False)

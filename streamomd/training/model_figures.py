@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamomd.core.urls import printable, typed
 from streamomd.engine.block_weights import mixture
 from streamomd.rules.contract import fields
 from streamomd.shards.filtered_shards import filtered
@@ -88,6 +89,34 @@ def recency_note(model: Model) -> str:
     return (
         "the model follows the latest rows, which predicted the next ones best; for rows of much "
         "later, compare --rule auto --set prefer=whole on held-out rows"
+    )
+
+
+def last_tenth(model: Model) -> tuple[int, float] | None:
+    """How many the last rows of the first epoch are, about a tenth, and their loss; None if it is
+    unknown."""
+    metrics = model.metrics
+    if not metrics.rows:
+        return None
+    rows = metrics.rows[0]
+    before = metrics.curve[metrics.curve[:, 0] < rows]
+    if not len(before):
+        return None
+    start = before[np.abs(before[:, 0] - 0.9 * rows).argmin()]
+    loss = metrics.figures(metrics.sums[0] - start[1:])["loss"]
+    return None if loss is None else (rows - int(start[0]), loss)
+
+
+def stream_note(model: Model) -> str:
+    """The line about what the loss estimates, of rows in order of time; "" of others."""
+    column = model.spec.data.time or model.ordered_by
+    if not column or (last := last_tenth(model)) is None:
+        return ""
+    known = "" if model.spec.data.time else f"; --time {typed(column)} has the loss by day"
+    return (
+        f"rows are in order of {printable(column)!r}: the loss is that of rows that continue the "
+        f"stream, of the last {last[0]:,} it is {last[1]:.6f}; rows of much later may have "
+        f"another{known}"
     )
 
 
