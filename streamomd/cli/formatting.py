@@ -205,7 +205,8 @@ def format_diagnosis(found: Sequence[Mapping[str, Any]]) -> str:
     for one in found:
         memory = f"{one['memory'] / 2**30:.1f} GiB" if one["memory"] else "unlimited memory"
         state = "fit" if one["ok"] else "NOT fit"
-        lines.append(f"{one['worker']}: {state}; {one['threads']} threads, {memory}")
+        name = f" ({printable(one['name'])})" if one["name"] != one["worker"] else ""
+        lines.append(f"{one['worker']}{name}: {state}; {one['threads']} threads, {memory}")
         lines += [f"  {text}" for text in one["unfit"]]
         lines += [f"  {text} (results may not be bit-identical)" for text in one["differs"]]
     return "\n".join(lines)

@@ -101,8 +101,8 @@ def _absolute_file(scheduler: str | None) -> str | None:
     return absolute(scheduler) if scheduler and is_scheduler_file(scheduler) else scheduler
 
 
-def _numbers_of_classes(value: Any, key: str, example: str) -> Any:
-    """A table, or ``yes=5,no=1`` of a flag: a number for each class, above 0."""
+def _numbers_by_name(value: Any, key: str, example: str, of: str = "class") -> Any:
+    """A table, or ``yes=5,no=1`` of a flag: a number above 0 for each name, of a class."""
     given = value
     if isinstance(value, str) and value.lstrip().startswith("{"):
         given = values.parse_scalar(value)
@@ -111,18 +111,18 @@ def _numbers_of_classes(value: Any, key: str, example: str) -> Any:
         given = {name.strip(): values.parse_scalar(number) for name, _, number in pairs}
         if "" in given:
             raise UsageError(
-                f"{key} = {brief(value)}: expected CLASS=NUMBER for each class, such as {example}"
+                f"{key} = {brief(value)}: expected NAME=NUMBER for each {of}, such as {example}"
             )
         if len(given) < len(pairs):
-            raise UsageError(f"{key} = {brief(value)}: a class is named twice")
+            raise UsageError(f"{key} = {brief(value)}: a {of} is named twice")
     if not isinstance(given, Mapping):
         return given
     for name, number in given.items():
         real = isinstance(number, int | float) and not isinstance(number, bool)
         if not (name != "" and real and 0.0 < number <= sys.float_info.max):
             raise UsageError(
-                f"{key}: class {name!r} has {brief(number)}: expected a number above 0 for each "
-                f"class, such as {example}"
+                f"{key}: {of} {name!r} has {brief(number)}: expected a number above 0 for each "
+                f"{of}, such as {example}"
             )
     return {_class_name(name): float(number) for name, number in given.items()}
 
@@ -141,11 +141,15 @@ def _as_class_weights(value: Any) -> Any:
                 "class, such as { yes = 5.0, no = 1.0 }"
             )
         return value
-    return _numbers_of_classes(value, "model.class_weight", "{ yes = 5.0, no = 1.0 }")
+    return _numbers_by_name(value, "model.class_weight", "{ yes = 5.0, no = 1.0 }")
+
+
+def _as_resources(value: Any) -> Any:
+    return _numbers_by_name(value, "cluster.resources", "{ GPU = 1 }", "resource")
 
 
 def _as_shares(value: Any) -> Any:
-    given = _numbers_of_classes(value, "data.sample", "{ no = 0.1 }")
+    given = _numbers_by_name(value, "data.sample", "{ no = 0.1 }")
     for name, share in given.items() if isinstance(given, Mapping) else ():
         if share > 1.0:
             raise UsageError(
@@ -226,6 +230,8 @@ Crosses = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_check_crosses)
 Mebibytes = Annotated[int, BeforeValidator(values.whole_mebibytes)]
 Gibibytes = Annotated[float, BeforeValidator(values.gibibytes)]
 Scheduler = Annotated[str | None, AfterValidator(_absolute_file)]
+Resources = Annotated[dict[str, float], BeforeValidator(_as_resources)]
+"""A number for each of Dask's resources."""
 Seconds = Annotated[float, BeforeValidator(values.seconds)]
 Moment = Annotated[str, BeforeValidator(values.moment_text), AfterValidator(_check_moment)]
 """A time as ISO 8601, or TOML's own; empty: none."""

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from streamomd.config.field_types import Mebibytes, Moment, Scheduler, Seconds
+from streamomd.config.field_types import (
+    Mebibytes,
+    Moment,
+    Names,
+    Resources,
+    Scheduler,
+    Seconds,
+)
 from streamomd.config.job_table import Table, key
 
 
@@ -88,6 +95,10 @@ class Cluster(Table):
     )
     learner: Literal["client", "worker"] = key(
         "client", "Where the learner of exact mode runs.", flag=None
+    )
+    workers: Names = key((), "Names of the only workers to use; none: all.", flag=None)
+    resources: Resources = key(
+        {}, "Dask resources, by name, of the only workers to use, such as GPU=1.", flag=None
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
@@ -142,12 +142,14 @@ def send_task(
     only: Sequence[str] = (),
     any_worker: bool = False,
     priority: int = 0,
+    resources: Mapping[str, float] | None = None,
 ) -> Future[Any]:
     """Submit a task to usable workers, for ``wait_for_result``; waits until there is one.
 
     inputs: futures whose results follow ``given``. only: these workers only. any_worker: any worker
-    once all of those are gone, for a task that others wait for or that outlives this client. Raises
-    ClusterError if no worker is usable or the scheduler is lost.
+    once all of those are gone, for a task that others wait for or that outlives this client.
+    resources: what Dask reserves on the worker while the task runs.
+    Raises ClusterError if no worker is usable or the scheduler is lost.
     """
     addresses = list(only) or monitor_of(client).wait_for_usable(client, waiting)
     try:
@@ -156,6 +158,7 @@ def send_task(
             key=key,
             pure=False,
             priority=priority,
+            resources={**resources} if resources else None,
             workers=addresses,
             allow_other_workers=any_worker,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import threading
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,16 +19,19 @@ from streamomd.core.errors import ClusterError, StreamomdError
 from streamomd.core.urls import printable, scrub, shown
 from streamomd.distributed.cluster import send_task
 from streamomd.distributed.memory_checks import memory_problems
-from streamomd.distributed.worker_monitor import monitor_of
+from streamomd.distributed.worker_monitor import busy_with, monitor_of
 from streamomd.shards.reader import check_footer
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.training.model import Model
+from streamomd.training.progress import note
 
 MUST_MATCH = ("streamomd",)
 """Packages whose version must be equal on all workers."""
 SHOULD_MATCH = ("python", "numpy", "numba", "pyarrow", "distributed", "libc")
 """Versions that should be equal: another one may differ in the last bit of a result."""
 PROBE, PRIORITY = "probe/", 100
+NO_ANSWER = "no answer in"
+LEFT = "it is about to leave"
 
 
 @dataclass(frozen=True)
@@ -83,17 +87,26 @@ def _read_probe(request: DiagnosisRequest) -> None:
 
 
 def diagnose(
-    client: Client, model: Model | None = None, shards: ShardSet | None = None
+    client: Client,
+    model: Model | None = None,
+    shards: ShardSet | None = None,
+    *,
+    patient: bool = True,
 ) -> list[dict[str, Any]]:
-    """A dict for each worker: worker, threads, memory (bytes, 0: no limit), ok, unfit, differs,
-    usable.
+    """A dict for each worker: worker, name, threads, memory (bytes, 0: no limit), ok, unfit,
+    differs, usable, answered.
 
     Only usable workers, those with this streamomd, are checked further. With a model and its
     shards, the check includes the memory for the job's mode and learner, the first and last shard,
-    and an object written at the checkpoint's URL.
+    and an object written at the checkpoint's URL. patient: wait ``doctor-seconds`` for workers that
+    are busy, also if there are usable ones.
     """
     monitor = monitor_of(client)
     monitor.probe_all(client, lambda: None)
+    if patient or not monitor.usable:
+        _report_busy(client, [address for address, _ in monitor.pending])
+        monitor.wait_for_answers(client, seconds("doctor") - seconds("probe"), lambda: None)
+        monitor.refresh(client)
     found, unusable = monitor.workers, monitor.unusable
     if not found:
         raise ClusterError("the scheduler has no workers, or does not report them")
@@ -114,33 +127,59 @@ def diagnose(
             data.store_options,
         )
     try:
-        answers = _ask_workers(client, [*monitor.usable], request)
+        answers = _ask_workers(client, [*monitor.usable], request, patient=patient)
     finally:
         if store is not None:
             store.delete(request.probe[0])
+    able = {address for address, (unfit, _) in answers.items() if not unfit}
+    workers = _enough_memory(model, found, able) or len(answers)
     rows = []
     for address, worker in found.items():
-        usable = address not in unusable
-        unfit, differs = answers[address] if usable else ([unusable[address]], [])
+        usable = address in answers
+        unfit, differs = answers.get(address, ([unusable.get(address, LEFT)], []))
         if model is not None and usable:
-            workers = len(found) - len(unusable)
             unfit = unfit + memory_problems(worker, model.spec, model.state.layout, workers)
         rows.append(
             {
                 "worker": address,
+                "name": str(worker.get("name", address)),
                 "threads": worker["nthreads"],
                 "memory": worker.get("memory_limit") or 0,
                 "ok": not unfit,
                 "unfit": unfit,
                 "differs": differs,
                 "usable": usable,
+                "answered": not any(text.startswith(NO_ANSWER) for text in unfit),
             }
         )
     return rows
 
 
+def _report_busy(client: Client, addresses: Sequence[str]) -> None:
+    """Report which of the workers that are waited for are busy."""
+    monitor = monitor_of(client)
+    if addresses and monitor.refresh(client):
+        addresses = [one for one in addresses if busy_with(monitor.workers.get(one, {}))]
+    if addresses:
+        note(
+            f"busy: {', '.join(addresses)}; waiting {seconds('doctor'):.0f} s at most for an "
+            "answer (streamomd.doctor-seconds)"
+        )
+
+
+def _enough_memory(model: Model | None, found: Mapping[str, Any], able: set[str]) -> int:
+    """How many of some workers have the memory for a job that only those with enough run: with
+    fewer workers, each needs more."""
+    while model is not None:
+        spec, layout, count = model.spec, model.state.layout, len(able)
+        able = {one for one in able if not memory_problems(found[one], spec, layout, count)}
+        if len(able) == count:
+            break
+    return len(able)
+
+
 def _ask_workers(
-    client: Client, addresses: Sequence[str], request: DiagnosisRequest
+    client: Client, addresses: Sequence[str], request: DiagnosisRequest, *, patient: bool
 ) -> dict[str, tuple[list[str], list[str]]]:
     """Each worker's answer; a busy or unreachable one times out."""
     futures = {
@@ -155,7 +194,7 @@ def _ask_workers(
         )
         for address in addresses
     }
-    limit, all_done = seconds("mind"), threading.Event()
+    began, limit, all_done = time.monotonic(), seconds("mind"), threading.Event()
     waiting = set(futures)
 
     def on_done(address: str) -> None:
@@ -165,7 +204,9 @@ def _ask_workers(
 
     for address, future in futures.items():
         future.add_done_callback(lambda _, address=address: on_done(address))
-    all_done.wait(limit)
+    if futures and not all_done.wait(limit) and patient:
+        _report_busy(client, [*waiting])
+        all_done.wait(seconds("doctor") - limit)
     answers = {}
     for address, future in futures.items():
         if future.status == "finished":
@@ -175,19 +216,24 @@ def _ask_workers(
             text = printable(scrub(f"{type(error).__name__}: {error}"))
             answers[address] = [f"the check could not run: {text}"], []
         else:
-            answers[address] = [f"no answer in {limit:.0f} s: busy or unreachable"], []
+            answers[address] = [monitor_of(client).late(address, began)], []
     client.cancel([*futures.values()])
     return answers
 
 
-def refuse_unfit(client: Client, model: Model, shards: ShardSet) -> None:
-    """Raise ClusterError naming each usable worker that is unfit for the job, and why; or if no
-    worker is usable. Unusable workers get no tasks."""
-    found = diagnose(client, model, shards)
-    monitor_of(client).refuse_unusable(client)
-    unfit = [one for one in found if one["usable"] and not one["ok"]]
-    if not any(one["usable"] for one in found):
-        unfit = found
-    if unfit:
-        lines = [f"{one['worker']}: {'; '.join(one['unfit'])}" for one in unfit]
+def exclude_unfit(client: Client, model: Model, shards: ShardSet) -> dict[str, str]:
+    """Use no worker that is unfit for a job; report each, and give the reasons by address.
+
+    Raises ClusterError with all reasons if no worker is fit.
+    """
+    found = diagnose(client, model, shards, patient=False)
+    monitor = monitor_of(client)
+    monitor.refuse_unusable(client)
+    reasons = {one["worker"]: "; ".join(one["unfit"]) for one in found if not one["ok"]}
+    if len(reasons) == len(found):
+        lines = [f"{address}: {reason}" for address, reason in reasons.items()]
         raise ClusterError("workers unfit for this job:\n" + "\n".join(lines))
+    unfit = {one["worker"] for one in found if one["usable"] and one["answered"]} & {*reasons}
+    for address in sorted(unfit):  # one that is busy may be fit later
+        monitor.exclude(address, reasons[address])
+    return {address: reasons[address] for address in unfit}

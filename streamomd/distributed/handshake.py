@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 
 from distributed import Client
-from distributed.comm.addressing import get_address_host_port
 
 from streamomd.config.settings import seconds
 from streamomd.core.errors import ClusterError, StoppedError
-from streamomd.core.urls import scrub, shown
+from streamomd.core.urls import shown
+from streamomd.distributed.connection_errors import connection_problem
 from streamomd.distributed.quiet_logs import suppress_client_logs
 from streamomd.training.signals import StopRequest, stop_on_signals
 
 POLL_SECONDS = 0.1
-CONNECT_SECONDS = 1.0  # for a machine to accept a connection
 CLOSE_SECONDS = 5.0
-NOT_A_SCHEDULER = (
-    "this address accepts connections but is not a Dask scheduler (is it the dashboard's port?)"
-)
 
 
 @contextmanager
@@ -98,7 +93,7 @@ def _connect(loop: asyncio.AbstractEventLoop, address: str, stop: StopRequest) -
     try:
         return connecting.result()
     except Exception as error:  # an unknown server's bytes may raise anything
-        raise _connection_error(address, error, 0.1 * limit) from None
+        raise ClusterError(connection_problem(loop, address, error, 0.1 * limit)) from None
 
 
 async def _connect_async(address: str, limit: float) -> Client:
@@ -115,24 +110,3 @@ async def _connect_async(address: str, limit: float) -> Client:
         client.status = "closed"
         raise
     return client
-
-
-def _connection_error(address: str, error: Exception, limit: float) -> ClusterError:
-    reason = f": {text}" if (text := scrub(str(error))) else ""
-    if isinstance(error, ImportError):  # the scheduler's answer: incompatible versions
-        return ClusterError(f"the Dask scheduler at {shown(address)} refuses this client{reason}")
-    if accepts_connections(address, min(limit, CONNECT_SECONDS)):
-        return ClusterError(f"{shown(address)}: {NOT_A_SCHEDULER}")
-    return ClusterError(
-        f"no Dask scheduler answers at {shown(address)}{reason}. Pass another address with "
-        '--scheduler, or --scheduler "" to run without a cluster'
-    )
-
-
-def accepts_connections(address: str, limit: float = CONNECT_SECONDS) -> bool:
-    """Whether a machine accepts connections at an address, even if its processes are busy."""
-    try:
-        socket.create_connection(get_address_host_port(address), timeout=limit).close()
-    except (OSError, ValueError, TypeError, NotImplementedError):
-        return False
-    return True

@@ -56,8 +56,16 @@ class Job:
         return [(when, event) for when, event in self.client.get_events(self.id) or ()]
 
 
-def send(client: Client, task: Callable[..., Any], url: str, options: Any, expected: int) -> str:
-    """Submit the run at ``url`` to the cluster; return the job's id."""
+def send(
+    client: Client,
+    task: Callable[..., Any],
+    url: str,
+    options: Any,
+    expected: int,
+    resources: Mapping[str, float],
+) -> str:
+    """Submit the run at ``url`` to the cluster; return the job's id. resources: of the worker that
+    learns, which the job holds while it runs."""
     name = PREFIX + uuid.uuid4().hex[:8]
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     record = {"url": shown(url), "expected": expected, "submitted": now}
@@ -66,7 +74,8 @@ def send(client: Client, task: Callable[..., Any], url: str, options: Any, expec
     # The job outlives this client: if all currently usable workers are replaced, any worker may
     # run it, and one without streamomd only fails it.
     future = send_task(
-        client, name, task, url, name, options, waiting=lambda: None, any_worker=True
+        client, name, task, url, name, options, waiting=lambda: None, any_worker=True,
+        resources=resources,
     )  # fmt: skip
     client.publish_dataset(future, name=name)
     return name

@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from distributed import Client, Future
+from distributed import Client, Future, get_worker
 
+from streamomd.config.run_tables import Cluster
 from streamomd.config.settings import seconds
+from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
 from streamomd.core.errors import ClusterError
 from streamomd.core.urls import scrub
@@ -22,7 +25,7 @@ from streamomd.distributed.scheduler import (
     removal_of,
     run_on_loop,
 )
-from streamomd.distributed.worker_probe import VERSION, send_probe
+from streamomd.distributed.worker_probe import VERSION, packages_of, send_probe
 from streamomd.training.progress import note
 
 ANSWER_POLL_SECONDS, POLL_SECONDS = 0.05, 0.5
@@ -34,6 +37,31 @@ Waiting = Callable[[], object]
 def is_leaving(worker: Mapping[str, Any]) -> bool:
     """Whether a worker, as the scheduler describes it, was asked to close."""
     return worker.get("status") in LEAVING
+
+
+def busy_with(worker: Mapping[str, Any]) -> int:
+    """How many tasks the threads of a worker run, as it last reported."""
+    return int(worker.get("metrics", {}).get("task_counts", {}).get("executing", 0))
+
+
+class WorkerChoice(NamedTuple):
+    """The workers that a job may use: those of these names, if any are named, with at least these
+    resources, and with the packages that its URLs need (see ``packages_of``)."""
+
+    names: tuple[str, ...] = ()
+    resources: Mapping[str, float] = MappingProxyType({})
+    packages: Mapping[str, str] = MappingProxyType({})
+
+    def includes(self, worker: Mapping[str, Any]) -> bool:
+        """Whether a worker, as the scheduler describes it, is among those that were chosen."""
+        has = worker.get("resources") or {}
+        named = not self.names or str(worker.get("name")) in self.names
+        return named and all(has.get(name, 0.0) >= n for name, n in self.resources.items())
+
+    def __str__(self) -> str:
+        names = [f"is named {', '.join(self.names)}"] if self.names else []
+        resources = ", ".join(f"{name} = {number:g}" for name, number in self.resources.items())
+        return " and ".join([*names, *([f"has resources {resources}"] if resources else [])])
 
 
 class WorkerMonitor:
@@ -58,8 +86,9 @@ class WorkerMonitor:
         self._logged: set[str] = set()  # workers whose tasks have logged events
         self._gone: set[str] = set()
         self._probed = False
+        self.choice = WorkerChoice()
         self.workers: dict[str, Any] = {}
-        """The workers, as last described by the scheduler."""
+        """The workers of the choice, as last described by the scheduler."""
 
     @property
     def usable(self) -> dict[str, Any]:
@@ -74,23 +103,44 @@ class WorkerMonitor:
     def unusable(self) -> dict[str, str]:
         """Why each of the other workers may not."""
         reason = {address: reason for address, reason in [*self._answers.items()] if reason}
-        late = f"no answer in {seconds('probe'):.0f} s: busy or unreachable"
-        return reason | dict.fromkeys(self._probes, late)
+        return reason | {address: self.late(address, at) for address, (_, at) in self.pending}
+
+    @property
+    def pending(self) -> list[tuple[str, tuple[Future[Any], float]]]:
+        """Workers that have not answered yet: address, probe, and when it was sent."""
+        return [*self._probes.items()]
+
+    def late(self, address: str, since: float) -> str:
+        """What is known of a worker without an answer since then (``time.monotonic``)."""
+        tasks = busy_with(self.workers.get(address, {}))
+        why = f"busy with {counted(tasks, 'task')}" if tasks else "busy or unreachable"
+        return f"no answer in {time.monotonic() - since:.0f} s: {why}"
 
     def probe_all(self, client: Client, waiting: Waiting) -> None:
         """Once: probe the current workers and wait until all have answered or ``probe-seconds``
-        have passed; then report the others."""
+        have passed; then report the others. Raises ClusterError if none is of the choice."""
         if self._probed:
             return
-        deadline = time.monotonic() + seconds("probe")
         self.refresh(client)
+        self._refuse_others(client)
+        self.wait_for_answers(client, seconds("probe"), waiting)
+        self._probed = True
+        self._report_late()
+
+    def wait_for_answers(self, client: Client, limit: float, waiting: Waiting) -> None:
+        """Wait until all workers that were probed have answered, ``limit`` seconds at most."""
+        deadline = time.monotonic() + limit
         while self._probes and time.monotonic() < deadline:
             refuse_lost(client)
             waiting()
             time.sleep(ANSWER_POLL_SECONDS)
             self._collect(client)
-        self._probed = True
-        self._report_late()
+
+    def exclude(self, address: str, reason: str) -> None:
+        """Use a worker no longer, and report it."""
+        self._probes.pop(address, None)
+        self._answers[address] = reason
+        note(f"worker {address} is not used: {reason}", "worker_unusable", "warning")
 
     def note_event(self, event: Mapping[str, Any]) -> None:
         """Remember the worker that logged an event: it may be lost before it is seen otherwise."""
@@ -99,7 +149,7 @@ class WorkerMonitor:
 
     def refresh(self, client: Client) -> bool:
         """Get the workers from the scheduler and probe new ones; False if it does not answer."""
-        found = ask_workers(client)
+        found = self._ask(client)
         self._refreshed = time.monotonic()
         self._update(client, found)
         return found is not None
@@ -120,6 +170,26 @@ class WorkerMonitor:
             waiting()
             self.check(client)
             time.sleep(POLL_SECONDS)
+
+    def _ask(self, client: Client) -> dict[str, Any] | None:
+        """The workers of the choice; None if the scheduler does not answer."""
+        found = ask_workers(client)
+        if found is None:
+            return None
+        return {address: one for address, one in found.items() if self.choice.includes(one)}
+
+    def _refuse_others(self, client: Client) -> None:
+        """Raise ClusterError if the scheduler has workers, and none of the choice."""
+        if self.workers or not (found := ask_workers(client)):
+            return
+        lines = "".join(
+            f"\n{address}: named {one.get('name')}, resources {one.get('resources') or 'none'}"
+            for address, one in sorted(found.items())
+        )
+        raise ClusterError(
+            f"no worker of the cluster at {address_of(client)} {self.choice} "
+            f"(cluster.workers, cluster.resources); there are:{lines}"
+        )
 
     def refuse_unusable(self, client: Client) -> None:
         """Raise ClusterError if there are workers and all of them are unusable."""
@@ -142,7 +212,7 @@ class WorkerMonitor:
             self._heartbeats.clear()
             self._last_usable = now
         self._checked = now
-        answered = ask_workers(client)
+        answered = self._ask(client)
         self._update(client, answered)
         found = answered or {}
         self._heartbeats = {
@@ -182,7 +252,8 @@ class WorkerMonitor:
         for address in found:
             if address not in self._probes and address not in self._answers:
                 try:
-                    self._probes[address] = send_probe(client, address), time.monotonic()
+                    probe = send_probe(client, address, self.choice.packages)
+                    self._probes[address] = probe, time.monotonic()
                 except Exception as error:
                     refuse_lost(client, error)
                     raise
@@ -232,6 +303,29 @@ _monitors: WeakKeyDictionary[Client, WorkerMonitor] = WeakKeyDictionary()
 def monitor_of(client: Client) -> WorkerMonitor:
     """The monitor of a client."""
     return _monitors.setdefault(client, WorkerMonitor())
+
+
+def choose_workers(
+    client: Client, spec: Spec, excluded: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Have a client use only the workers that a job may use. excluded: those that are unfit for it,
+    each with the reason."""
+    cluster, urls = spec.cluster, (spec.checkpoint.url, *spec.data.shards)
+    monitor = monitor_of(client)
+    monitor.choice = WorkerChoice(cluster.workers, cluster.resources, packages_of(urls))
+    for address, reason in excluded.items():
+        monitor.exclude(address, reason)
+
+
+def not_chosen(cluster: Cluster) -> str:
+    """On a worker: why a job with this table does not run here; "" if it does."""
+    choice, worker = WorkerChoice(cluster.workers, cluster.resources), get_worker()
+    if choice.includes({"name": worker.name, "resources": worker.state.total_resources}):
+        return ""
+    return (
+        f"no worker is left that {choice} (cluster.workers, cluster.resources), and the job does "
+        f"not run on {worker.name}"
+    )
 
 
 def check_workers(client: Client) -> list[str]:

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 from distributed import Client, Future
 from distributed.protocol.pickle import dumps
+from fsspec.registry import known_implementations
+
+from streamomd.core.urls import protocol
 
 VERSION = version("streamomd")
 PRIORITY = 100
 SOURCE = """
-def probe(wanted):
+def probe(wanted, packages):
     import re
     from importlib import import_module, metadata
+    from importlib.util import find_spec
 
     try:
         found = metadata.version("streamomd")
@@ -35,6 +39,9 @@ def probe(wanted):
             if ";" not in line:
                 metadata.version(re.match("[A-Za-z0-9._-]+", line)[0])
         import_module("streamomd")
+        for package, use in packages.items():
+            if find_spec(package) is None:
+                return f"it does not have {package}, which {use} needs"
     except metadata.PackageNotFoundError as error:
         return f"it does not have {error.name}, which streamomd needs"
     except BaseException as error:  # a third-party package may even raise SystemExit
@@ -42,16 +49,33 @@ def probe(wanted):
     return ""
 """
 """Fast even on a fresh worker: streamomd imports its modules lazily."""
-PROBE_EXPRESSION = "(lambda names: exec(source, names) or names['probe'](wanted))({})"
+PROBE_EXPRESSION = "(lambda names: exec(source, names) or names['probe'](wanted, packages))({})"
 CALL_EXPRESSION = "__import__('pickle').loads(task.getvalue())(*inputs)"
 
 
-def send_probe(client: Client, address: str) -> Future[Any]:
-    """A task on that worker only. Its result: why the worker is unusable, or an empty string."""
+def packages_of(urls: Iterable[str]) -> dict[str, str]:
+    """The packages that open these URLs, except fsspec itself, each with what needs it.
+
+    >>> packages_of(["s3://bucket/a", "/rows/b", "memory://c"])
+    {'s3fs': 's3://'}
+    """
+    found = {}
+    for name in sorted({protocol(url) for url in urls} & {*known_implementations}):
+        package = known_implementations[name]["class"].partition(".")[0]
+        if package != "fsspec":
+            found[package] = f"{name}://"
+    return found
+
+
+def send_probe(client: Client, address: str, packages: Mapping[str, str]) -> Future[Any]:
+    """A task on that worker only. Its result: why the worker is unusable, or an empty string.
+
+    packages: see ``packages_of``.
+    """
     return client.submit(
         eval,
         PROBE_EXPRESSION,
-        {"source": SOURCE, "wanted": VERSION},
+        {"source": SOURCE, "wanted": VERSION, "packages": {**packages}},
         key=f"omd-probe-{uuid.uuid4().hex}",
         workers=[address],
         allow_other_workers=False,

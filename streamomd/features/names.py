@@ -284,6 +284,20 @@ def name_of(plan: Plan, names: Names, coordinate: int) -> str:
     return _dense_name(plan, coordinate)
 
 
+def column_of(plan: Plan, names: Names, coordinate: int) -> str:
+    """The column of a coordinate, of shared ones that of the first value; "" of the bias."""
+    if plan.bias and coordinate == 0:
+        return ""
+    if coordinate >= plan.indicator_offset:
+        return plan.indicators[coordinate - plan.indicator_offset]
+    if plan.sparse and coordinate >= plan.sparse_offset:
+        return plan.sparse.indices
+    if coordinate >= plan.hashed_offset:
+        seen = names.at(coordinate)
+        return seen[0].partition("=")[0].removesuffix(" is null") if seen else "(unnamed)"
+    return _dense_name(plan, coordinate).partition("[")[0]
+
+
 def _dense_name(plan: Plan, coordinate: int) -> str:
     if plan.bias and coordinate == 0:
         return "bias"

@@ -43,7 +43,7 @@ def connect_cluster(spec: Spec, client: Any, stop: StopRequest) -> Iterator[Any]
     # Dask is slow to import, and needed only here.
     from streamomd.distributed.cluster import describe_cluster
     from streamomd.distributed.scheduler import address_of
-    from streamomd.distributed.worker_monitor import probe_workers
+    from streamomd.distributed.worker_monitor import choose_workers, probe_workers
 
     def refuse_stopped() -> None:
         if stop.signal:
@@ -52,6 +52,7 @@ def connect_cluster(spec: Spec, client: Any, stop: StopRequest) -> Iterator[Any]
     with _connect(choice, stop) as connection:
         for line in scheduler_warnings(spec, address_of(connection)):
             note(line)
+        choose_workers(connection, spec)
         probe_workers(connection, refuse_stopped)
         note(describe_cluster(connection))
         yield connection

@@ -30,6 +30,7 @@ from streamomd.shards.find import find
 from streamomd.shards.first_rows import unique_string_notes
 from streamomd.shards.shard import ShardSet, checksum_notes, describe_tables
 from streamomd.shards.table_finder import TableOptions
+from streamomd.shards.time_order import column_in_order
 from streamomd.training.allowed_urls import by_url
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
@@ -176,6 +177,10 @@ class Session:
 
     def begin(self, model: Model, *, restart: bool) -> CheckpointManager | None:
         """Make the first commit."""
+        data = self.spec.data
+        exact = self.spec.train.mode == "exact" and data.order != "shuffled"
+        if exact and not data.time and isinstance(self.rows, ShardSet):
+            model.ordered_by = column_in_order(self.rows)
         return begin_checkpoint(model, self.rows, restart=restart)
 
     def resume(self, model: Model, loaded: Loaded, *, accept_new: bool) -> CheckpointManager:

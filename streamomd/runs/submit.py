@@ -57,13 +57,14 @@ def submit(
         from streamomd.distributed.made_cluster import refuse_ending
 
         refuse_ending(connection)
-        checks.refuse_unfit(connection, model, session.shards)
+        unfit = checks.exclude_unfit(connection, model, session.shards)
         session.begin(model, restart=restart)
         rows = session.rows.rows * session.spec.train.epochs
-        sent = SentSettings.of(session.spec, metrics)
+        sent = SentSettings.of(session.spec, metrics, unfit)
         task = follow_on_worker if follow else resume_on_worker
         with report_lost_scheduler(model, connection):
-            return jobs.send(connection, task, model.url, sent, 0 if follow else rows)
+            expected, resources = 0 if follow else rows, session.spec.cluster.resources
+            return jobs.send(connection, task, model.url, sent, expected, resources)
 
 
 def refuse_to_follow(spec: Spec) -> None:
@@ -87,6 +88,7 @@ def diagnose(
 ) -> list[dict[str, Any]]:
     """What ``streamomd.distributed.diagnose`` finds of each worker, for a job if there is one."""
     from streamomd.distributed.diagnose import diagnose as examine_workers
+    from streamomd.distributed.worker_monitor import choose_workers
 
     model = shards = None
     if job is not None:
@@ -96,4 +98,6 @@ def diagnose(
         model, shards = session.new_model(), session.shards
         scheduler = session.spec.cluster.scheduler if scheduler is None else scheduler
     with connect_needed(client, scheduler) as connection:
+        if model is not None:
+            choose_workers(connection, model.spec)
         return examine_workers(connection, model, shards)

@@ -12,9 +12,9 @@ from streamomd.checkpoint import Loaded
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.config.recorded import settings
 from streamomd.config.spec import Spec
-from streamomd.core.errors import ConcurrentWriterError, UsageError
+from streamomd.core.errors import ClusterError, ConcurrentWriterError, UsageError
 from streamomd.core.run_events import receiving
-from streamomd.core.urls import without_secrets
+from streamomd.core.urls import shown, without_secrets
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.follow import Follower, follow_to_end, watch_files
 from streamomd.runs.metrics_address import MetricsAddress
@@ -38,19 +38,27 @@ class SentSettings:
     """What a learner's task gets from its sender, and never from a checkpoint, wherever it runs.
 
     settings: cluster and cache, by dotted key. shards: as the sender named or checked them.
-    metrics: where the worker that learns serves its metrics.
+    metrics: where the worker that learns serves its metrics. unfit: workers that the sender found
+    unfit, by address, each with the reason.
     """
 
     options: Options = field(repr=False)
     settings: Mapping[str, Any]
     shards: tuple[str, ...]
     metrics: MetricsAddress | None = None
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spec: Spec, metrics: MetricsAddress | None = None) -> Self:
+    def of(
+        cls,
+        spec: Spec,
+        metrics: MetricsAddress | None = None,
+        unfit: Mapping[str, str] | None = None,
+    ) -> Self:
         """What goes with the task of a job that was given here."""
         options = (spec.data.storage_options, spec.checkpoint.storage_options)
-        return cls(options, settings(spec), tuple(map(without_secrets, spec.data.shards)), metrics)
+        shards = tuple(map(without_secrets, spec.data.shards))
+        return cls(options, settings(spec), shards, metrics, unfit or {})
 
     def change(self, model: Model) -> None:
         """Give a model that was read from its checkpoint this job."""
@@ -90,6 +98,7 @@ def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
     """
     from streamomd.distributed.memory_checks import spare_memory
     from streamomd.distributed.remote_learner import was_reassigned
+    from streamomd.distributed.worker_monitor import choose_workers
 
     def learn(
         client: Any, stop: StopRequest, watchers: Sequence[Watcher], before: int | None
@@ -101,10 +110,13 @@ def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
         if model.finished:
             return model
         session = sent.apply(model, loaded, stop)
+        refuse_worker(model)
         alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
         if was_reassigned(client):  # and must not be fenced by one that comes late
             return None
         connection = None if alone else client
+        if connection is not None:
+            choose_workers(connection, model.spec, sent.unfit)
         with worker_reporting(sent, before) as reporting:
             manager = session.resume(model, loaded, accept_new=False)
             manager.spare = spare_memory()
@@ -129,6 +141,7 @@ def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
     def open_run(stop: StopRequest, reporting: Reporting) -> UpdateRun:
         model, loaded = load_model(url, storage_options=sent.options[1], needs=KINDS)
         sent.change(model)
+        refuse_worker(model)
         cluster = {"learner": "client", "decode": "local"}
         alone = model.spec.cluster.model_copy(update=cluster)
         model.spec = model.spec.model_copy(update={"cluster": alone})
@@ -151,6 +164,15 @@ def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
             raise
 
     return _learn_as_task(topic, learn)
+
+
+def refuse_worker(model: Model) -> None:
+    """Raise ClusterError on a worker that the job does not choose: Dask starts its task there once
+    all others are gone."""
+    from streamomd.distributed.worker_monitor import not_chosen
+
+    if problem := not_chosen(model.spec.cluster):
+        raise ClusterError(f"{problem}: streamomd resume {shown(model.url)}")
 
 
 Learn = Callable[[Any, StopRequest, Sequence[Watcher], int | None], Model | None]

@@ -140,6 +140,10 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model.teaching = Teaching.from_json(document.get("teaching"))
     model.update = UpdateRecord.from_json(document.get("update"))
     model.table_versions = _table_versions(document.get("table_versions", {}))
+    model.ordered_by = document.get("ordered_by", "")
+    if not isinstance(model.ordered_by, str):
+        text = printable(repr(model.ordered_by)[:40])
+        raise CorruptionError(f"its rows are in order of {text}: expected the name of a column")
     model.finished = document["finished"]
     model.unread = Unread(**document.get("filter", {}))
     model.holdout_by = document.get(HOLDOUT_BY, "position")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -27,7 +27,7 @@ from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.build_engine import engine_of
 from streamomd.training.class_numbers import refuse_unknown_classes
-from streamomd.training.class_weights import ClassWeights, class_weights_of
+from streamomd.training.class_weights import ClassWeights, class_weights_of, natural_mean
 from streamomd.training.drift_alerts import plan_to_read
 from streamomd.training.fit_calibration import fit_calibration
 from streamomd.training.label_runs import LabelRuns
@@ -73,6 +73,8 @@ class Model:
     ``label_runs``: of the rows of this process. ``unread``: what its filter does not read.
     ``holdout_by``: what hold-out rows depend on, a shard's name or its position.
     ``table_versions``: of the Delta tables that were read, by URL.
+    ``ordered_by``: a column of dates or times in whose order the rows were found; "": none is
+    known.
     ``alert``: the last one of this process, in words, unless it has ended the run.
     ``fail_on_alert``: whether an alert ends it; None: as the job says.
     ``recorded``: the cluster and the cache that its manifest names, which are not used.
@@ -99,6 +101,7 @@ class Model:
     guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
     label_runs: LabelRuns = field(default_factory=LabelRuns, repr=False)
     table_versions: dict[str, int] = field(default_factory=dict)
+    ordered_by: str = ""
     alert: str = field(default="", repr=False)
     fail_on_alert: bool | None = None
     _fitted: tuple[Any, Calibration] | None = field(default=None, init=False, repr=False)
@@ -143,6 +146,15 @@ class Model:
         if self._fitted is None or self._fitted[0] != at:
             self._fitted = at, fit_calibration(kind, margins)
         return self._fitted[1]
+
+    @property
+    def reported_mean(self) -> Callable[[float], float] | None:
+        """The probability of the second of two classes at a margin, for the figures under
+        ``calibrated``: of ``model.calibrate``, else without the effect of class weights on the
+        odds; None of a job with neither."""
+        if self.spec.model.calibrate != "none" or not self.spec.model.class_weight:
+            return self.calibration
+        return natural_mean(self)
 
     @property
     def teaches_later(self) -> bool:
@@ -437,7 +449,7 @@ class Model:
             quiet=quiet,
             cache=cache_of(self.spec.data, there=True),
             suspect=None if allow_non_finite else self._refuse_weights,
-            calibration=self.calibration,
+            mean=self.reported_mean,
         )
         return {**self.result(), **found}
 

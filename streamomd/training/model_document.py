@@ -28,6 +28,7 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
         **({BACKTEST: True} if model.metrics.backtest else {}),
         **({"update": model.update.to_json()} if model.update.number else {}),
         **({"table_versions": model.table_versions} if model.table_versions else {}),
+        **({"ordered_by": model.ordered_by} if model.ordered_by else {}),
         "rows": model.metrics.total_rows,
         "finished": model.finished,
         "finite": True,  # else its parts are not packed

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamomd.core.urls import printable, typed
 from streamomd.engine.block_weights import mixture
 from streamomd.rules.contract import fields
 from streamomd.shards.filtered_shards import filtered
@@ -30,7 +31,7 @@ def _figures_of(model: Model) -> dict[str, Any]:
         **model.metrics.detailed(
             model.engine.loss, model.plan.classes, smoothing=model.engine.smoothing(model.state)
         ),
-        "calibrated": model.metrics.calibrated(model.calibration),
+        "calibrated": model.metrics.calibrated(model.reported_mean),
         "filtered": filtered(model.unread, model.metrics.filtered)
         if model.spec.data.where
         else None,
@@ -91,6 +92,34 @@ def recency_note(model: Model) -> str:
     )
 
 
+def last_tenth(model: Model) -> tuple[int, float] | None:
+    """How many the last rows of the first epoch are, about a tenth, and their loss; None if it is
+    unknown."""
+    metrics = model.metrics
+    if not metrics.rows:
+        return None
+    rows = metrics.rows[0]
+    before = metrics.curve[metrics.curve[:, 0] < rows]
+    if not len(before):
+        return None
+    start = before[np.abs(before[:, 0] - 0.9 * rows).argmin()]
+    loss = metrics.figures(metrics.sums[0] - start[1:])["loss"]
+    return None if loss is None else (rows - int(start[0]), loss)
+
+
+def stream_note(model: Model) -> str:
+    """The line about what the loss estimates, of rows in order of time; "" of others."""
+    column = model.spec.data.time or model.ordered_by
+    if not column or (last := last_tenth(model)) is None:
+        return ""
+    known = "" if model.spec.data.time else f"; --time {typed(column)} has the loss by day"
+    return (
+        f"rows are in order of {printable(column)!r}: the loss is that of rows that continue the "
+        f"stream, of the last {last[0]:,} it is {last[1]:.6f}; rows of much later may have "
+        f"another{known}"
+    )
+
+
 def _mixture(model: Model) -> dict[str, str]:
     text = mixture_of(model)
     return {"mixture": text} if text else {}
@@ -122,7 +151,7 @@ def _delay(model: Model) -> dict[str, Any]:
 
 def _validation(model: Model) -> dict[str, Any]:
     held, done = model.metrics.held, max(model.cursor.epoch, 0)
-    given = (model.engine, model.state, model.plan.classes, done, model.calibration)
+    given = (model.engine, model.state, model.plan.classes, done, model.reported_mean)
     return {
         "holdout": result(held, *given) if held is not None else None,
         "stopped_early": model.finished and done < model.spec.train.epochs,

@@ -283,7 +283,7 @@ def evaluate(
     quiet: bool = False,
     cache: Cache | None = None,
     suspect: Suspect = None,
-    calibration: Calibration | None = None,
+    mean: Callable[[float], float] | None = None,
 ) -> dict[str, Any]:
     """Loss and error on labelled shards, as ``train`` reports its own, with seconds and speed.
 
@@ -328,7 +328,7 @@ def evaluate(
         **metrics.result(),
         "filtered": filtered(unread_of(found), metrics.filtered) if where else None,
         **metrics.detailed(engine.loss, plan.classes, smoothing=engine.smoothing(state)),
-        "calibrated": metrics.calibrated(calibration),
+        "calibrated": metrics.calibrated(mean),
         "slices": {one.column: one.result(engine, plan.classes) for one in slices},
         **speed,
         "compile_seconds": engine.compile_seconds,

@@ -25,6 +25,9 @@ from streamomd.analysis.report.verdict import (
     sentences,
     verdict_box,
 )
+from streamomd.shards.find import find
+from streamomd.shards.time_order import column_in_order
+from streamomd.training.model_figures import last_tenth
 
 ROWS = 2000
 FLAGS = ["--label", "y", "--numeric", "x"]
@@ -102,11 +105,17 @@ def test_a_model_of_rare_positives_is_judged_by_log_loss(flags: list[str], tmp_p
     write(tmp_path / "a.parquet", pa.table({"x": x, "y": y}))
     found = run("train", tmp_path / "a.parquet", *FLAGS, *flags, "--checkpoint", tmp_path / "run")
     assert "better than a constant" not in found.out
-    assert ("calibrated log loss" in found.out) == ("--calibrate" in flags)
+    # Of class weights too: their effect on the odds is removed.
+    assert ("calibrated log loss" in found.out) == bool(flags)
     model = streamomd.load(str(tmp_path / "run"))
     judged = compare_with_constant(model, model.result())
     assert judged is not None
     assert (judged.metric, judged.level) == ("log loss", BETTER)
+    if flags:
+        log_loss = model.result()["calibrated"]["log_loss"]
+        assert f"calibrated log loss {log_loss:.6f}" in found.out
+        assert log_loss == pytest.approx(judged.ours, rel=1e-9)
+        assert log_loss < judged.theirs
     assert judged.theirs == pytest.approx(-np.log(np.where(y, y.mean(), 1 - y.mean())).mean())
     assert judged.margin is not None
     assert 0.0 < judged.margin < judged.gain
@@ -184,6 +193,59 @@ def test_the_loss_of_the_last_rows_is_shown_next_to_that_of_all(
     streamomd.write_report(model, str(tmp_path / "page.html"))
     text = parsed(tmp_path / "page.html").all("header")[0].text
     assert f"loss of the last 208{expected:.4g}" in text.replace("\n", "").replace(" 208 ", " 208")
+
+
+def drifting(*, ordered: bool) -> pa.Table:
+    """Labels whose relation to x changes sign in the last tenth; days that never fall, or do."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=ROWS)
+    sign = np.where(np.arange(ROWS) < 0.9 * ROWS, 1.0, -1.0)
+    y = (sign * x + 0.3 * draw.normal(size=ROWS) > 0.0).astype(int)
+    day = np.datetime64("2025-01-01") + np.arange(ROWS) // 50
+    day = day if ordered else day[::-1].copy()
+    return pa.table({"x": x, "y": y, "when": day, "same": np.repeat(day[:1], ROWS)})
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_rows_found_in_order_of_a_date_column_have_the_loss_of_the_last_ones(
+    ordered: bool, tmp_path: Path
+) -> None:
+    """The column is in data.ignore, in several row groups: the order is in the commit, the report
+    shows both losses, and ``train`` says what they estimate. None of this of other rows."""
+    write(tmp_path / "data" / "a.parquet", drifting(ordered=ordered), row_group_size=300)
+    ignore = ["--set", 'data.ignore=["when", "same"]', "--rule", "nag"]
+    found = run("train", tmp_path / "data", *FLAGS, *ignore, "--checkpoint", tmp_path / "run")
+    model = streamomd.load(str(tmp_path / "run"))
+    assert model.ordered_by == ("when" if ordered else "")
+    streamomd.write_report(model, str(tmp_path / "page.html"))
+    top = parsed(tmp_path / "page.html").all("header")[0].text
+    assert ("loss of the last 208" in top) == ordered
+    [line] = [one for one in found.out.splitlines() if "continue the stream" in one] or [""]
+    assert bool(line) == ordered
+    if ordered:
+        rows, loss = last_tenth(model) or (0, 0.0)
+        assert loss > 1.5 * model.result()["loss"]
+        assert line.startswith("rows are in order of 'when': the loss is that of rows that ")
+        assert f"of the last {rows} it is {loss:.6f}; rows of much later may have another" in line
+        again = run("resume", tmp_path / "run").out
+        assert line in again.splitlines()
+
+
+def test_the_order_of_rows_is_that_of_every_row_group_that_is_looked_at(tmp_path: Path) -> None:
+    """Timestamps with nulls; one that falls inside of a group, or from shard to shard, is none."""
+    when = np.datetime64("2025-01-01T00:00:00", "us") + np.arange(200).astype("m8[s]")
+    cells = [None if at % 7 == 0 else one for at, one in enumerate(when.tolist())]
+    falls = [*cells[:150], *reversed(cells[150:])]
+
+    def made(times: list[Any]) -> pa.Table:
+        zoned = pa.array(times, pa.timestamp("us", "UTC"))
+        return pa.table({"t": zoned, "y": np.arange(200) % 2})
+
+    for name, times, expected in (("a", cells, "t"), ("b", falls, "")):
+        write(tmp_path / name / "0.parquet", made(times), row_group_size=60)
+        assert column_in_order(find([str(tmp_path / name)])) == expected
+    write(tmp_path / "a" / "1.parquet", made(cells))
+    assert column_in_order(find([str(tmp_path / "a")])) == ""
 
 
 def test_times_of_a_day_are_one_day(tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ WITHOUT_A_FLAG = {
     "data.arrival",
     *(f"update.{name}" for name in Update.model_fields if name != "fail_on_alert"),
     *(f"alert.{name}" for name in Alert.model_fields),
-    *("cluster.window", "cluster.decode", "cluster.learner"),
+    *("cluster.window", "cluster.decode", "cluster.learner", "cluster.workers"),
+    "cluster.resources",
 }
 """Keys that only --set sets. A new key is in this list or has a flag."""
 

@@ -37,7 +37,13 @@ def figures(name: str, tmp_path: Path, *flags: str) -> tuple[dict[str, Any], str
     return alone(done), done.err
 
 
-@pytest.mark.parametrize("name", LABELS)
+COMPILES = "50 whole numbers"  # loops of 50 classes take seven seconds to compile
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == COMPILES else ()) for name in LABELS],
+)
 def test_the_labels_choose_the_task(name: str, tmp_path: Path) -> None:
     """A classifier has an error, a regression an RMSE; what is no plain pair is printed."""
     result, messages = figures(name, tmp_path)
@@ -46,7 +52,10 @@ def test_the_labels_choose_the_task(name: str, tmp_path: Path) -> None:
     assert ("task: regression" in messages) == regression
 
 
-@pytest.mark.parametrize(("flag", "regression"), [("classify", False), ("regress", True)])
+@pytest.mark.parametrize(
+    ("flag", "regression"),
+    [pytest.param("classify", False, marks=pytest.mark.slow), ("regress", True)],
+)
 def test_a_task_that_is_named_wins(flag: str, regression: bool, tmp_path: Path) -> None:
     """50 whole numbers may be either."""
     result, messages = figures("50 whole numbers", tmp_path, "--task", flag)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from clustered import PARTS, QUIET, ROWS, job, long, sized, spread
+from clustered import PARTS, QUIET, ROWS, job, sized, spread
 from distributed import Client, LocalCluster
 from running import write
 
@@ -62,7 +62,8 @@ def test_parts_have_the_metrics_of_their_rows(data: Path, client: Client, tmp_pa
     assert all(one["auc"] > 0.5 for one in result["holdout"]["epochs"])
 
 
-@pytest.mark.parametrize("count", [1, *long(3)])
+@pytest.mark.slow  # test_averaged has the bits of the state in the quick run
+@pytest.mark.parametrize("count", [1, 3])
 def test_the_number_of_workers_changes_no_figure(
     count: int, data: Path, workers: LocalCluster, client: Client, tmp_path: Path
 ) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from clustered import QUIET, job, long, waits
 from distributed import LocalCluster
-from elsewhere import elsewhere
+from distributed.core import Server
+from distributed.security import Security
+from distributed.utils import LoopRunner
+from elsewhere import address_in, elsewhere, scheduler_words, worker_words
 from servers import KINDS, serving
 from test_clusters import job_file
 
@@ -79,6 +85,106 @@ def test_the_dashboard_s_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             connect_client(None, f"tcp://127.0.0.1:{port}"),
         ):
             pass
+
+
+class OldScheduler(Server):
+    """What a scheduler before 2025.4 answers: it does not know the arguments of this client."""
+
+    def __init__(self, found: str) -> None:
+        packages = {"packages": {"distributed": found}}
+        super().__init__({"identity": lambda: {"type": "Scheduler"}, "versions": lambda: packages})
+
+
+@pytest.mark.parametrize(
+    "found, text",
+    [
+        (
+            "2025.3.0",
+            "has distributed 2025.3.0, and this process {}: upgrade the scheduler to ",
+        ),
+        ("2026.1.1", "(distributed 2026.1.1) did not accept this client in time"),
+    ],
+)
+def test_a_scheduler_of_an_old_version_is_named(
+    found: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With both versions, and the oldest that works."""
+    waits(monkeypatch, connect=5.0)
+    runner = LoopRunner()
+    runner.start()
+    server = OldScheduler(found)
+    runner.run_sync(server.listen, "tcp://127.0.0.1:0")
+    with (
+        pytest.raises(ClusterError, match=re.escape(text.format(version("distributed")))),
+        connect_client(None, server.address),
+    ):
+        pass
+    runner.run_sync(server.close)
+    runner.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("found, works", [("2025.3.0", False), ("2025.4.0", True)])
+def test_the_oldest_scheduler_that_works(
+    found: str, works: bool, data: Path, alone: Any, tmp_path: Path
+) -> None:
+    """A real one of that version, with workers of this one; the version before is refused by
+    name."""
+    home, at = tmp_path / "old", tmp_path / "scheduler.json"
+    for words in (["venv", home], ["pip", "install", "--python", home, f"distributed=={found}"]):
+        if subprocess.run([sys.executable, "-m", "uv", *map(str, words)], check=False).returncode:
+            pytest.skip(f"distributed {found} cannot be installed here")
+    words = [str(home / "bin" / "python"), *scheduler_words(at)[1:]]
+    started = [subprocess.Popen(words, stderr=subprocess.DEVNULL)]
+    try:
+        address = address_in(at)
+        started.append(
+            subprocess.Popen(worker_words(at, tmp_path / "w"), stderr=subprocess.DEVNULL)
+        )
+        given = job(data, cluster={"scheduler": address, "decode": "remote"})
+        if works:
+            assert streamomd.train(given, **QUIET).state_sha256 == alone.state_sha256
+        else:
+            with pytest.raises(ClusterError, match=f"has distributed {found}, and this process"):
+                streamomd.train(given, **QUIET)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.filterwarnings("ignore")  # Dask's own: a port is taken
+def test_certificates_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler over TLS and a client without certificates, by either address, or with others;
+    and one over TCP at an address of TLS."""
+    waits(monkeypatch, connect=5.0)
+    made, other = Security.temporary(), Security.temporary().get_tls_config_for_role("client")
+    found: dict[str, Any] = {"dashboard_address": None, "n_workers": 0}
+    with (
+        LocalCluster(**found, security=made) as secure,
+        LocalCluster(**found, protocol="tcp") as plain,
+    ):
+        host, port = secure.scheduler_address.removeprefix("tls://").split(":")
+        cases = [
+            (secure.scheduler_address, "this process has no certificates for TLS", {}),
+            (f"tcp://{host}:{port}", f"this address uses TLS: if it is a Dask scheduler, pass tls:"
+             f"//{host}:{port}", {}),
+            (secure.scheduler_address, "certificates of scheduler and client do not match", other),
+            (plain.scheduler_address.replace("tcp", "tls"), "does not use TLS: pass tcp:", other),
+        ]  # fmt: skip
+        for address, text, tls in cases:
+            settings = {
+                "distributed.comm.tls.ca-file": tls.get("ca_file"),
+                "distributed.comm.tls.client.cert": tls.get("cert"),
+                "distributed.comm.tls.client.key": tls.get("key"),
+            }
+            with (
+                dask.config.set(settings),
+                pytest.raises(ClusterError, match=re.escape(text)),
+                connect_client(None, address),
+            ):
+                pass
 
 
 @pytest.mark.filterwarnings("ignore")  # Dask's own: a port is taken

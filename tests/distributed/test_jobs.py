@@ -153,7 +153,7 @@ def test_a_job_that_has_not_started_is_dropped(data: Path, tmp_path: Path) -> No
         monitor_of(client).probe_all(client, lambda: None)
         busy = client.submit(time.sleep, 20, pure=False)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(diagnose, "refuse_unfit", lambda *_: None)
+            patch.setattr(diagnose, "exclude_unfit", lambda *_: {})
             name = streamomd.submit(kept(data, tmp_path / "run"), client=client)
         job_ = jobs.find(client, name)
         assert jobs.status(job_)["state"] == "waiting"
@@ -283,14 +283,14 @@ def test_doctor_finds_what_is_wrong(
 
 
 @pytest.mark.slow
-def test_doctor_does_not_wait_for_a_worker_that_is_busy(
+def test_doctor_does_not_wait_for_ever_for_a_worker_that_is_busy(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said that it does not answer."""
-    waits(monkeypatch, probe=1.0)
+    """It is said that it does not answer, and what it does."""
+    waits(monkeypatch, probe=1.0, doctor=3.0)
     busy = [client.submit(time.sleep, 10, pure=False) for _ in range(2)]
     told = diagnose.diagnose(client)
-    assert all("no answer in 1 s" in one["unfit"][0] for one in told)
+    assert all("no answer in 3 s: busy with 1 task" in one["unfit"][0] for one in told)
     client.cancel(busy, force=True)
 
 

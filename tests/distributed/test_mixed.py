@@ -106,7 +106,9 @@ def test_doctor_lists_them(
         assert told.code == 1
         lines = told.err.splitlines()
         for name in NAMES:
-            [place] = [n for n, line in enumerate(lines) if line.startswith(f"{at[name]}: ")]
+            [place] = [
+                n for n, line in enumerate(lines) if line.startswith(f"{at[name]} ({name}): ")
+            ]
             assert ("NOT fit" in lines[place]) == (not name.startswith("fit"))
             if name == "lacking-1":
                 assert "cannot import streamomd" in lines[place + 1]
@@ -189,6 +191,7 @@ def test_a_worker_that_joins_later_is_probed_before_it_gets_tasks(
         assert "omd-probe" in first
 
 
+@pytest.mark.slow  # test_doctor_lists_them has the reasons in the quick run
 def test_a_cluster_without_a_usable_worker_is_an_error(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from clustered import long
 from counting_star import Counted, CountingStar, exchange_all, numbers, shares_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,7 +105,7 @@ def test_a_leader_with_other_rows_is_named() -> None:
         other.receive_steps(np.empty((3, 1, 2)), np.empty((1, 1)), np.empty(3))
 
 
-@pytest.mark.parametrize("owners", [8, 400])
+@pytest.mark.parametrize("owners", [8, *long(400)])
 def test_owners_in_processes(owners: int, tmp_path: Path) -> None:
     """ZeroMQ with CURVE: a leader process that may open one descriptor per owner and 64 more, and
     processes of 100 owners each (``ulimit -n 1024``). Rounds have the sum of one process, and the

@@ -100,21 +100,21 @@ def entry_cases(folder: Path, changes: Sequence[str]) -> Cases:
     return Cases(range(len(cases)), case, PATIENCE)
 
 
-@kind("live-entries-changed", quick=2)
+@kind("live-entries-changed", quick=1)
 @contextmanager
 def live_entries_changed(folder: Path) -> Iterator[Cases]:
     """live cache entry changed: other bytes, before each piece is used"""
     yield entry_cases(folder, ("filled", "flipped"))
 
 
-@kind("live-entries-truncated", quick=2)
+@kind("live-entries-truncated", quick=1)
 @contextmanager
 def live_entries_truncated(folder: Path) -> Iterator[Cases]:
     """live cache entry truncated: to a half or to nothing, before each piece is used"""
     yield entry_cases(folder, ("halved", "emptied"))
 
 
-@kind("live-arrow-shards", quick=2)
+@kind("live-arrow-shards", quick=1)
 @contextmanager
 def live_arrow_shards(folder: Path) -> Iterator[Cases]:
     """Arrow shard truncated or rewritten while read, before each piece is used; then restored"""

@@ -146,7 +146,7 @@ def strike(place: Path, name: str, most: int | None) -> None:
     assert not broken, f"{len(broken)} broken\n" + "\n".join(broken)
 
 
-QUICK = ("train", "predict", "convert")
+QUICK = ("train",)
 
 
 @pytest.mark.parametrize(

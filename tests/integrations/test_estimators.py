@@ -76,7 +76,17 @@ def _plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 DEFAULTS = [OMDClassifier(), OMDRegressor(), NAGClassifier(), VAWRegressor()]
 
 
-@pytest.mark.parametrize(("estimator", "check"), [*checks(DEFAULTS)])
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    [
+        *checks(DEFAULTS[:2]),
+        # Classes of one rule have no code of their own but their parameters.
+        *(
+            pytest.param(*one.values, marks=(*one.marks, pytest.mark.slow), id=one.id)
+            for one in checks(DEFAULTS[2:])
+        ),
+    ],
+)
 def test_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> None:
     """Every one of them."""
     check(estimator)

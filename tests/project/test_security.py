@@ -91,7 +91,7 @@ def test_a_cluster_factory_is_named_by_a_person() -> None:
     }
     assert made == {"cli/options.py", "config/cluster_choice.py"}
     assert {*Cluster.model_fields} == {
-        "scheduler", "window", "decode", "learner",
+        "scheduler", "window", "decode", "learner", "workers", "resources",
     }  # fmt: skip
 
 

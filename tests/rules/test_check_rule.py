@@ -130,10 +130,15 @@ SEEN: dict[str, set[str]] = {
     "rda": {"theta"}, "si_adagrad": {"b", "theta", "Q"}, "si_pnorm": {"b"},
     "snag": {"s", "w", "G"}, "sop_diag": {"theta", "S"},
 }  # fmt: skip
+QUICK = ("adagrad", "da", "nag", "sop_diag")
 """Slots of which every wrong annotation is found from the rule alone, without a table of laws."""
 
 
-@pytest.mark.parametrize("name", SEEN)
+@pytest.mark.parametrize(
+    "name",
+    # Half a second each: the quick run has one rule of each kind.
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SEEN],
+)
 def test_wrong_annotations_of_the_package_are_found(name: str) -> None:
     """Each of them, as each of the three other kinds, with the parameters' defaults."""
     rule, loss = all_rules()[name], find_loss(all_rules()[name].losses.default)

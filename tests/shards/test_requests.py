@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Iterator
 
@@ -109,15 +110,21 @@ KINDS = {
 }  # fmt: skip
 
 
+@functools.cache
+def made(kind: str) -> bytes:
+    """The object of a kind."""
+    return KINDS[kind][0]()
+
+
 @pytest.mark.parametrize("digests", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_requests_by_layout(kind: str, digests: bool, bucket: CountedBucket) -> None:
     """A row group of a large object is one request for each 8 MiB or so of its columns, with gaps
     of up to 1 MiB; the footer is one more; an object of up to 8 MiB is one in all. Rows are those
     that were written, with and without digests."""
-    make, columns, most = KINDS[kind]
+    _, columns, most = KINDS[kind]
     name = f"layout/{kind}"
-    data = make()
+    data = made(kind)
     suffix = "arrow" if kind.startswith("arrow") else "parquet"
     bucket.put(f"{name}.{suffix}", data)
     shards = find(bucket.url(f"{name}.{suffix}"), storage_options=bucket.options)

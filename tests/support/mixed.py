@@ -12,6 +12,7 @@ from typing import Any
 from distributed import Client
 from elsewhere import address_in, scheduler_words, worker_words
 
+BARE = "import sys\nsys.modules['s3fs'] = None\n"
 LACKING = "raise ImportError('blocked: no streamomd here')\n"
 METADATA = "Metadata-Version: 2.1\nName: streamomd\nVersion: 0.0.1\n"
 
@@ -33,12 +34,25 @@ def older(folder: Path) -> dict[str, str]:
     return {**lacking(home), "PYTHONPATH": f"{home}:{home / 'lacking'}"}
 
 
+def bare(folder: Path) -> dict[str, str]:
+    """An environment without s3fs."""
+    home = folder / "bare"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "sitecustomize.py").write_text(BARE)
+    return {**os.environ, "PYTHONPATH": str(home)}
+
+
 class Mixed:
     """A cluster, its scheduler of a kind too. Workers are named; no nanny restarts one."""
 
     def __init__(self, folder: Path, scheduler: str) -> None:
         self.folder, self.file = folder, folder / "scheduler.json"
-        self.kinds = {"fit": dict(os.environ), "lacking": lacking(folder), "older": older(folder)}
+        self.kinds = {
+            "fit": dict(os.environ),
+            "bare": bare(folder),
+            "lacking": lacking(folder),
+            "older": older(folder),
+        }
         self.started: dict[str, subprocess.Popen[bytes]] = {}
         self.begin("scheduler", scheduler_words(self.file), self.kinds[scheduler])
         self.address = address_in(self.file)
@@ -48,9 +62,9 @@ class Mixed:
         with (self.folder / f"{name}.log").open("wb") as log:
             self.started[name] = subprocess.Popen(words, env=environment, stderr=log, stdout=log)
 
-    def add(self, name: str, nanny: bool = False) -> None:
-        """A worker; its name begins with its kind."""
-        words = worker_words(self.file, self.folder / "scratch", "--name", name)
+    def add(self, name: str, *more: str, nanny: bool = False) -> None:
+        """A worker; its name begins with its kind. more: words of its command."""
+        words = worker_words(self.file, self.folder / "scratch", "--name", name, *more)
         words = [word for word in words if word != "--no-nanny"] if nanny else words
         self.begin(name, words, self.kinds[name.split("-")[0]])
 

@@ -1,8 +1,8 @@
 """Small Parquet files whose page headers, levels or encoded values claim more than there is.
 
-As a program: ``python tests/support/page_bombs.py ENCODING SEED CASES [FIRST]`` prints how many
-cases ended how, the highest peak of memory of one (bytes), the longest (seconds of processor time),
-and the case with the highest peak. Each case is a process forked for it.
+As a program: ``python tests/support/page_bombs.py ENCODING,… SEED CASES [FIRST]`` prints, of
+each, how many cases ended how, the highest peak of memory of one (bytes), the longest (seconds of
+processor time), and the case with the highest peak. Each case is a process forked for it.
 """
 
 from __future__ import annotations
@@ -267,24 +267,29 @@ def judged(path: Path) -> tuple[str, int, float]:
     return ended, memory, seconds
 
 
-def main(encoding: str, seed: str, cases: str, first: str = "0") -> None:
-    """Run cases, each of a codec, a version of pages, and of lists or none."""
+def main(encodings: str, seed: str, cases: str, first: str = "0") -> None:
+    """Run cases, each of a codec, a version of pages, and of lists or none; a line each."""
+    for encoding in encodings.split(","):
+        print(json.dumps(ended(encoding, seed, range(int(first), int(first) + int(cases)))))
 
+
+def ended(encoding: str, seed: str, cases: range) -> dict[str, Any]:
+    """How the cases of an encoding ended."""
     found: Counter[str] = Counter()
     highest, longest, worst = 0, 0.0, ""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.parquet"
-        for at in range(int(first), int(first) + int(cases)):
+        for at in cases:
             rng = random.Random(f"{encoding}-{seed}-{at}")
             codec, version = rng.choice(list(CODECS)), rng.choice(("1.0", "2.0"))
             given = whole(encoding, codec, version, bool(rng.randrange(3)))
             path.write_bytes(mutation(rng, given, version))
-            ended, memory, seconds = judged(path)
-            found[ended] += 1
+            end, memory, seconds = judged(path)
+            found[end] += 1
             longest = max(longest, seconds)
             if memory > highest:
                 highest, worst = memory, f"{encoding} {seed} 1 {at}"
-    print(json.dumps({"ended": found, "peak": highest, "seconds": longest, "worst": worst}))
+    return {"ended": found, "peak": highest, "seconds": longest, "worst": worst}
 
 
 if __name__ == "__main__":

@@ -226,8 +226,30 @@ ENCODINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
-@pytest.mark.parametrize("column", ["y", "h"])
+STRINGS = ("plain", "dictionary", "delta", "lengths")
+"""Encodings that strings have of their own."""
+
+
+@pytest.mark.parametrize(
+    "name, column",
+    [
+        *((name, "y") for name in ENCODINGS),
+        *((name, "h") for name in STRINGS),
+        *(
+            pytest.param(name, "h", marks=pytest.mark.slow)  # alike for strings and numbers
+            for name in (
+                "split",
+                "pages 2.0",
+                "checksums",
+                "snappy",
+                "gzip",
+                "zstd",
+                "lz4",
+                "brotli",
+            )
+        ),
+    ],
+)
 def test_every_encoding(name: str, column: str, url: Path, tmp_path: Path) -> None:
     """Whatever the changed byte means, it is found before a page is decoded."""
     for place in range(SHARDS):

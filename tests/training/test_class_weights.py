@@ -20,6 +20,7 @@ from streamomd.core.batch import DenseBatch
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.training.class_weights import ClassWeights
 from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.bins import FINE, centres
 
 __all__ = ["uneven_data"]  # the fixture
 FACTORS = {"0": 0.5, "1": 4.0}
@@ -192,3 +193,23 @@ def test_learners_of_a_sweep_are_those_trained_alone(uneven_data: Path) -> None:
         alone = learn(uneven_data / "data", class_weight="balanced", sets={**sets, "eta": eta})
         assert learner.model.state_sha256 == alone.state_sha256
         assert learner.model.calibration == alone.calibration
+
+
+@pytest.mark.parametrize("wanted", [FACTORS, "balanced"])
+def test_reported_probabilities_are_without_their_effect_on_the_odds(
+    wanted: Any, uneven_data: Path
+) -> None:
+    """``calibrated`` has the log loss of odds divided by the weights' ratio; the learned loss is
+    that of the odds as they are."""
+    found = learn(uneven_data / "data", class_weight=wanted, rule="nag")
+    negatives, positives = found.metrics.detail.weights[:, :-1]
+    ratio = 8.0 if wanted is FACTORS else negatives.sum() / positives.sum()
+    with np.errstate(all="ignore"):
+        odds = np.exp(centres(FINE)) / ratio
+        losses = np.stack([negatives * np.log1p(odds), positives * np.log1p(1.0 / odds)])
+    expected = np.nansum(losses) / found.metrics.total[0]
+    result = found.result()
+    assert result["calibrated"]["log_loss"] == pytest.approx(expected, rel=1e-9)
+    assert result["calibrated"]["log_loss"] < result["loss"]
+    again = found.evaluate(str(uneven_data / "data"), quiet=True)
+    assert 0.0 < again["calibrated"]["log_loss"] < again["loss"]

@@ -241,7 +241,11 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task",
+    # Loops of three classes take four seconds to compile.
+    [pytest.param(task, marks=pytest.mark.slow if task == "three" else ()) for task in TASKS],
+)
 def test_a_resumed_run_tells_the_same(task: str, data: Path) -> None:
     """What a run says of all its rows is the same, to the bit, if it was read back in between."""
     kept, more = str(data / "kept"), {**TASKS[task], "epochs": 2}

@@ -128,8 +128,16 @@ def test_predictions_of_words(here: Path) -> None:
     assert table.column("prediction").to_pylist() == ["yes" if one > 0 else "no" for one in score]
 
 
-@pytest.mark.parametrize("rule", ["nag", "auto"])
-@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.parametrize(
+    "loss, rule",
+    [
+        ("softmax", "auto"),
+        *(
+            pytest.param(loss, rule, marks=pytest.mark.slow)  # loops that no other quick test has
+            for loss, rule in (("softmax", "nag"), ("logistic", "auto"), ("logistic", "nag"))
+        ),
+    ],
+)
 def test_predictions_of_three_classes(loss: str, rule: str, here: Path) -> None:
     """Of three classes the one of the largest score is predicted; probabilities sum to 1."""
     model = plain_model(loss, rule=rule, y=thirds)

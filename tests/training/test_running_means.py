@@ -19,6 +19,13 @@ from streamomd.core.errors import UnsupportedError, UsageError
 
 N = 120
 RULES = ("auto", "nag", "ogd", "laplace", "adagrad_standardized", "arow", "ons", "ftrl_proximal")
+QUICK = {
+    ("auto", "dense"),
+    ("auto", "hashed"),
+    ("nag", "dense"),
+    ("nag", "hashed"),
+    ("ons", "dense"),
+}
 
 
 def table(count: int = N, seed: int = 0, *, hashed: bool = False, vector: bool = False) -> pa.Table:
@@ -67,8 +74,15 @@ def learn(path: Path, *words: str, checkpoint: str = "none", nulls: str = "mean"
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["dense", "hashed"])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule, kind",
+    # Two loops of each compile for a second or more: the quick run has one of each kind of storage.
+    [
+        pytest.param(rule, kind, marks=() if (rule, kind) in QUICK else pytest.mark.slow)
+        for rule in RULES
+        for kind in ("dense", "hashed")
+    ],
+)
 def test_a_run_is_that_of_filled_rows(rule: str, kind: str, tmp_path: Path) -> None:
     """Weights and losses are those of the table that was filled beforehand, to the bit."""
     rows = table(hashed=kind == "hashed")

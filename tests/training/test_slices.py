@@ -120,7 +120,7 @@ def test_what_cannot_be_sliced_is_refused(
         model.evaluate(shards, by=["n"], quiet=True)
 
 
-@pytest.mark.parametrize("task", ["regress", "several"])
+@pytest.mark.parametrize("task", ["regress", pytest.param("several", marks=pytest.mark.slow)])
 def test_other_tasks(task: str, data: Path) -> None:
     """Numbers have RMSE, MAE and R²; several classes an error, and no ranking by slice."""
     shards = str(data / "data")

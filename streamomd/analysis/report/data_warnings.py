@@ -32,6 +32,7 @@ STEADY = 4.0  # largest over typical: below this it is as large in most rows
 APART = 0.2  # of the range of all other values, that a code for missing is away from it
 DOMINATES = 0.5  # share of all moves of predictions
 REVEALS = 0.5  # share of the constant's loss that a model with a leak removes at least
+SIZES = "all weights times the features' typical values"
 SMALLEST = float(np.finfo(np.float64).tiny)
 SAME = {"float64": 1e-9, "float32": 1e-4}
 """Relative accuracy of sums in slots of these dtypes."""
@@ -96,17 +97,19 @@ def _dominant(model: Model, weights: Weights) -> Iterator[DataWarning]:
     """Only where the loss supports it. That without the column is not stored; it is about the
     constant's at most, so a column reveals the label only if the model is far below that."""
     found = compare_with_constant(model, model.result())
-    if found is None or found.removed < REVEALS:
+    if found is None or found.removed < REVEALS or not weights.by_unit:
         return
-    for one in weights.top[:1]:
-        if one.share > DOMINATES and weights.by_unit:
-            yield DataWarning(
-                one.name,
-                "it outweighs all others together",
-                f"Its weight, {brief(one.heaviest)}, times a typical value is {one.share:.0%} of "
-                "what all features move. Is it known before the label? A column that was "
-                "filled in afterwards leaks the label.",
-            )
+    total = sum(weights.importances.values())
+    shares = [(one / total, name) for name, one in weights.importances.items() if total > 0.0]
+    shares = shares or [(one.share, one.name) for one in weights.top]
+    share, name = max(shares, default=(0.0, ""))
+    if share > DOMINATES:
+        yield DataWarning(
+            name,
+            "it outweighs all others together",
+            f"It is {share:.0%} of {'what all features move' if weights.centred else SIZES}. Is it "
+            "known before the label? A column that was filled in afterwards leaks the label.",
+        )
 
 
 def _offsets(model: Model, sizes: FeatureScales) -> Iterator[DataWarning]:

@@ -42,12 +42,13 @@ class FeatureScales:
 
     largest: abs(x). typical: root of the mean of x^2 over all rows. low, high: least and greatest
     value of the coordinates before the hashed ones. present: the share of rows where it is not 0.
-    spread: standard deviation of those before the hashed ones.
+    spread: standard deviation of each coordinate, or of the first ones; None if it is unknown: then
+    ``unit`` is no spread of a contribution.
     rows: how many these are. of: of which rows, in words. source: a sentence that says where they
     are from.
-    mean: of the coordinates before the hashed ones; empty if unknown.
-    codes: (2, as mean), the least and greatest of CODES in a column, NaN for none; rest: (2, as
-    mean), the least and greatest other value; empty if unknown.
+    mean: of each coordinate; empty if unknown.
+    codes: (2, coordinates before the hashed ones), the least and greatest of CODES in a column, NaN
+    for none; rest: (2, as codes), the least and greatest other value; empty if unknown.
     """
 
     largest: Floats
@@ -101,9 +102,11 @@ def scales_from_slots(model: Model) -> FeatureScales:
     source = f"Rule {rule.name} stores {' and '.join(sources)}." if sources else (
         f"Rule {rule.name} stores no feature scales: pass the shards to the report to measure them."
     )  # fmt: skip
+    centred = slice(0, 1 + state.layout.numeric) if state.layout.standardize else None
     return FeatureScales(
         fields["largest"], fields["typical"], fields["low"], fields["high"], fields["present"],
         model.metrics.total_rows, source,
+        spread=None if centred is None else fields["typical"][centred],
     )  # fmt: skip
 
 
@@ -113,18 +116,21 @@ def _scales_of_block(model: Model) -> FeatureScales:
     mean, spread = moments(state)
     rows = max(float(state.totals[0, 1]), 1.0)
     seen, squares = (np.asarray(state.slot(name), dtype=np.float64) for name in ("n", "q"))
-    typical = np.sqrt(squares * (seen / rows))
+    share = seen / rows
+    typical = np.sqrt(squares * share)
+    deviation = typical * np.sqrt(np.maximum(1.0 - share, 0.0))  # of values that are equal or 0
     first = int(model.plan.bias)
     front = slice(first, first + len(mean))
     typical[front] = np.hypot(mean, spread)
-    typical[:first] = 1.0
+    deviation[front] = spread
+    typical[:first], deviation[:first] = 1.0, 0.0
     low = fields["low"].copy()
     low[front][spread == 0.0] = mean[spread == 0.0]  # constant
     return FeatureScales(
         fields["largest"], typical, low, low, fields["present"], model.metrics.total_rows,
         f"Rule {model.spec.rule.name} stores means and standard deviations of numeric columns, "
         "and mean squares of the others.",
-        spread=np.concatenate([np.zeros(first), spread]),
+        spread=deviation,
     )  # fmt: skip
 
 
@@ -201,9 +207,9 @@ def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
     source = f"Counted in the {rows:,} rows given."
     typical, present = np.sqrt(squares / count), seen / count
     known = np.maximum(rows - missing, 1.0)
-    mean = (sums / known)[:front]
+    mean = sums / known
     # Of all rows, those with the mean in place of a missing value included, as the model sees them.
-    spread = np.sqrt(np.maximum((squares - sums * sums / known)[:front] / count, 0.0))
+    spread = np.sqrt(np.maximum((squares - sums * mean) / count, 0.0))
     of = " of those given"
     return FeatureScales(
         largest, typical, low, high, present, rows, source, of=of, spread=spread, mean=mean,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -31,6 +31,7 @@ def features_section(
         "Features",
         grid(*_charts(weights, model.plan.classes)),
         paragraph(_weights_text(model, weights)),
+        *_by_column(weights.importances),
         *([element("h3", "The heaviest, by name"), _heaviest(model, sizes, weights)]
           if weights.top else []),
         element("h3", "Scale of each column"),
@@ -38,12 +39,27 @@ def features_section(
     )  # fmt: skip
 
 
+def _by_column(importances: Mapping[str, float]) -> list[Element]:
+    """What each column adds to a prediction, as a standard deviation over the measured rows."""
+    total = sum(importances.values())
+    if not total > 0.0:
+        return []
+    most = sorted(importances.items(), key=lambda one: (-one[1], one[0]))[:MOST_COLUMNS]
+    rows = [(name, brief(value), f"{value / total:.1%}") for name, value in most]
+    return [
+        element("h3", "Importance of each column"),
+        paragraph("The standard deviation of what the column adds to the margin, over these rows."),
+        table(["column", "importance", "share"], rows, numbers=(1, 2), label="Importance"),
+    ]
+
+
 def _charts(weights: Weights, classes: Sequence[Any]) -> list[Element]:
     charts = []
     if weights.top:
         label = "weight × typical value" if weights.by_unit else "weight"
         signed = [(one.name, math.copysign(one.moves, one.heaviest)) for one in weights.top[:DRAWN]]
-        charts.append(bars("What moves a prediction most", label, signed, note=_sides(classes)))
+        title = "What moves a prediction most" if weights.centred else "Weights by size of feature"
+        charts.append(bars(title, label, signed, note=_sides(classes)))
     if len(weights.edges):
         edges = weights.edges
         x = Axis("size of the weight", float(edges[0]), float(edges[-1]), log=True)
@@ -73,6 +89,12 @@ def _weights_text(model: Model, weights: Weights) -> str:
     text = f"{used:,} of {total:,} weights are not 0."
     if not weights.by_unit:
         text += " The features' scales are unknown: they are ordered by weight only."
+    elif not weights.centred:
+        text += (
+            " Ordered by weight times the root of the mean square, which is no importance: the "
+            "rule stores no means, and a column far from 0 has a large one however little it "
+            "moves. Pass the run's shards to the report for importances."
+        )
     return text
 
 
@@ -92,7 +114,8 @@ def _heaviest(model: Model, sizes: FeatureScales, weights: Weights) -> Element:
         )
         for one in weights.top
     ]
-    heads = ["feature", *names, "typical value", "moves", "share", "not 0 in", "coordinate"]
+    moves = "moves" if weights.centred else "weight × value"
+    heads = ["feature", *names, "typical value", moves, "share", "not 0 in", "coordinate"]
     shown = [at for at in range(len(heads)) if any(row[at] for row in rows)]
     return table(
         [heads[at] for at in shown],

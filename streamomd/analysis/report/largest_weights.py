@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.features import name_of
+from streamomd.features.names import column_of
 from streamomd.training.model import Model
 from streamomd.training.top_weights import weight_blocks
 
@@ -51,6 +53,11 @@ class Weights:
     zeros: int
     broken: int
     by_unit: bool
+    centred: bool
+    """Whether ``moves`` is a standard deviation; else it is a weight times a size."""
+    importances: Mapping[str, float]
+    """By column, the standard deviation of what it adds to the margin; empty unless the scales were
+    measured on rows."""
 
 
 def weigh(model: Model, sizes: FeatureScales, top: int = 25) -> Weights:
@@ -84,7 +91,41 @@ def weigh(model: Model, sizes: FeatureScales, top: int = 25) -> Weights:
         Feature(at, name_of(model.plan, model.names, at), weight, moves, moves / total)
         for moves, at, weight in heavy
     )
-    return Weights(top_features, *_trimmed(counts), zeros, broken, by_unit)
+    centred = by_unit and sizes.spread is not None
+    importances = _column_importances(model, sizes)
+    return Weights(top_features, *_trimmed(counts), zeros, broken, by_unit, centred, importances)
+
+
+def _column_importances(model: Model, sizes: FeatureScales) -> dict[str, float]:
+    """By column, the standard deviation of what it adds to the margin, of the learner where it is
+    largest; {} unless the scales were measured on rows.
+
+    With m and q the means of x and x^2, values of a column that exclude each other have
+    sum(w^2 q) - sum(w m)^2; elements of vectors, lists and texts count as independent.
+    """
+    plan, size = model.plan, model.plan.size
+    if len(sizes.mean) < size or sizes.spread is None:
+        return {}
+    several = {vector.column for vector in plan.vectors} | {one.column for one in plan.text}
+    found: dict[str, tuple[Floats, Floats, Floats, int]] = {}
+    for low, block in weight_blocks(model.engine, model.state):
+        for place in np.flatnonzero((block != 0.0).any(axis=1)).tolist():
+            at, weights = low + place, block[place]
+            name = column_of(plan, model.names, at)
+            first, second, apart, count = found.get(name, (0.0, 0.0, 0.0, 0))
+            found[name] = (
+                first + weights * sizes.mean[at],
+                second + weights**2 * sizes.typical[at] ** 2,
+                apart + weights**2 * sizes.spread[at] ** 2,
+                count + 1,
+            )
+    found.pop("", None)
+    sparse = plan.sparse.indices if plan.sparse else ""
+    exclusive = {name for name, one in found.items() if one[3] > 1} - several - {sparse}
+    return {
+        name: float(np.sqrt(np.maximum(second - first**2 if name in exclusive else apart, 0)).max())
+        for name, (first, second, apart, _) in found.items()
+    }
 
 
 def _trimmed(counts: Counts) -> tuple[Floats, Counts, Counts]:

@@ -102,7 +102,8 @@ def _charts(model: Model, sets: Sequence[Rows]) -> list[Element]:
     ]
     charts += [_calibration("Calibration", before)] if before else []
     kind = model.spec.model.calibrate
-    return [*charts, *([_calibration(f"Calibration after {kind}", after)] if after else [])]
+    title = "Calibration without class weights" if kind == "none" else f"Calibration after {kind}"
+    return [*charts, *([_calibration(title, after)] if after else [])]
 
 
 def _missing(model: Model, sets: Sequence[Rows]) -> list[Element]:

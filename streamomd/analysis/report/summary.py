@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-import numpy as np
-
 from streamomd.analysis.history import History, rows_passed
 from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.data_warnings import DataWarning
@@ -19,7 +17,7 @@ from streamomd.core.urls import shown, typed
 from streamomd.core.worded_means import worded_means
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
-from streamomd.training.model_figures import means_of, mixture_of
+from streamomd.training.model_figures import last_tenth, means_of, mixture_of
 
 
 def header(model: Model, run_history: History, figures: Mapping[str, Any], count: int) -> Element:
@@ -118,18 +116,11 @@ def _boxes(model: Model, run_history: History, figures: Mapping[str, Any]) -> El
 
 
 def _last_tenth(model: Model) -> list[tuple[str, str]]:
-    """The loss of the last rows of the first epoch, about a tenth, of rows with times or dates:
-    there it differs from that of all rows if the relation drifts."""
-    metrics = model.metrics
-    if not metrics.rows:
-        return []
-    rows = metrics.rows[0]
-    before = metrics.curve[metrics.curve[:, 0] < rows]
-    if not (model.spec.data.time or day_column(model.plan)) or not len(before):
-        return []
-    start = before[np.abs(before[:, 0] - 0.9 * rows).argmin()]
-    loss = metrics.figures(metrics.sums[0] - start[1:])["loss"]
-    return [] if loss is None else [(f"loss of the last {rows - int(start[0]):,}", brief(loss))]
+    """The loss of the last rows, of rows with times or dates or in their order: there it differs
+    from that of all rows if the relation drifts."""
+    timed = model.spec.data.time or model.ordered_by or day_column(model.plan)
+    found = last_tenth(model) if timed else None
+    return [(f"loss of the last {found[0]:,}", brief(found[1]))] if found else []
 
 
 def warnings_section(found: Sequence[DataWarning]) -> Element:

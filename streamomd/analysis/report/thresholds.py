@@ -39,7 +39,7 @@ def thresholds(model: Model) -> list[Element]:
         (wrong + right) / weights.sum(), right / weights[1], right / (wrong + right)
     )  # fmt: skip
     margins = centres(detail.digits)[seen]
-    likely = likelihood(model, weights, margins)
+    likely = likelihood(model, margins)
     levels = margins if likely is None else likely
     middle = int(np.count_nonzero(levels >= (0.0 if likely is None else 0.5))) - 1
     places = {int(np.abs(flagged - share).argmin()) for share in SHARES} | {max(middle, 0)}

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.markup import element
 from streamomd.core.counted import counted
-from streamomd.training.class_weights import class_weights_of
+from streamomd.training.class_weights import natural_mean
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.baseline import baseline_of
 from streamomd.training.metrics.bins import centres
@@ -142,7 +142,7 @@ def _by_log_loss(
         seen = np.flatnonzero(bins.any(axis=0))
         if not len(seen) or seen[-1] == bins.shape[1] - 1:  # there is a NaN
             return None
-        likely = likelihood(model, weights, centres(metrics.detail.digits)[seen])
+        likely = likelihood(model, centres(metrics.detail.digits)[seen])
         if likely is None or not (shares > 0.0).all():
             return None
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -173,22 +173,11 @@ def adjusted(model: Model) -> bool:
     return model.calibration is not None or bool(model.spec.model.class_weight)
 
 
-def likelihood(model: Model, weights: Floats, margins: Floats) -> Floats | None:
+def likelihood(model: Model, margins: Floats) -> Floats | None:
     """The probabilities of the second of two classes: calibrated ones, or without the effect of
-    class weights; None of a loss that gives none. weights: (2,), of the rows by class."""
-    if model.calibration is not None:
-        return np.array([model.calibration(one) for one in margins.tolist()])
-    if not _gives_log_loss(model):
-        return None
-    shift, factors = 0.0, class_weights_of(model.spec, model.plan)
-    if factors is not None:  # they multiply the odds by their ratio; balanced ones are 1 / weights
-        first, second = 1.0 / weights if factors.given is None else factors.given
-        shift = float(np.log(second) - np.log(first)) if first > 0.0 < second else 0.0
-    smoothing = model.engine.smoothing(model.state)
-    with np.errstate(over="ignore"):
-        likely = 1.0 / (1.0 + np.exp(shift - margins))
-    found: Floats = (1.0 - smoothing) * likely + smoothing / 2.0
-    return found
+    class weights; None of a loss that gives none."""
+    mean = model.calibration or natural_mean(model)
+    return None if mean is None else np.array([mean(one) for one in margins.tolist()])
 
 
 def _discordant(confusion: Floats, common: int) -> float:
@@ -197,11 +186,6 @@ def _discordant(confusion: Floats, common: int) -> float:
     right = float(np.trace(confusion) - confusion[common, common])
     wrong = float(confusion[common].sum() - confusion[common, common])
     return (right + wrong) / float(confusion.sum())
-
-
-def _gives_log_loss(model: Model) -> bool:
-    loss, classes = model.spec.model.loss, len(model.plan.classes)
-    return loss == "softmax" or (loss == "logistic" and classes == 2)
 
 
 def _entropy(shares: Floats) -> float:

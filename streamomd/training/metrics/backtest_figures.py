@@ -61,8 +61,8 @@ class Backtest:
             self.before += metrics.total_rows
             return
         rank = metrics.detail.rank() if metrics.detail is not None else {}
-        calibration = model.calibration
-        calibrated = {"calibrated": metrics.calibrated(calibration)} if calibration else {}
+        mean = model.reported_mean
+        calibrated = {"calibrated": metrics.calibrated(mean)} if mean else {}
         found = {
             "period": period_text(number, self.length, self.origin),
             "learned": learned,
