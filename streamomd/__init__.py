@@ -70,3 +70,7 @@ def __getattr__(name: str) -> Any:
             return getattr(import_module(_HOME["OMDClassifier"]), name)
         raise AttributeError(f"module 'streamomd' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -40,7 +40,6 @@ Batches = Callable[[], Iterable[Batch]]
 CACHE_BYTES = 64 << 20
 """Yields the rows from the first one on each call."""
 
-KINKED = ("absolute", "epsilon_insensitive", "gamma_hinge", "hinge", "pinball")
 SMOOTHINGS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # in units of what predicting 0 costs a row
 PASSES = 200  # over the rows, at most, for each smoothing
 MEMORY_BYTES = 1 << 28  # of the L-BFGS history
@@ -227,7 +226,7 @@ def best(
         found.raise_to(np.full(1, first.loss) if problem.loss.coupled else first.each)
         return found
     nearly, smoothing, u = plain, 0.0, found.u
-    if problem.loss.name in KINKED:
+    if problem.loss.kinked:
         smooth, unit = smoothed(problem.loss), scale(first)
         for amount in SMOOTHINGS:
             smoothing = amount * unit

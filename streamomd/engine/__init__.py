@@ -429,7 +429,7 @@ class Engine:
         # Groups do not know of each other: without it each would explain all of a row.
         prior *= layout.groups
         return rebase.Kind(
-            layout.width, layout.numeric, storage.second, storage.first, loss.name == "square",
+            layout.width, layout.numeric, storage.second, storage.first, loss.quadratic,
             block_row.centres(loss, self.classes), prior, prior_bias,
         )  # fmt: skip
 

@@ -109,7 +109,7 @@ class _Merge:
         self.storage: Any = engine.layout.rule.storage
         self.h: Any = engine.layout.rule.hyper_of(engine.params)
         self.groups = engine.layout.groups
-        self.squared = engine.loss.name == "square"
+        self.squared = engine.loss.quadratic
         self.centres = centres(engine.loss, engine.classes)
         self.p, self.learners = start.layout.numeric, start.layout.learners
         added = np.array([part.totals[0, AT["n"]] - start.totals[0, AT["n"]] for part in parts])

@@ -52,7 +52,7 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
     """
     layout, totals = engine.layout, state.totals
     h: Any = layout.rule.hyper_of(engine.params)
-    unit = sparse_unit(engine.loss.name == "square") * passes_held(totals[0])
+    unit = sparse_unit(engine.loss.quadratic) * passes_held(totals[0])
     unit *= mean_importance(totals[0])
     n, q = (np.asarray(state.slot(name)[low:high], np.float64) for name in ("n", "q"))
     S_i = np.asarray(state.slot("S")[low:high], np.float64)
@@ -80,7 +80,7 @@ def _noise(engine: Engine, state: State) -> float:
     information: P is too small by as much.
     """
     totals = state.totals[0]
-    one = float(totals[AT["mse"]]) if engine.loss.name == "square" else 1.0
+    one = float(totals[AT["mse"]]) if engine.loss.quadratic else 1.0
     uneven = float(totals[AT["squares"]] / totals[AT["n"]]) if totals[AT["n"]] > 0.0 else 1.0
     return one * uneven * float(passes_held(totals))
 

@@ -27,6 +27,7 @@ LOSS = Loss(
     value=value,
     slope=slope,
     classifies=False,
+    kinked=True,
     degree=1,
     lipschitz=lipschitz,
     aliases=("absolute_error", "mae", "mean_absolute_error"),

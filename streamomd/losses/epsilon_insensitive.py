@@ -36,6 +36,7 @@ LOSS = Loss(
     value=value,
     slope=slope,
     classifies=False,
+    kinked=True,
     degree=1,
     lengths=("epsilon",),
     hyper=Hyper,

@@ -31,6 +31,7 @@ LOSS = Loss(
     value=value,
     slope=slope,
     classifies=True,
+    kinked=True,
     hyper=Hyper,
     lipschitz=lipschitz,
 )

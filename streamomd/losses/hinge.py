@@ -31,5 +31,6 @@ LOSS = Loss(
     slope=slope,
     along=along,
     classifies=True,
+    kinked=True,
     lipschitz=lipschitz,
 )

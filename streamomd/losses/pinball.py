@@ -35,6 +35,7 @@ LOSS = Loss(
     value=value,
     slope=slope,
     classifies=False,
+    kinked=True,
     degree=1,
     hyper=Hyper,
     lipschitz=lipschitz,

@@ -49,7 +49,7 @@ def smoothed(loss: Loss) -> Loss:
 
     return replace(
         loss, name=f"smooth_{loss.name}", value=smooth_value, slope=smooth_slope, along=None,
-        solve=None, hyper=_with_smoothing(loss.hyper), aliases=(),
+        solve=None, hyper=_with_smoothing(loss.hyper), aliases=(), quadratic=False, kinked=False,
     )  # fmt: skip
 
 

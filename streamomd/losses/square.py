@@ -36,5 +36,6 @@ LOSS = Loss(
     solve=solve,
     classifies=False,
     degree=2,
+    quadratic=True,
     aliases=("squared_error", "squared", "mse", "mean_squared_error"),
 )

@@ -45,6 +45,17 @@ def test_slopes_at_kinks_are_zero(name) -> None:
         assert loss.slope(kinks[name], y, p) == 0.0
 
 
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_a_loss_says_of_its_slope_is_true(name) -> None:
+    """kinked: it jumps between margins 2e-9 apart; quadratic: it rises by as much as the margin."""
+    loss, params, y = drawn(name, 0.5, True)
+    margins = np.linspace(-4.0, 4.0, 8001)
+    slopes = np.array([[loss.slope(m + d, y, params) for d in (-1e-9, 1e-9)] for m in margins])
+    assert loss.kinked == bool(np.any(np.abs(np.diff(slopes)) > 1e-3))
+    rises = [loss.slope(m + 1.0, y, params) - loss.slope(m, y, params) for m in (-3.0, 0.1, 2.0)]
+    assert loss.quadratic == bool(np.allclose(rises, 1.0, atol=1e-9))
+
+
 @given(margins=st.lists(st.floats(-800, 800), min_size=2, max_size=7), data=st.data())
 def test_softmax_is_stable_and_its_slopes_are_its_gradient(margins, data) -> None:
     """Softmax: ln Σ exp − margin of the class, without overflow; slopes sum to 0."""

@@ -110,3 +110,9 @@ def kinds(module: Any) -> list[type]:
     """The classes of a module, as they stand in it."""
     found = [one for one in vars(module).values() if isinstance(one, type)]
     return [one for one in found if one.__module__ == module.__name__]
+
+
+def test_completion_offers_the_public_names() -> None:
+    """dir(streamomd) is __all__: no helper of the module, and every name that is loaded late."""
+    assert dir(streamomd) == sorted(streamomd.__all__)
+    assert all(getattr(streamomd, name) is not None for name in streamomd.__all__)

@@ -33,7 +33,7 @@ from streamomd.analysis.certify.claims import (
     run_facts,
 )
 from streamomd.analysis.certify.total_losses import FixedWeights
-from streamomd.analysis.comparator import KINKED, Objective, scale
+from streamomd.analysis.comparator import Objective, scale
 from streamomd.losses import find_loss
 from streamomd.losses.smoothed import smoothed
 from streamomd.rules.certificates.certificate import Run
@@ -117,7 +117,7 @@ class Search:
             loss, params = find_loss("square"), {}
         if kind == "hinge":
             loss, params = find_loss("gamma_hinge"), {"gamma": gamma}
-        if smoothing > 0.0 and loss.name in KINKED:
+        if smoothing > 0.0 and loss.kinked:
             loss, params = smoothed(loss), {**params, "smoothing": smoothing}
         at = (f"{kind} {gamma}", smoothing)
         if at not in self.objectives:

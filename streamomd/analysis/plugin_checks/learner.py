@@ -170,6 +170,7 @@ def doubled(loss: Loss) -> Loss:
     return replace(
         loss,
         name=f"twice_{loss.name}",
+        quadratic=False,
         value=lambda p, y, h: 2.0 * value(p, y, h),
         slope=lambda p, y, h: 2.0 * slope(p, y, h),
         lipschitz=None if lipschitz is None else (lambda h: 2.0 * lipschitz(h)),
@@ -181,6 +182,8 @@ def straight(loss: Loss) -> Loss:
     return replace(
         loss,
         name="straight",
+        quadratic=False,
+        kinked=False,
         value=lambda p, y, h: -y * p,
         slope=lambda p, y, h: -y,
         lipschitz=lambda h: STEEPEST,

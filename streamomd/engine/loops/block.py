@@ -88,7 +88,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     share_of_B, learns_G = storage.share, storage.learns_first
     row_loss, exact_steps = make_losses(rule, loss, shape), make_solver(rule, loss, shape)
     miss, mean = miss_of(shape), loss.mean
-    squared, probable = loss.name == "square", loss.probabilistic
+    squared, probable = loss.quadratic, loss.probabilistic
     regression = not loss.classifies
     at_g = [slot.name for slot in rule.own_slots].index("g") if first else 0
     referred = centres(loss, shape.classes)

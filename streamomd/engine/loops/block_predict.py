@@ -120,7 +120,7 @@ def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
     storage: Any = rule.storage
-    terms, unit, scale_ = storage.terms, sparse_unit(loss.name == "square"), AT["scale"]
+    terms, unit, scale_ = storage.terms, sparse_unit(loss.quadratic), AT["scale"]
     lam_, lam_bias_ = AT["lam"], AT["lam_bias"]
 
     def spread(
