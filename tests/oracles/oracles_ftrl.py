@@ -38,7 +38,8 @@ class OGD(Learner):
     """w <- P(w - eta_t g x), P the nearest point in the box, the L2 or the L1 ball. Adaptive (P3,
     section 5): eta_t = eta / sqrt(sum of |g x|^2 up to this row).
 
-    c is the product of the factors by which the L2 ball ever shrank w, and v = w / c.
+    The rule stores w = c v, c the product of the factors by which the L2 ball shrank w, and
+    multiplies c out now and then: with that ball predictions alone are compared.
     """
 
     own, totals = ("v",), ("c", "N")
@@ -56,10 +57,12 @@ class OGD(Learner):
         super().__init__(d, eta=eta, schedule=schedule)
         self.ball, self.radius, self.project_every = ball, radius, project_every
         self.c = 1.0
+        if ball == "l2":
+            self.own, self.totals = (), ("N",)
 
     @property
     def v(self) -> Floats:
-        return self.w / self.c
+        return self.w
 
     def learn(self, seen: Seen) -> None:
         z = seen.g * seen.x
@@ -72,8 +75,7 @@ class OGD(Learner):
         if self.ball == "box":
             w = np.clip(w, -self.radius, self.radius)
         if self.ball == "l2" and np.linalg.norm(w) > self.radius:
-            factor = self.radius / float(np.linalg.norm(w))
-            self.c, w = self.c * factor, factor * w
+            w = (self.radius / float(np.linalg.norm(w))) * w
         if self.ball == "l1" and seen.t % self.project_every == 0:
             w = nearest_in_l1(w, self.radius)
         self.w = w
