@@ -122,7 +122,9 @@ def test_every_command_with_a_job_refuses(source: str, words: tuple[str, ...]) -
 def test_rows_for_a_model_are_refused_with_all_such_keys(source: str) -> None:
     """Of the command, not of the job that the model was trained with."""
     data = Data.model_validate({"csv": {"delimiter": ";"}})
-    tables = TableOptions.for_model(data, None, "", True, {"encoding": "latin-1", "decimal": ","})
+    tables = TableOptions.for_model(
+        data, {}, None, "", True, {"encoding": "latin-1", "decimal": ","}
+    )
     plan: Any = None
     with pytest.raises(UsageError) as raised:
         find_for_model(plan, source, tables=tables)

@@ -87,7 +87,7 @@ def test_calibrated_probabilities(kind: str, loss: str, rows: int) -> None:
     batch = batch_of(model, drawn)
     margins = 0.5 * model.engine.predict(model.state, np.zeros(3), batch)[:rows]
     y = np.where(np.array(drawn["y"]) == "yes", 1.0, -1.0)[:rows]
-    model.metrics.count_margins(margins, y, np.ones(rows))
+    model.metrics.count_first(model.engine.loss, margins, y, np.ones(rows))
     agree(model, drawn)
 
 

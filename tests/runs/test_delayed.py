@@ -276,7 +276,7 @@ def test_margins_are_counted_when_labels_are_known(data: Path) -> None:
         if event == "answer":
             one = learner.rows[row]
             margins = learner.engine.learn(learner.state, np.zeros(3), one)
-            counted.count_margins(margins, one.y, one.weight)
+            counted.count_first(learner.engine.loss, margins, one.y, one.weight)
     model = train(data, delay="36h", sets={"model.calibrate": "isotonic"})
     assert model.metrics.margins.tobytes() == counted.margins.tobytes()
     assert model.calibration == fit_calibration("isotonic", counted.margins)

@@ -33,6 +33,7 @@ class SimClient:
         key: str,
         pure: bool,
         priority: int = 0,
+        resources: Any = None,
         workers: Any = None,
         allow_other_workers: bool = False,
     ) -> SimFuture:

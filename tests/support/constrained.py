@@ -10,7 +10,7 @@ from helpers import sparse
 
 from streamomd.analysis.comparator import Problem
 from streamomd.losses import Loss, find_loss
-from streamomd.rules.common.sets import L1, L2, Box, ComparatorSet, Simplex
+from streamomd.rules.common.sets import L1, L2, Box, ComparatorSet, Lq, Simplex
 
 Floats = np.ndarray
 # A loss that is the largest of lines in the margin: (slope, level), of a target y.
@@ -59,6 +59,8 @@ def violation(one: ComparatorSet, u: Floats) -> float:
         return float((one.weight * np.abs(u)).sum() / one.radius - 1.0)
     if isinstance(one, L2):
         return float(np.linalg.norm(one.weight * u) / one.radius - 1.0)
+    if isinstance(one, Lq):
+        return float(np.linalg.norm(one.weight * u, one.q) / one.radius - 1.0)
     assert isinstance(one, Simplex)
     return max(abs(float(u.sum()) - 1.0), -float(u.min()))
 
