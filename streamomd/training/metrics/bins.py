@@ -55,16 +55,6 @@ def centres(digits: int) -> NDArray[np.float64]:
 
 
 @functools.cache
-def edges(digits: int) -> NDArray[np.float64]:
-    """Where each bin begins, ascending, and where the last but that of NaN ends. The two bins at 0
-    meet there, and the outermost ones end where their doubling does."""
-    place = np.arange(1, half(digits) + 1)
-    digit = place & ((1 << digits) - 1)
-    above = np.ldexp(1.0 + digit / (1 << digits), LEAST + (place >> digits))
-    return np.concatenate([-above[::-1], [0.0], above])
-
-
-@functools.cache
 def _table(digits: int) -> NDArray[np.int64]:
     """Each bin by the upper bits: exponents of the positive numbers, then of the negative ones."""
     size, first, infinite = 1 << (11 + digits), (LEAST + 1023) << digits, 2047 << digits

@@ -4,7 +4,9 @@ Each row's residual is label - prediction, of before the row was first learned. 
 level ends at two quantiles of recent residuals. Their tails, the probabilities beyond either end,
 follow what was found (Gibbs & Candès 2021, "Adaptive conformal inference under distribution
 shift", eq. 2): tail <- tail + pace (goal - whether the row is beyond), goal = (1 - level) / 2. So
-coverage comes to the level whatever the rows are, a drift of residuals included.
+coverage comes to the level whatever the rows are, a drift of residuals included. The tails of both
+ends are 1 together at most: no row is beyond an end that all residuals equal, and tails that grow
+for as long would take as long to shrink.
 
 The paper moves the tail, and computes the quantile, at each row; here tails and ends move after
 every 32 rows, and the distribution whose quantiles they are is that of all rows up to a row number
@@ -24,7 +26,6 @@ from numpy.typing import NDArray
 
 from streamomd.core.data_class import dataclass
 from streamomd.core.jit import LazyCompiled, callable_part, int64, read, written
-from streamomd.training.metrics.bins import COARSE, binned, bins, edges
 
 Floats = NDArray[np.float64]
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -36,6 +37,10 @@ PACES, EVERY = np.minimum(0.005, 0.1 * GOALS), 32
 REFRESH, REMEMBERED = 1024, 3.0 / 4.0
 """Rows between two distributions, and the weight of older rows after each: half after 2,500. Where
 residuals of made streams grow, shrink or jump, coverage is nearer to the level than with 7/8."""
+DIGITS = 5
+"""Binary digits that bins distinguish, 32 to a doubling, of whatever size a residual is."""
+PLACES, SHIFT = 2047 << DIGITS, 52 - DIGITS
+"""Bins above 0. A bin's place is by the upper bits of the float64; 0 has a bin, of width 0."""
 SAVED, NAMES = "metrics.residuals.", ("of", "ends", "at", "value")
 
 
@@ -43,32 +48,31 @@ SAVED, NAMES = "metrics.residuals.", ("of", "ends", "at", "value")
 class Residuals:
     """Of the rows of a regression, before they were first learned.
 
-    weights: (bins,), the weight of rows by residual / unit, a power of two that the first residual
-    gives. table: their sums up to each bin when they were last computed. Of each end of LEVELS,
-    the lower one first, (ends,): tails; ends, over unit; beyond: rows beyond it in all; recent:
-    since the last move. rows: how many.
+    weights: (bins,), the weight of rows by bin: places -high … -low, 0, and low … high. table:
+    their sums up to each bin when they were last computed. limits: (2, bins), where bins begin and
+    end. Of each end of LEVELS, the lower one first, (ends,): tails; ends; beyond: rows beyond it in
+    all; recent: since the last move. rows: how many.
     """
 
-    weights: Floats = field(default_factory=lambda: np.zeros(bins(COARSE)))
-    table: Floats = field(default_factory=lambda: np.zeros(bins(COARSE)))
+    low: int = 1
+    high: int = 0
+    weights: Floats = field(default_factory=lambda: np.zeros(1))
+    table: Floats = field(default_factory=lambda: np.zeros(1))
+    limits: Floats = field(default_factory=lambda: np.zeros((2, 1)))
     tails: Floats = field(default_factory=GOALS.copy)
     ends: Floats = field(default_factory=ENDS.copy)
     beyond: Floats = field(default_factory=lambda: np.zeros(len(GOALS)))
     recent: Floats = field(default_factory=lambda: np.zeros(len(GOALS)))
     rows: int = 0
-    unit: float = 0.0
 
     def count(self, residuals: Floats) -> None:
         """Count rows; residuals that are not finite do not count."""
         found = residuals[np.isfinite(residuals)]
-        if self.unit == 0.0 and np.any(found != 0.0):
-            self.unit = math.ldexp(1.0, math.frexp(found[np.flatnonzero(found)[0]])[1])
-        scaled = found / self.unit if self.unit else found
-        with np.errstate(over="ignore"):
-            places = binned(scaled, COARSE)
+        places = places_of(found)
+        self._widen(places)
         self.rows = _count(
-            len(found), scaled, places, edges(COARSE), self.weights, self.table, GOALS, PACES,
-            self.tails, self.ends, self.beyond, self.recent, self.rows,
+            len(found), found, self._bins(places), *self.limits, self.weights, self.table, GOALS,
+            PACES, self.tails, self.ends, self.beyond, self.recent, self.rows,
         )  # fmt: skip
 
     def add(self, other: Residuals) -> None:
@@ -76,19 +80,47 @@ class Residuals:
         the weight of the rows that either remembers."""
         if not other.rows:
             return
-        if self.unit == 0.0:
-            self.unit = other.unit
-        seen = np.flatnonzero(other.weights)
+        places = other._places()[other.weights != 0.0]
+        self._widen(places)
         self.weights *= REMEMBERED ** (other.rows / REFRESH)
         ours, theirs = float(self.weights.sum()), float(other.weights.sum())
-        middle = (edges(COARSE)[seen] + edges(COARSE)[seen + 1]) / 2.0
-        by = other.unit / self.unit if self.unit else 1.0
-        np.add.at(self.weights, binned(middle * by, COARSE), other.weights[seen])
+        self.weights[self._bins(places)] += other.weights[other.weights != 0.0]
         self.tails = (ours * self.tails + theirs * other.tails) / (ours + theirs)
         self.beyond, self.recent = self.beyond + other.beyond, np.zeros(len(GOALS))
         self.rows += other.rows
         np.cumsum(self.weights, out=self.table)
-        move_ends(edges(COARSE), self.table, self.tails, self.ends)
+        move_ends(*self.limits, self.table, self.tails, self.ends)
+
+    def _places(self) -> NDArray[np.int64]:
+        above = np.arange(self.low, self.high + 1)
+        return np.concatenate([-above[::-1], [0], above])
+
+    def _bins(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which bins have these places, that lie within low … high."""
+        bins: NDArray[np.int64] = len(self.weights) // 2 + places - np.sign(places) * (self.low - 1)
+        return bins
+
+    def _widen(self, places: NDArray[np.int64]) -> None:
+        """Bins for these places, too. Their number changes no end: empty ones are passed over."""
+        sizes = np.abs(places[places != 0])
+        if not len(sizes):
+            return
+        low, high = int(sizes.min()), int(sizes.max())
+        if self.low <= low and high <= self.high:
+            return
+        if self.low <= self.high:
+            low, high = min(low, self.low), max(high, self.high)
+        before, weights, table = self._places(), self.weights, self.table
+        self.low, self.high = low, high
+        self._spread(before, weights, table)
+
+    def _spread(self, places: NDArray[np.int64], weights: Floats, table: Floats) -> None:
+        """Weights and sums of ascending places; the sums are constant between these."""
+        every = self._places()
+        self.limits = limits_of(every)
+        self.weights = np.zeros(len(every))
+        self.weights[self._bins(places)] = weights
+        self.table = np.concatenate([[0.0], table])[np.searchsorted(places, every, side="right")]
 
     def coverage(self, level: float) -> float:
         """The share of all rows whose label was in its interval."""
@@ -107,17 +139,17 @@ class Residuals:
         if self.rows < least_rows(level):
             return None
         at, seen = 2 * LEVELS.index(level), np.flatnonzero(self.weights)
-        low, high = edges(COARSE)[seen[0]], edges(COARSE)[seen[-1] + 1]
+        low, high = self.limits[0, seen[0]], self.limits[1, seen[-1]]
         lower, upper = self.ends[at : at + 2]
-        return self.unit * float(max(lower, low)), self.unit * float(min(upper, high))
+        return float(max(lower, low)), float(min(upper, high))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint saves: of bins the few that are not 0."""
         seen = np.flatnonzero((self.weights != 0.0) | (np.diff(self.table, prepend=0.0) != 0.0))
         saved = (
-            np.array([float(self.rows), self.unit]),
+            np.array([self.rows]),
             np.stack([self.tails, self.beyond, self.recent]),
-            seen,
+            self._places()[seen],
             np.stack([self.weights[seen], self.table[seen]]),
         )
         return dict(zip((SAVED + name for name in NAMES), saved, strict=True))
@@ -130,20 +162,37 @@ class Residuals:
             return None
         made = cls()
         of, ends, seen, value = (np.array(arrays[SAVED + name]) for name in NAMES)
-        legal = of.shape == (2,) and ends.shape == (3, len(GOALS)) and seen.ndim == 1
+        legal = of.shape == (1,) and ends.shape == (3, len(GOALS)) and seen.ndim == 1
         legal = legal and value.shape == (2, len(seen)) and not np.any(np.diff(seen) <= 0)
-        legal = legal and (not len(seen) or 0 <= seen[0] <= seen[-1] < len(made.table))
+        legal = legal and not np.any(np.abs(seen) > PLACES)
         finite = all(bool(np.isfinite(array).all()) for array in (of, ends, value))
-        if not (legal and finite and np.all(of >= 0.0)):
+        if not (legal and finite and np.all(of >= 0)):
             raise ValueError("metrics.residuals holds what no run has written")
-        made.rows, made.unit = int(of[0]), float(of[1])
+        made.rows = int(of[0])
         made.tails, made.beyond, made.recent = ends.astype(np.float64)
-        made.weights[seen] = value[0]
-        steps = np.zeros(len(made.table))  # the table is constant between bins with weight
-        places = np.searchsorted(seen, np.arange(len(steps)), side="right") - 1
-        made.table = np.where(places >= 0, value[1][places], steps) if len(seen) else steps
-        move_ends(edges(COARSE), made.table, made.tails, made.ends)
+        made._widen(seen)
+        made._spread(seen, *value)
+        move_ends(*made.limits, made.table, made.tails, made.ends)
         return made
+
+
+def places_of(residuals: Floats) -> NDArray[np.int64]:
+    """The place of each one's bin, in the order of residuals; of 0: 0.
+
+    >>> places_of(np.array([-1.5, -0.0, 0.0, 5e-324, 1.5])) - places_of(np.array([1.0]))
+    array([-65490, -32737, -32737, -32736,     16])
+    """
+    bits = np.abs(residuals).view(np.int64)
+    return np.where(bits == 0, 0, np.where(residuals < 0.0, -1, 1) * ((bits >> SHIFT) + 1))
+
+
+def limits_of(places: NDArray[np.int64]) -> Floats:
+    """Where bins begin and end, (2, n). That of the largest numbers ends at the largest one."""
+    size = np.abs(places)
+    near = (np.maximum(size - 1, 0) << SHIFT).view(np.float64)
+    far = np.minimum((size << SHIFT).view(np.float64), np.finfo(np.float64).max)
+    below = places < 0
+    return np.stack([np.where(below, -far, near), np.where(below, -near, far)])
 
 
 def least_rows(level: float) -> int:
@@ -152,7 +201,7 @@ def least_rows(level: float) -> int:
 
 
 @callable_part
-def move_ends(limits: Any, table: Any, tails: Any, ends: Any) -> None:
+def move_ends(begin: Any, end: Any, table: Any, tails: Any, ends: Any) -> None:
     """Each end at its tail's quantile, linear within a bin; infinite where the tail is less than
     one row of the n + 1 that a new one makes."""
     total = table[-1]
@@ -174,19 +223,21 @@ def move_ends(limits: Any, table: Any, tails: Any, ends: Any) -> None:
         before = table[low - 1] if low > 0 else 0.0
         weight = table[low] - before
         part = (goal - before) / weight if weight > 0.0 else 0.0
-        ends[k] = limits[low] + part * (limits[low + 1] - limits[low])
+        ends[k] = begin[low] + part * (end[low] - begin[low])
+        if upper:
+            ends[k] = max(ends[k], ends[k - 1])
 
 
 def _count_rows(
-    residuals: Any, places: Any, limits: Any, weights: Any, table: Any, goals: Any, paces: Any,
-    tails: Any, ends: Any, beyond: Any, recent: Any, rows: int,
+    residuals: Any, bins: Any, begin: Any, end: Any, weights: Any, table: Any, goals: Any,
+    paces: Any, tails: Any, ends: Any, beyond: Any, recent: Any, rows: int,
 ) -> int:  # fmt: skip
     for i in range(len(residuals)):
         for k in range(len(ends)):
             if (residuals[i] > ends[k]) if k % 2 == 1 else (residuals[i] < ends[k]):
                 beyond[k] += 1.0
                 recent[k] += 1.0
-        weights[places[i]] += 1.0
+        weights[bins[i]] += 1.0
         rows += 1
         if rows % REFRESH == 0 or (rows < REFRESH and rows & (rows - 1) == 0):
             if rows % REFRESH == 0:
@@ -198,18 +249,19 @@ def _count_rows(
                 table[j] = total
         if rows % EVERY == 0:
             for k in range(len(ends)):
-                tails[k] += paces[k] * (EVERY * goals[k] - recent[k])
+                moved = tails[k] + paces[k] * (EVERY * goals[k] - recent[k])
+                tails[k] = min(moved, 1.0 - max(tails[k ^ 1], 0.0))
                 recent[k] = 0.0
         if rows % EVERY == 0 or (rows < EVERY and rows & (rows - 1) == 0):
-            move_ends(limits, table, tails, ends)
+            move_ends(begin, end, table, tails, ends)
     return rows
 
 
 _count = LazyCompiled(
     _count_rows,
     (
-        read("float64"), read("int64"), read("float64"), written("float64"), written("float64"),
-        read("float64"), read("float64"), *[written("float64")] * 4, int64,
+        read("float64"), read("int64"), read("float64"), read("float64"), written("float64"),
+        written("float64"), read("float64"), read("float64"), *[written("float64")] * 4, int64,
     ),
     2000,
 )  # fmt: skip
