@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
-
-from streamomd.core.data_class import dataclass
 
 T = TypeVar("T")
 
