@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -153,12 +152,7 @@ class Stage:
             _open.stage, self._within = self, 0.0
             self._began = time.thread_time()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._profile is not None:
             passed = time.thread_time() - self._began
             _open.stage = self._outer
