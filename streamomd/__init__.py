@@ -9,8 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streamomd.compat import install
-
 if TYPE_CHECKING:
     from streamomd.analysis.report import write_report as write_report
     from streamomd.config.spec import Spec as Spec
@@ -57,9 +55,6 @@ __all__ = [
     "predict_collection", "profiled", "resume", "resume_sweep", "submit", "sweep", "to_sklearn",
     "train", "update", "write_report",
 ]  # fmt: skip
-
-
-install()
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ import os
 import platform
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -33,7 +33,6 @@ from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, pack
 from streamomd.checkpoint.retention import Retention, delete_all
 from streamomd.checkpoint.stores.contract import Store, write_checked
 from streamomd.checkpoint.transfers import in_flight
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import (
     ConcurrentWriterError,
     CorruptionError,

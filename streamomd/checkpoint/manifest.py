@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from streamomd.checkpoint.parts import PartEntry, parse_entry
 from streamomd.checkpoint.sealed_json import seal, unseal
 from streamomd.checkpoint.validated_json import Fields
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import CorruptionError, NoCommitError
 from streamomd.core.own_version import upgrade_hint
 from streamomd.core.urls import printable

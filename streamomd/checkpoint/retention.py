@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from streamomd.checkpoint.commit_list import read_commit, sequences
 from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import Commit, manifest_name
 from streamomd.checkpoint.stores.contract import Store
 from streamomd.checkpoint.transfers import in_flight
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import CorruptionError, UsageError
 
 

@@ -19,12 +19,12 @@ import itertools
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from streamomd.checkpoint.sealed_json import canonical, parse
 from streamomd.checkpoint.validated_json import Fields
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import CorruptionError
 
 MAGIC = b"OMDSEG1\n"

@@ -152,10 +152,8 @@ def _shares(text: str) -> dict[str, float]:
 
 def _comparator(text: str) -> str:
     """A word, a URL or a file; a slip in the word is no file."""
-    words = ("best", "bound")
-    found = None if text in words or os.path.exists(text) else nearest(text, words)
-    if found:
-        raise ValueError(f"expected best, bound or a file of weights; did you mean {found!r}?")
+    if text != "best" and not os.path.exists(text) and nearest(text, ["best"]):
+        raise ValueError("expected best or a file of weights; did you mean 'best'?")
     return text
 
 

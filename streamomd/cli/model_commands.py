@@ -174,10 +174,9 @@ def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, s
     "--comparator",
     type=COMPARATOR,
     default="best",
-    metavar="best|bound|FILE",
+    metavar="best|FILE",
     help="Fixed weights to compare with: best: those with the lowest loss in the rule's constraint "
-    "set; bound: those for which each bound is lowest; or a .npy or Parquet file of weights in the "
-    "order of the coordinates.  [best]",
+    "set; or a .npy or Parquet file of weights in the order of the coordinates.  [best]",
 )
 @cache_option
 @table_options
@@ -197,7 +196,6 @@ def certify(
 
     \b
       streamomd certify runs/bank data/
-      streamomd certify runs/bank data/ --comparator bound
       streamomd certify runs/bank data/ --comparator weights.npy --json
     """
     with phase("starting"):

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import (
     absolute,

@@ -12,9 +12,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import UsageError
 from streamomd.core.nearest import nearest
 from streamomd.core.urls import printable, scrub

@@ -9,7 +9,7 @@ a manifest, so that no command can obey the author's cluster or folder.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pydantic import ValidationError
@@ -19,7 +19,6 @@ from streamomd.config.flags import assign
 from streamomd.config.refusals import FALLBACK
 from streamomd.config.run_tables import Cluster
 from streamomd.config.spec import Spec
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import shown, typed
 

@@ -254,16 +254,21 @@ def _refuse_standardized(spec: Spec) -> None:
             f"{given}: rule {rule.name!r} with {model.params} cannot learn on a reference that "
             f"changes: {problem}. Rules that can: {', '.join(able)}"
         )
+    _refuse_centring(spec, given, "the reference", "standardise the columns", "inputs")
+
+
+def _refuse_centring(spec: Spec, given: str, what: str, remedy: str, fixed: str) -> None:
+    """Jobs whose rows cannot be centred and scaled while they are learned."""
     if spec.train.mode != "exact":
         raise UnsupportedError(
-            f"{given}: the reference is that of one learner, in mode exact, not {spec.train.mode}; "
-            "standardise the columns beforehand, or use rule auto"
+            f"{given}: {what} is that of one learner, in mode exact, not {spec.train.mode}; "
+            f"{remedy} beforehand, or use rule auto"
         )
-    if not model.bias:
+    if not spec.model.bias:
         raise UnsupportedError(f"{given}: a model without a bias cannot be centred; set model.bias")
-    if model.certificate:
+    if spec.model.certificate:
         raise UnsupportedError(
-            f"{given}: the theorems are about fixed inputs; leave model.certificate out"
+            f"{given}: the theorems are about fixed {fixed}; leave model.certificate out"
         )
 
 
@@ -300,20 +305,10 @@ def _refuse_class_keys(spec: Spec) -> None:
 
 
 def _refuse_scaled_target(spec: Spec) -> None:
-    given, model = "model.scale_target = true", spec.model
-    if model.classifies:
+    given = "model.scale_target = true"
+    if spec.model.classifies:
         raise UsageError(f"{given}: the labels are classes (model.task); leave it out")
-    if spec.train.mode != "exact":
-        raise UnsupportedError(
-            f"{given}: the scale is that of one learner, in mode exact, not {spec.train.mode}; "
-            "centre and scale the target beforehand, or use rule auto"
-        )
-    if not model.bias:
-        raise UnsupportedError(f"{given}: a model without a bias cannot be centred; set model.bias")
-    if model.certificate:
-        raise UnsupportedError(
-            f"{given}: the theorems are about fixed targets; leave model.certificate out"
-        )
+    _refuse_centring(spec, given, "the scale", "centre and scale the target", "targets")
 
 
 def _standardize_problem(rule: Rule) -> str:

@@ -11,11 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
-from types import TracebackType
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
-
-from streamomd.core.data_class import dataclass
 
 T = TypeVar("T")
 
@@ -155,12 +152,7 @@ class Stage:
             _open.stage, self._within = self, 0.0
             self._began = time.thread_time()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._profile is not None:
             passed = time.thread_time() - self._began
             _open.stage = self._outer

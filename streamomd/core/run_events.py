@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.urls import without_credentials
 
 LEVELS = ("debug", "info", "warning", "error")

@@ -11,14 +11,13 @@ import contextlib
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import StoredRows, check_stored_rows
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import TooLargeError
 from streamomd.core.finite import is_finite, part_problem
 from streamomd.rules.contract import Block, Rule, Slot

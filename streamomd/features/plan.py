@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from streamomd.config.values import MOST_NGRAMS, NULLS
 from streamomd.core.counted import counted, listed
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import PARTITION_TYPES, is_category_list

@@ -22,9 +22,9 @@ curvatures at both ends. chi, s, a and work, which is scratch: float64 (learners
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import UsageError
 from streamomd.rules.contract import Nothing, no_parameter
 

@@ -25,11 +25,10 @@ of a group names it (``RowHooks.implicit``, ``Losses.lipschitz``, ``Slots.weight
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, get_type_hints
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import UsageError
 from streamomd.core.nearest import nearest
 from streamomd.rules.groups import (

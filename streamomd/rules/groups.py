@@ -7,9 +7,9 @@ all of them from ``streamomd.rules.contract``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
 
-from streamomd.core.data_class import dataclass
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.sets import ComparatorSet
 from streamomd.rules.ranges import ANY, Range

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.nearest import nearest
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from streamomd.core.data_class import dataclass
+from dataclasses import dataclass
+
 from streamomd.core.errors import UsageError
 
 HOST = "127.0.0.1"

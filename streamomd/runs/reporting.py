@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.run_events import is_json, one_run, receiving
 from streamomd.core.urls import redact, shown
 from streamomd.runs.metrics_address import MetricsAddress

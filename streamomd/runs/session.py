@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.build_job import build_job, require_label
 from streamomd.config.spec import Spec
-from streamomd.core.data_class import dataclass
 from streamomd.features import Plan, describe
 from streamomd.runs.collection_job import find_recorded_rows, refuse_other_modes
 from streamomd.runs.connection import connect_cluster, record_cluster

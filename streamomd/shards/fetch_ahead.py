@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from streamomd.core.data_class import dataclass
 from streamomd.shards.group_jobs import Job
 from streamomd.shards.stored_object import Span, StoredObject
 

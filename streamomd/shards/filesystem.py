@@ -12,10 +12,10 @@ import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import (
     ChangedDataError,
     DataError,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from streamomd.config.filter_text import Comparison, Condition, Junction, parse_filter, problem_at
 from streamomd.core.counted import counted
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import SchemaError
 from streamomd.core.urls import shown
 from streamomd.features.plan import Partition

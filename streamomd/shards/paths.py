@@ -9,12 +9,11 @@ import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from streamomd.core.counted import counted
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError
 from streamomd.core.near_paths import similar_path
 from streamomd.core.run_events import same_receivers

@@ -7,10 +7,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.profiling import waiting
 
 J = TypeVar("J")

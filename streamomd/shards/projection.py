@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import CorruptionError, DataError, UnsupportedError
 from streamomd.core.urls import printable, shown
 from streamomd.features.binary_lists import with_lists

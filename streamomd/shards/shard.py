@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from streamomd.core.counted import counted
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import DataError
 from streamomd.core.urls import is_iceberg, is_kafka, shown
 from streamomd.features.binary_lists import declared

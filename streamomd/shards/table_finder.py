@@ -10,11 +10,10 @@ import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamomd.config.values import nanoseconds
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import UsageError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import shown

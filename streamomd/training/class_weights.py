@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
-from streamomd.core.data_class import dataclass
 from streamomd.core.sigmoid import sigmoid
 from streamomd.engine import Engine
 from streamomd.engine.state import State

@@ -6,14 +6,13 @@ They merge: those of rows in two places are those of all of these rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.column_values import ColumnValues, Keys
-from streamomd.core.data_class import dataclass
 from streamomd.training.seen_categories import SeenCategories
 
 Floats = NDArray[np.float64]

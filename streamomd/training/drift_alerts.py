@@ -24,7 +24,6 @@ from streamomd.features.stored_columns import category_columns
 from streamomd.training.column_statistics import Change, ColumnStatistics, ColumnWindows
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import Drift, Fired
-from streamomd.training.older_alerts import is_of_older_version, of_older_version
 from streamomd.training.page_hinkley import PageHinkley
 from streamomd.training.part_alerts import PartRows, PartWatcher, block_of
 from streamomd.training.progress import note
@@ -130,9 +129,7 @@ def alert_json(one: Fired, plan: Plan) -> dict[str, Any]:
 
 def worded_alert(one: Fired, plan: Plan) -> str:
     """An alert as a person reads it."""
-    column = _column(one, plan)
-    # Older versions counted new categories of all columns together.
-    name = "columns" if column is None else f"column {printable(repr(column))}"
+    name = f"column {printable(repr(_column(one, plan)))}"
     what, key = {
         "loss": (f"the loss rises: its sum of rises is {one.value:.4g}", "threshold"),
         "mean": (f"the mean of {name} moved by {one.value:.3g} standard deviations", "mean"),
@@ -191,15 +188,13 @@ def check_counters(model: Model) -> None:
     if (drift := metrics.drift) is None:
         return
     categorical = len(category_columns(plan))
-    if is_of_older_version(drift.arrays):
-        drift.arrays = of_older_version(drift.arrays, categorical, plan.bits)
     words = SeenCategories.none(1, plan.bits).bits.shape[1]
     shapes: dict[str, list[tuple[int, ...]]] = {
         "loss": [(5,)], "before": [(4, columns)], "window": [(4, columns)], "rows": [(2,)],
         "seen": [(0, words), (categorical, words)],
     }  # fmt: skip
     for name, array in drift.arrays.items():
-        if name != "categories" and array.shape not in shapes[name]:
+        if name != "categories" and array.shape not in shapes.get(name, ()):
             raise ValueError(f"metrics.drift{name} of {array.shape}")
     if "categories" in drift.arrays:
         keys, seen = drift.arrays["categories"], SeenCategories(drift.arrays["seen"])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-
-from streamomd.core.data_class import dataclass
 
 Floats = NDArray[np.float64]
 LEAST = 100  # rows, and

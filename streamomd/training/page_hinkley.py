@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.alert_table import Alert
-from streamomd.core.data_class import dataclass
 
 Floats = NDArray[np.float64]
 

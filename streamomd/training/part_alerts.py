@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.alert_table import Alert
 from streamomd.core.batch import Batch
-from streamomd.core.data_class import dataclass
 from streamomd.engine import Engine
 from streamomd.training.column_statistics import ColumnStatistics, ColumnWindows
 

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TextIO
 
 import numpy as np
 
 from streamomd.core.counted import counted
-from streamomd.core.data_class import dataclass
 from streamomd.core.phases import around_line
 from streamomd.core.run_events import Event, emit, is_json, json_format, receiving
 from streamomd.core.terminal import width_of, wrap

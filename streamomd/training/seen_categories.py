@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.column_values import SHIFT, Keys
-from streamomd.core.data_class import dataclass
 
 MOST_BYTES = 64 << 20
 """Of the bits in a commit."""

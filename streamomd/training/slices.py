@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from streamomd.core.batch import Batch, taken
-from streamomd.core.data_class import dataclass
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.group_values import Value, check_sliced, places_of, weights_of_values

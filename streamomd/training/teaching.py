@@ -8,13 +8,12 @@ then. Rows are learned in the order in which they arrived, late ones too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from streamomd.core.batch import Times
-from streamomd.core.data_class import dataclass
 from streamomd.shards.cursor import Cursor
 from streamomd.training.metrics.by_time import NEVER
 

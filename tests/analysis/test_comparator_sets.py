@@ -110,16 +110,6 @@ def test_nearest_is_the_projection(one: ComparatorSet) -> None:
             np.testing.assert_allclose(some.nearest(near), near, rtol=1e-9, atol=1e-12)
 
 
-def test_a_set_of_some_coordinates_is_the_set_where_others_are_zero() -> None:
-    """``taken`` keeps weights and bounds of the coordinates that are taken."""
-    a, some = np.array([1.0, 2.0, 4.0]), np.array([0, 2])
-    assert L1(a, 1.0).taken(some).weight.tolist() == [1.0, 4.0]
-    assert L2(a, 1.0).taken(some).weight.tolist() == [1.0, 4.0]
-    assert Box(a).taken(some).bound.tolist() == [1.0, 4.0]
-    assert Box(1.0).taken(some) == Box(1.0)
-    assert Free().taken(some) == Free()
-
-
 LEARNED = [name for name, rule in all_rules().items() if rule.storage.kind != "block"]
 """Rules on standardised inputs have no constraint, and no weights without a bias."""
 

@@ -48,3 +48,14 @@ def test_missing_credentials_come_with_advice(name: str, monkeypatch: pytest.Mon
             fail()
         for error in (of_checkpoint, of_shards):
             assert ("--checkpoint-storage-options FILE" in str(error.value)) == advised
+
+
+def test_the_public_module_has_every_error() -> None:
+    """``streamomd.errors`` has each class of ``core.errors``, and nothing else."""
+    import streamomd.errors as public
+    from streamomd.core import errors
+
+    kinds = [one for one in vars(errors).values() if isinstance(one, type)]
+    own = {one.__name__ for one in kinds if one.__module__ == errors.__name__}
+    assert {*public.__all__} == own
+    assert all(getattr(public, name) is getattr(errors, name) for name in own)

@@ -23,8 +23,6 @@ SHORTCUT = re.compile(
     r"_HAVE_BLAS|sys\.meta_path|pyarrow\._\w+|numba\w*\.\w*caching|rtsys"
     r"|c_helpers|typeof_pyval|_shutdown\(|_run_exitfuncs|os\._exit|\bgc\.(freeze|disable)|OPENBLAS_|PYDANTIC_"
 )
-FORMER_NAMES = "compat.py"
-"""Finds former module names by ``sys.meta_path``: its purpose, not a shortcut."""
 SEEN = """
 import gc, sys
 from streamomd.cli.options import import_runs
@@ -56,7 +54,7 @@ def test_shortcuts_are_in_one_module() -> None:
         for file in PACKAGE.rglob("*.py")
         if SHORTCUT.search(file.read_text("utf-8"))
     }
-    assert found == {"core/startup.py", FORMER_NAMES}
+    assert found == {"core/startup.py"}
 
 
 @pytest.mark.parametrize("loops", ["from disk", pytest.param("compiled", marks=pytest.mark.slow)])

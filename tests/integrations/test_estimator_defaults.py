@@ -3,8 +3,10 @@ and scikit-learn's wrappers."""
 
 from __future__ import annotations
 
+import base64
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,7 @@ def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SLOW = pytest.mark.slow
+PICKLE = Path(__file__).parents[1] / "golden" / "estimator.pickle.b64"
 
 
 @pytest.mark.parametrize(
@@ -255,6 +258,13 @@ def test_pickles_are_small(rule: str) -> None:
     again = pickle.loads(saved)
     assert bits(again) == bits(fitted)
     assert bits(again.partial_fit(frame, y)) == bits(fitted.partial_fit(frame, y))
+
+
+def test_the_golden_pickle_loads() -> None:
+    """An estimator of 22 November predicts what it predicted then, and learns more rows."""
+    fitted, X, scores = pickle.loads(base64.b64decode(PICKLE.read_text()))
+    assert np.array_equal(fitted.decision_function(X), scores)
+    fitted.partial_fit(X, scores > 0)
 
 
 @pytest.mark.slow

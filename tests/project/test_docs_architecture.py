@@ -8,8 +8,6 @@ import re
 from documented import ROOT
 from test_layers import MODULES, PACKAGES
 
-from streamomd import compat
-
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
 NAV = (ROOT / "mkdocs.yml").read_text("utf-8")
@@ -39,12 +37,6 @@ def test_the_named_modules_exist() -> None:
     assert len(named) > 30
     for package, name in named:
         importlib.import_module(f"streamomd.{package}.{name}")
-
-
-def test_former_names_lead_to_the_modules_that_the_page_names() -> None:
-    """The table of former names agrees with ``streamomd.compat``, which has all of them."""
-    table = dict(re.findall(r"^\| `(streamomd\.\w+)` \| `(streamomd\.[\w.]+)` \|$", PAGE, re.M))
-    assert table == {old: new for old, new in compat.FORMER.items() if old.count(".") == 1}
 
 
 def test_the_picture_has_every_package() -> None:

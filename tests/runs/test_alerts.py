@@ -344,31 +344,6 @@ def test_the_cache_is_written_and_changes_no_alert(data: Path) -> None:
     assert len(written) >= 6 * ROWS // 30
 
 
-def test_a_commit_of_an_older_version_is_read(data: Path) -> None:
-    """It has one c for the window and the rows before, and coordinates of all columns together:
-    the same means and missing values, and no false new category."""
-    model = learn(data / "data")
-    new = dict(model.metrics.drift.arrays)
-    bits = np.zeros(1 << 10, np.uint8)
-    bits[[at for at in range(1 << 10) if int(new["seen"][0, at >> 6]) >> (at & 63) & 1]] = 1
-    one = {"before": np.vstack([new["window"][:1], new["before"][1:]]), "window": new["window"]}
-    old = {
-        "loss": new["loss"], "c": new["window"][0], "size": np.array([1 << 10]),
-        **{name: array[1:] for name, array in one.items()},
-        "rows": np.array([*new["rows"].tolist(), 0.0, 0.0]),
-        "seen": np.packbits(bits).view(np.uint64),
-    }  # fmt: skip
-    model.metrics.drift.arrays = old
-    check_counters(model)
-    assert model.metrics.drift.arrays.keys() == new.keys()
-    for name, array in {**new, **one}.items():
-        np.testing.assert_array_equal(model.metrics.drift.arrays[name], array)
-    for wrong in ({"size": np.array([3])}, {"c": np.zeros(2)}, {"seen": np.zeros(2, np.uint64)}):
-        model.metrics.drift.arrays = {**old, **wrong}
-        with pytest.raises(ValueError, match=r"\w"):
-            check_counters(model)
-
-
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 120), max_size=3), st.sampled_from([1, 4]))
 @settings(max_examples=20, deadline=None)
 def test_parts_alert_as_their_rows_in_order_do(seed: int, cuts: list[int], block: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamomd.analysis.certify.bound import minimize_bounds
 from streamomd.analysis.certify.claims import (
     candidate_gammas,
     claim_rows,
@@ -42,12 +41,10 @@ def certify(
 ) -> list[dict[str, Any]]:
     """Regret or mistakes of the model's run over these shards and their bounds, for each learner.
 
-    comparator: "best" finds the fixed weights of least loss in the rule's constraint set; "bound"
-    finds, for each claim, those that minimize its right-hand side (of a regret bound: the
-    comparator's loss plus the bound). Or weights (d,), for several learners (d, learners), or the
-    path of a .npy or Parquet file of them: they are projected onto the set. version, as_of,
-    as_files, csv: as ``Model.evaluate``; a Delta table is read in the version that the run learned
-    unless one is given.
+    comparator: "best" finds the fixed weights of least loss in the rule's constraint set. Or
+    weights (d,), for several learners (d, learners), or the path of a .npy or Parquet file of
+    them: they are projected onto the set. version, as_of, as_files, csv: as ``Model.evaluate``; a
+    Delta table is read in the version that the run learned unless one is given.
 
     Each learner is a dict: learner (its class), rows, loss, mistakes, comparator_loss, regret,
     comparator_gap (with "best", the most by which other weights of the set have less loss, else
@@ -95,9 +92,8 @@ def measure(
         versions=None if tables.chooses_version else model.table_versions,
     )
     past, learners = Replay(model, found), model.engine.layout.learners
-    given, sought = None, isinstance(comparator, str) and comparator in ("best", "bound")
-    if not sought:
-        given = load_comparator(comparator, plan.size, learners)
+    is_best = isinstance(comparator, str) and comparator == "best"
+    given = None if is_best else load_comparator(comparator, plan.size, learners)
     reason = unreplayable_reason(model) or past.differences(checkpoint_storage_options)
     if reason:
         return [nothing(model, k, reason) for k in range(learners)], None
@@ -111,7 +107,4 @@ def measure(
     note(f"searching the best fixed weights over {model.metrics.total_rows:,} rows …")
     least = best(problem, sets)
     fixed = FixedWeights(problem, least.u, candidate_gammas(model), least.lower)
-    if comparator == "best":
-        return claim_rows(model, facts, fixed), fixed
-    note("searching the weights of the least bound …")
-    return minimize_bounds(model, facts, fixed, sets), fixed
+    return claim_rows(model, facts, fixed), fixed

@@ -13,11 +13,11 @@ a convex function over the set follows. ``scaled(unit)`` is the set of all z wit
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from streamomd.core.data_class import dataclass
 from streamomd.rules.common.prox import power_drawn
 
 HALVINGS = 200
@@ -38,9 +38,6 @@ class Free:
     def scaled(self, unit: Any) -> Free:
         return self
 
-    def taken(self, some: Any) -> Free:
-        return self
-
 
 @dataclass(frozen=True)
 class Box:
@@ -57,10 +54,6 @@ class Box:
 
     def scaled(self, unit: Any) -> Box:
         return Box(self.bound / unit)
-
-    def taken(self, some: Any) -> Box:
-        """The members that are 0 outside the coordinates ``some``, as vectors of these alone."""
-        return Box(_taken(self.bound, some))
 
 
 @dataclass(frozen=True)
@@ -87,9 +80,6 @@ class L1:
 
     def scaled(self, unit: Any) -> L1:
         return L1(self.weight * unit, self.radius)
-
-    def taken(self, some: Any) -> L1:
-        return L1(_taken(self.weight, some), self.radius)
 
 
 @dataclass(frozen=True)
@@ -129,9 +119,6 @@ class L2:
 
     def scaled(self, unit: Any) -> L2:
         return L2(self.weight * unit, self.radius)
-
-    def taken(self, some: Any) -> L2:
-        return L2(_taken(self.weight, some), self.radius)
 
 
 @dataclass(frozen=True)
@@ -178,9 +165,6 @@ class Lq:
     def scaled(self, unit: Any) -> Lq:
         return Lq(self.weight * unit, self.radius, self.q)
 
-    def taken(self, some: Any) -> Lq:
-        return Lq(_taken(self.weight, some), self.radius, self.q)
-
 
 @dataclass(frozen=True)
 class Simplex:
@@ -200,9 +184,6 @@ class Simplex:
     def scaled(self, unit: Any) -> Simplex:
         return Simplex(self.weight * unit)
 
-    def taken(self, some: Any) -> Simplex:
-        return Simplex(_taken(self.weight, some))
-
 
 ComparatorSet = Free | Box | L1 | L2 | Lq | Simplex
 
@@ -210,10 +191,6 @@ ComparatorSet = Free | Box | L1 | L2 | Lq | Simplex
 def box(radius: float) -> ComparatorSet:
     """The box of a rule's parameter, 0: none."""
     return Box(radius) if radius > 0.0 else Free()
-
-
-def _taken(numbers: Any, some: Any) -> Any:
-    return numbers if np.ndim(numbers) == 0 else np.asarray(numbers)[some]
 
 
 def _normal(weight: Any, radius: float, u: Any) -> tuple[Any, float]:

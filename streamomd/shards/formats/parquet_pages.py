@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamomd.core.data_class import dataclass
 from streamomd.features.kernels.page_headers import (
     COMPRESSED,
     DATA,

@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import FILTERED, REASONS, SAMPLED, Times
 from streamomd.core.counted import counted
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Times
-from streamomd.core.data_class import dataclass
 
 Floats = NDArray[np.float64]
 Figures = Callable[[Floats], dict[str, float | None]]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.data_class import dataclass
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
 from streamomd.training.metrics.bins import COARSE, FINE, binned, bins, centres

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-
-from streamomd.core.data_class import dataclass
 
 KINDS = ("loss", "mean", "null_rate", "new_categories")
 """Kinds of alerts. Checkpoints save the place in this list: only append to it."""

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.jit import LazyCompiled, callable_part, int64, read, written
 
 Floats = NDArray[np.float64]

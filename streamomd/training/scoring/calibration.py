@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.data_class import dataclass
 from streamomd.core.errors import DataError
 from streamomd.core.sigmoid import sigmoid
 

@@ -175,8 +175,7 @@ class Description:
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
         """The description that was saved. Raises DataError for anything else."""
         try:
-            given = {one.name: saved[one.name] for one in fields(cls) if one.name != "lists"}
-            given["lists"] = saved.get("lists", ())  # older files have none
+            given = {one.name: saved[one.name] for one in fields(cls)}
             for name, make in _COLUMNS.items():
                 given[name] = tuple(make(*one) for one in given[name])
             dates = given["dates"]
