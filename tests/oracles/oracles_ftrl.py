@@ -75,7 +75,8 @@ class OGD(Learner):
         if self.ball == "box":
             w = np.clip(w, -self.radius, self.radius)
         if self.ball == "l2" and np.linalg.norm(w) > self.radius:
-            w = (self.radius / float(np.linalg.norm(w))) * w
+            factor = self.radius / float(np.linalg.norm(w))
+            self.c, w = self.c * factor, factor * w
         if self.ball == "l1" and seen.t % self.project_every == 0:
             w = nearest_in_l1(w, self.radius)
         self.w = w
