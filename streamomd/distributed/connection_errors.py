@@ -50,7 +50,7 @@ def connection_problem(
 
 
 def _problem_of_server(loop: asyncio.AbstractEventLoop, address: str, limit: float) -> str:
-    """Why what accepts connections at an address is no scheduler that this client can use."""
+    """Why this client cannot use what accepts connections at an address as its scheduler."""
     host, name = address.rpartition("://")[2], shown(address)
     describing = _distributed_version(f"tcp://{host}", limit)
     found = asyncio.run_coroutine_threadsafe(describing, loop).result()

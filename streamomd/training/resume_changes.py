@@ -115,6 +115,6 @@ def _refuse_renames(model: Model, saved: Mapping[str, str]) -> None:
     for name, column in data.rename.items():
         if column not in known and saved.get(name) != column:
             raise UsageError(
-                f"data.rename: {name!r} is {column!r}, which is no column of the model; "
+                f"data.rename: {name!r} is {column!r}, which is not a column of the model; "
                 f"{nearest(column, model.plan.columns)}"
             )

@@ -298,7 +298,7 @@ def test_outside_the_theorem_there_is_null_and_the_reason(here: Path) -> None:
     assert "float32" in reason(dtype="float32")
     assert "projected" in reason(rule="nag", sets={})
     trained()
-    assert "a different state" in reason(start="kept")
+    assert "another state" in reason(start="kept")
 
 
 def test_other_rows_are_refused(here: Path) -> None:

@@ -87,7 +87,7 @@ def test_importance_is_the_spread_of_what_a_column_adds(rule: str, tmp_path: Pat
         to = tmp_path / f"{refused}{bool(shards)}.html"
         streamomd.write_report(model, str(to), shards, certificate=False)
         text = to.read_text()
-        assert ("which is no importance: the rule stores no means" in text) == refused
+        assert ("which is not an importance: the rule stores no means" in text) == refused
         assert ("What moves a prediction most" in text) != refused
         assert ("Importance of each column" in text) == bool(shards)
 

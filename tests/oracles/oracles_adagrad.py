@@ -67,6 +67,8 @@ def nearest_lq(v: Floats, H: Floats, s: Floats, C: float, q: float) -> Floats:
         low, high = np.zeros_like(v), np.abs(v)
         for _ in range(200):
             middle = (low + high) / 2.0
+            if np.all((middle == low) | (middle == high)):  # no number lies between
+                break
             over = H * (np.abs(v) - middle) < mu * s * (s * middle) ** (q - 1.0)
             low, high = np.where(over, low, middle), np.where(over, middle, high)
         return np.sign(v) * high
@@ -76,6 +78,8 @@ def nearest_lq(v: Floats, H: Floats, s: Floats, C: float, q: float) -> Floats:
         low, high = high, 2.0 * high
     for _ in range(200):
         middle = (low + high) / 2.0
+        if middle in (low, high):
+            break
         outside = np.linalg.norm(s * at(middle), q) > C
         low, high = (middle, high) if outside else (low, middle)
     return at(high)

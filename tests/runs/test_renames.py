@@ -131,7 +131,7 @@ def test_an_update_checks_the_renames_of_its_command(tmp_path: Path) -> None:
     write(data, "1.parquet", renamed(day(1)))
     both = day(2).append_column("amount_eur", day(3)["amount"])
     for rename, words in (
-        ("x=amout", "'amout', which is no column of the model; did you mean 'amount'?"),
+        ("x=amout", "'amout', which is not a column of the model; did you mean 'amount'?"),
         ("x=amount", "no shard has a column 'x'"),
     ):
         done = run("update", url, "--settle", 0, "--rename", rename)

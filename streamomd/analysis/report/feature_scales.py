@@ -43,9 +43,8 @@ class FeatureScales:
     largest: abs(x). typical: root of the mean of x^2 over all rows. low, high: least and greatest
     value of the coordinates before the hashed ones. present: the share of rows where it is not 0.
     spread: standard deviation of each coordinate, or of the first ones; None if it is unknown: then
-    ``unit`` is no spread of a contribution.
-    rows: how many these are. of: of which rows, in words. source: a sentence that says where they
-    are from.
+    ``unit`` does not say how far a contribution spreads. rows: how many these are. of: of which
+    rows, in words. source: a sentence that says where they are from.
     mean: of each coordinate; empty if unknown.
     codes: (2, coordinates before the hashed ones), the least and greatest of CODES in a column, NaN
     for none; rest: (2, as codes), the least and greatest other value; empty if unknown.

@@ -91,7 +91,7 @@ def _weights_text(model: Model, weights: Weights) -> str:
         text += " The features' scales are unknown: they are ordered by weight only."
     elif not weights.centred:
         text += (
-            " Ordered by weight times the root of the mean square, which is no importance: the "
+            " Ordered by weight times the root of the mean square, which is not an importance: the "
             "rule stores no means, and a column far from 0 has a large one however little it "
             "moves. Pass the run's shards to the report for importances."
         )
