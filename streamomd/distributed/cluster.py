@@ -114,12 +114,13 @@ def local_security() -> Security:
     """TLS with a certificate for one cluster, in memory. Raises MissingExtraError without
     cryptography, which makes it."""
     try:
-        return Security.temporary()
+        made: Security = Security.temporary()
     except ImportError as error:
         raise MissingExtraError(
             "a cluster on this machine needs cryptography, which makes its certificate: "
             "pip install 'streamomd[cluster]', or name a cluster with --scheduler"
         ) from error
+    return made
 
 
 @contextmanager
