@@ -8,19 +8,13 @@ that predicts a period is bit-identical to one trained on the rows before it alo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.config.build_job import may_change
 from streamomd.config.explain import brief
 from streamomd.config.refusals import refuse_delay
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch, Times
 from streamomd.core.counted import counted
 from streamomd.core.errors import (
     DataError,
@@ -30,89 +24,22 @@ from streamomd.core.errors import (
     UnsupportedError,
     UsageError,
 )
-from streamomd.core.finite import Place
 from streamomd.core.nearest import suggestion
-from streamomd.core.profiling import Stage
 from streamomd.core.urls import shown
 from streamomd.runs.collection_job import refuse_collection
-from streamomd.runs.delayed import DelayedRun, Mask
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
-from streamomd.shards.encoded_rows import Rows
-from streamomd.shards.reader import Piece
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.load_model import load_model
-from streamomd.training.metrics import Metrics, no_rows_learned
+from streamomd.training.metrics import no_rows_learned
 from streamomd.training.metrics.backtest_figures import PERIODS, Backtest
 from streamomd.training.model import Model
 from streamomd.training.progress import note, quiet_notes
 from streamomd.training.resume_changes import refuse_diverged_again
 from streamomd.training.signals import stop_on_signals
-from streamomd.training.teaching import Schedule
 
 MANY = 10_000_000
 """Rows from which on a backtest that is not saved says so."""
-
-
-@dataclass(eq=False)
-class BacktestRun(DelayedRun):
-    """A walk that predicts the rows of each period by the model of its start."""
-
-    predicts_all: ClassVar[bool] = True
-
-    @property
-    def figures(self) -> Backtest:
-        """Of the periods."""
-        assert self.model.metrics.backtest is not None
-        return self.model.metrics.backtest
-
-    @cached_property
-    def schedule(self) -> Schedule:
-        """When rows are learned: at the start of a period that begins after the gap."""
-        return Schedule(round(self.figures.gap * 1e9) + 1, self.figures.length, self.figures.origin)
-
-    def learn_epochs(self, epochs: int) -> None:
-        """As ``DelayedRun``; the last period ends with the data."""
-        super().learn_epochs(epochs)
-        self.figures.end_period(self.model)
-
-    def rows_and_held_out(self, piece: Piece[Rows], shard: int) -> tuple[Batch, Mask | None]:
-        """All rows of a piece with their own weights: only the second cursor samples."""
-        return piece.value.batch, None
-
-    def _end(self, stream: Times, low: int, high: int) -> int:
-        after = int(self.schedule.now(stream[low : low + 1])[0]) + self.schedule.length
-        return min(high, int(np.searchsorted(stream, after)))
-
-    def _count(
-        self,
-        batch: Batch,
-        bad: NDArray[np.int64],
-        held: Mask | None,
-        at: tuple[Place, Place],
-        stream: Times,
-    ) -> None:
-        model, figures = self.model, self.figures
-        model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
-        if batch.time is None or not len(batch):
-            return
-        model.metrics.read_times(batch.time)
-        number = (int(stream[0]) - figures.origin) // figures.length
-        if number != figures.number:
-            figures.end_period(model)
-            figures.number = number
-            model.metrics.period = Metrics(model.spec.model.classifies)
-            model.metrics.period.begin(0)
-        metrics = model.metrics.period
-        assert metrics is not None
-        margins, _ = self.predict_rows(stream, metrics, batch, None)
-        metrics.count(len(batch))
-        with Stage("metrics"):
-            engine = model.engine
-            metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
-        model.metrics.current[...] = metrics.current + figures.finished
-        model.metrics.count(len(batch))
-        model.guard.predicted(metrics.current, margins, at)
 
 
 def backtest(

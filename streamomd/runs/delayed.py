@@ -31,6 +31,7 @@ from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import rows_held_out, stretches_of, with_places
 from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.backtest_figures import Backtest
 from streamomd.training.metrics.by_time import NEVER
 from streamomd.training.model import Model
 from streamomd.training.open_checkpoint import first_needed, list_numbers
@@ -291,3 +292,64 @@ class Teacher:
         """Stop reading ahead."""
         if hasattr(self._pieces, "close"):
             self._pieces.close()
+
+
+@dataclass(eq=False)
+class BacktestRun(DelayedRun):
+    """A walk that predicts the rows of each period by the model of its start."""
+
+    predicts_all: ClassVar[bool] = True
+
+    @property
+    def figures(self) -> Backtest:
+        """Of the periods."""
+        assert self.model.metrics.backtest is not None
+        return self.model.metrics.backtest
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """When rows are learned: at the start of a period that begins after the gap."""
+        return Schedule(round(self.figures.gap * 1e9) + 1, self.figures.length, self.figures.origin)
+
+    def learn_epochs(self, epochs: int) -> None:
+        """As ``DelayedRun``; the last period ends with the data."""
+        super().learn_epochs(epochs)
+        self.figures.end_period(self.model)
+
+    def rows_and_held_out(self, piece: Piece[Rows], shard: int) -> tuple[Batch, Mask | None]:
+        """All rows of a piece with their own weights: only the second cursor samples."""
+        return piece.value.batch, None
+
+    def _end(self, stream: Times, low: int, high: int) -> int:
+        after = int(self.schedule.now(stream[low : low + 1])[0]) + self.schedule.length
+        return min(high, int(np.searchsorted(stream, after)))
+
+    def _count(
+        self,
+        batch: Batch,
+        bad: NDArray[np.int64],
+        held: Mask | None,
+        at: tuple[Place, Place],
+        stream: Times,
+    ) -> None:
+        model, figures = self.model, self.figures
+        model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
+        if batch.time is None or not len(batch):
+            return
+        model.metrics.read_times(batch.time)
+        number = (int(stream[0]) - figures.origin) // figures.length
+        if number != figures.number:
+            figures.end_period(model)
+            figures.number = number
+            model.metrics.period = Metrics(model.spec.model.classifies)
+            model.metrics.period.begin(0)
+        metrics = model.metrics.period
+        assert metrics is not None
+        margins, _ = self.predict_rows(stream, metrics, batch, None)
+        metrics.count(len(batch))
+        with Stage("metrics"):
+            engine = model.engine
+            metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
+        model.metrics.current[...] = metrics.current + figures.finished
+        model.metrics.count(len(batch))
+        model.guard.predicted(metrics.current, margins, at)

@@ -219,10 +219,6 @@ def _exact_run(model: Model) -> type[ExactRun]:
     """The class of a run in exact mode: another one where labels arrive late."""
     if not model.teaches_later:
         return ExactRun
-    if model.metrics.backtest is not None:
-        from streamomd.runs.backtest import BacktestRun
+    from streamomd.runs.delayed import BacktestRun, DelayedRun
 
-        return BacktestRun
-    from streamomd.runs.delayed import DelayedRun
-
-    return DelayedRun
+    return DelayedRun if model.metrics.backtest is None else BacktestRun
