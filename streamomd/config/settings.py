@@ -11,22 +11,19 @@ import yaml
 from streamomd.config.values import seconds as in_seconds
 from streamomd.core.errors import UsageError
 
-dask.config.update_defaults(yaml.safe_load(Path(__file__).with_name("streamomd.yaml").read_text()))
+DEFAULTS = yaml.safe_load(Path(__file__).with_name("streamomd.yaml").read_text())
+dask.config.update_defaults(DEFAULTS)
 
 
 def configured(name: str) -> Any:
     """A setting, as the configuration has it."""
-    return dask.config.get(f"streamomd.{name}")
+    # A dask.config.set around the first import of this module removes the defaults when it ends.
+    return dask.config.get(f"streamomd.{name}", DEFAULTS["streamomd"][name])
 
 
 def scheduler_address() -> Any:
     """The scheduler that Dask's configuration names, for all programs; None if it names none."""
     return dask.config.get("scheduler-address", None)
-
-
-def setting(name: str) -> str:
-    """A setting, as text."""
-    return str(configured(name))
 
 
 def seconds(name: str) -> float:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamomd.distributed.allreduce_zmq import DRIVER, PeerLostError
+from streamomd.distributed.star import DRIVER, PeerLostError
 
 DRIVER_TIMEOUT_SECONDS = 60.0  # without a heartbeat of the driver
 CALL_SECONDS = 30.0  # for one call to the scheduler

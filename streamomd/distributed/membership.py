@@ -10,8 +10,8 @@ from typing import Any
 from distributed import Future
 from distributed.scheduler import heartbeat_interval
 
-from streamomd.distributed.allreduce_zmq import HEARTBEAT_TIMEOUT_SECONDS, PeerLostError
 from streamomd.distributed.connection_errors import CONNECT_SECONDS, accepts_connections
+from streamomd.distributed.star import HEARTBEAT_TIMEOUT_SECONDS, PeerLostError
 
 STOPPED_SECONDS = 20.0  # without a heartbeat from a machine that answers
 GRACE_SECONDS = HEARTBEAT_TIMEOUT_SECONDS + 2.0  # for the others to detect a lost owner and end

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from distributed import Queue, Variable, get_worker, worker_client
-from distributed.comm.addressing import get_address_host
 from numpy.typing import NDArray
 
 from streamomd.checkpoint import (
@@ -35,19 +34,10 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.errors import ClusterError
 from streamomd.core.finite import finite_parts
-from streamomd.distributed.allreduce_dask import StreamStar
-from streamomd.distributed.allreduce_zmq import (
-    DRIVER,
-    LEADER,
-    PeerLostError,
-    Star,
-    ZmqStar,
-    peers_of,
-)
 from streamomd.distributed.control_channel import ControlChannel
-from streamomd.distributed.curve_keys import CurveKeys, require_curve
 from streamomd.distributed.retirement import holding_close
 from streamomd.distributed.row_exchange import RowExchange
+from streamomd.distributed.star import DRIVER, LEADER, PeerLostError, Star, peers_of
 from streamomd.distributed.sum_exchange import SumExchange
 from streamomd.distributed.worker_probe import VERSION
 from streamomd.engine.micro_batches import Sensed
@@ -75,16 +65,14 @@ REPORT_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class OwnerSetup:
-    """Input of one owner. group: its id, in hex. keys: of the group, None without ZeroMQ. shards:
-    of the leader only. directory: of the parts of the next commit. fails_on_alert: whether an alert
-    ends the group, after a commit."""
+    """Input of one owner. group: its id, in hex. shards: of the leader only. directory: of the
+    parts of the next commit. fails_on_alert: whether an alert ends the group, after a commit."""
 
     version: str
     group: str
     topic: str
     owner: int
     owners: int
-    keys: CurveKeys | None = field(repr=False)
     spec: Spec = field(repr=False)
     plan: Plan = field(repr=False)
     shards: tuple[Shard, ...] = field(repr=False)
@@ -106,13 +94,7 @@ def run_owner(setup: OwnerSetup) -> str:
         worker_client(separate_thread=True) as client,
         holding_close(worker),  # until the driver has had the group commit
     ):
-        identity = (bytes.fromhex(setup.group), setup.owner, setup.owners)
-        star: Star
-        if setup.keys:
-            require_curve()
-            star = ZmqStar(_host(worker.address), *identity, keys=setup.keys)
-        else:
-            star = StreamStar(worker, *identity)
+        star = Star(worker, bytes.fromhex(setup.group), setup.owner, setup.owners)
         with closing(star):
             channel = ControlChannel(
                 Queue(setup.topic, client=client), Variable(setup.topic, client=client)
@@ -143,12 +125,6 @@ def _row_exchange(
     budget = slice_bytes(setup.spec)
     place = worker, setup.group, setup.owner, addresses
     return RowExchange(*place, setup.shards, ranges, budget, star.check)
-
-
-def _host(address: str) -> str:
-    """The address to listen on: only the one at which the other workers reach this one."""
-    host = get_address_host(address) if not address.startswith("inproc") else "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
 
 
 class PartitionOwner:

@@ -20,9 +20,9 @@ from distributed.core import ConnectionPool, Status
 from distributed.protocol.serialize import to_serialize
 
 from streamomd.core.batch import DenseBatch
-from streamomd.distributed.allreduce_zmq import LEADER, POLL_SECONDS, STALL_SECONDS, PeerLostError
 from streamomd.distributed.compact_rows import CompactRows, compacted
 from streamomd.distributed.slice_outbox import Key, ReadingEnded, Slice, SliceOutbox
+from streamomd.distributed.star import LEADER, POLL_SECONDS, STALL_SECONDS, PeerLostError
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.group_jobs import Job
 from streamomd.shards.reader import Piece, Read, Reader

@@ -14,12 +14,10 @@ from typing import Any
 from distributed import Client
 
 from streamomd.checkpoint import StoredParts, read_part
-from streamomd.config.settings import seconds, setting
+from streamomd.config.settings import seconds
 from streamomd.core.errors import AlertError, ClusterError, StoppedError, UsageError
-from streamomd.core.nearest import suggestion
 from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
-from streamomd.distributed.curve_keys import has_curve, new_keys
 from streamomd.distributed.memory_checks import refuse_too_small
 from streamomd.distributed.partition_owner import (
     OwnerSetup,
@@ -46,7 +44,6 @@ from streamomd.training.signals import StopRequest
 
 ATTEMPTS = 5  # without a commit between them
 HEARTBEAT_WAIT_SECONDS = 2.0  # for heartbeats of suspected workers, before a smaller group starts
-TRANSPORTS = ("auto", "zmq", "dask")
 
 
 @dataclass(eq=False)
@@ -156,9 +153,7 @@ class PartitionOwners:
         size = group_size(model.plan.size, model.spec.train.parts, len(addresses))
         count = len(addresses)
         refuse_too_small(self.connection, model.spec, model.state.layout, count, self._report)
-        transport = choose_transport(addresses[:size])
-        keys = new_keys() if transport == "zmq" else None
-        note(f"{size} owners of {model.spec.train.parts} partitions, by {transport}")
+        note(f"{size} owners of {model.spec.train.parts} partitions")
         note_unused(model.spec.train.parts, count)
         self._directory, self._rounds = manager.reserve(), 0
         setups = [
@@ -168,7 +163,6 @@ class PartitionOwners:
                 f"omd-owner-{run[:8]}",
                 owner,
                 size,
-                keys,
                 model.spec,
                 model.plan,
                 () if owner else self.shards.shards,
@@ -258,16 +252,3 @@ class PartitionOwners:
                 signal=self.stop.signal,
             )
         return {"stop": self.stop.signal}
-
-
-def choose_transport(addresses: list[str]) -> str:
-    """ZeroMQ if ports can be opened and libzmq can encrypt, else Dask's own connections."""
-    wanted = setting("transport")
-    if wanted not in TRANSPORTS:
-        raise UsageError(
-            f"unknown streamomd.transport {wanted!r}; {suggestion(wanted, TRANSPORTS)}"
-        )
-    if wanted == "auto":
-        plain = all(address.startswith(("tcp://", "inproc://")) for address in addresses)
-        return "zmq" if plain and has_curve() else "dask"
-    return str(wanted)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import ClusterError
-from streamomd.distributed.allreduce_zmq import LEADER, Star, peers_of
+from streamomd.distributed.star import LEADER, Star, peers_of
 from streamomd.engine.micro_batches import Sensed
 from streamomd.engine.round_messages import (
     OTHER_ROUND,

@@ -7,11 +7,8 @@ import subprocess
 import sys
 
 import psutil
-import zmq
 
-from streamomd.distributed.allreduce_zmq import ZmqStar
 from streamomd.distributed.cluster import connect_client
-from streamomd.distributed.curve_keys import new_keys
 
 
 def listening() -> set[tuple[str, int]]:
@@ -68,18 +65,3 @@ def test_our_own_cluster_refuses_other_processes() -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.stdout == "refused\n", done.stderr
         assert client.submit(sum, [3, 4]).result() == 7
-
-
-def test_the_leader_listens_where_its_worker_does() -> None:
-    """One port, at the address that was given; the other owners listen nowhere."""
-    keys = new_keys()
-    leader, other = (ZmqStar("127.0.0.1", b"0" * 16, owner, 3, keys) for owner in (0, 1))
-    try:
-        assert leader.endpoint.startswith("tcp://127.0.0.1:")
-        told = leader._socket.getsockopt(zmq.LAST_ENDPOINT)
-        assert told.replace(b"[::ffff:127.0.0.1]", b"127.0.0.1").startswith(b"tcp://127.0.0.1:")
-        assert other.endpoint == ""
-        assert other._socket.getsockopt(zmq.LAST_ENDPOINT).strip(b"\0") == b""
-    finally:
-        leader.close()
-        other.close()

@@ -10,8 +10,8 @@ import pytest
 
 from streamomd.core.errors import BadRowError
 from streamomd.distributed import membership
-from streamomd.distributed.allreduce_zmq import DRIVER, PeerLostError
 from streamomd.distributed.membership import GroupMembers
+from streamomd.distributed.star import DRIVER, PeerLostError
 
 AT = ("a", "b", "c")
 

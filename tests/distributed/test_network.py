@@ -22,8 +22,7 @@ from netns import Network, why_not
 from places import PLACES, drawn
 
 import streamomd
-from streamomd.distributed.allreduce_zmq import LINGER_SECONDS
-from streamomd.distributed.curve_keys import new_keys
+from streamomd.distributed.star import LINGER_SECONDS
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = [
@@ -129,9 +128,8 @@ def test_both_sides_of_a_cut_lose_each_other(tmp_path: Path) -> None:
     with Network() as net:
         at = [net.join(name) for name in ("a", "b")]
         script = Path(__file__).parents[1] / "support" / "exchanging.py"
-        keys = json.dumps([key.decode() for key in vars(new_keys()).values()])
         for owner, name in enumerate(("a", "b")):
-            words = [sys.executable, script, owner, at[owner], tmp_path, keys]
+            words = [sys.executable, script, owner, at[owner], tmp_path]
             net.run(name, words, tmp_path / f"{name}.log")
         for owner in (0, 1):
             wait_for(tmp_path / f"exchanging-{owner}")

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import dask
 import pytest
 from clustered import long, sized
 from distributed import Client, LocalCluster
@@ -15,9 +14,8 @@ from running import rows, with_column, write
 from sharded_jobs import sharded_job
 
 import streamomd
-from streamomd.core.errors import BadRowError, ClusterError, UsageError
-from streamomd.distributed.curve_keys import new_keys
-from streamomd.distributed.sharded import PartitionOwners, choose_transport
+from streamomd.core.errors import BadRowError, UsageError
+from streamomd.distributed.sharded import PartitionOwners
 from streamomd.distributed.worker_group import WorkerGroup
 
 # Dask's own warnings of workers that die are what is provoked here.
@@ -38,7 +36,6 @@ def one(data: Path) -> dict[int, Any]:
     return Alone()
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_more_owners_than_partitions_and_other_numbers_of_them(
     data: Path, client: Client, workers: LocalCluster, tmp_path: Path
@@ -84,22 +81,8 @@ def test_owners_leave_no_trace(
 
 
 @pytest.mark.slow
-def test_dasks_own_connections_carry_the_same(
-    data: Path, one: Any, client: Client, tmp_path: Path, capfd: Any
-) -> None:
-    """streamomd.transport = "dask": through the workers' own ports."""
-    with dask.config.set({"streamomd.transport": "dask"}):
-        there = streamomd.train(sharded_job(data, tmp_path / "kept"), client=client)
-    assert there.state_sha256 == one[256].state_sha256
-    assert "2 owners of 16 partitions, by dask" in capfd.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.slow
-def test_where_all_is_encrypted_so_are_the_numbers(
-    data: Path, one: Any, tmp_path: Path, capfd: Any
-) -> None:
-    """A tls:// cluster: Dask's connections, or ZeroMQ with CURVE where it is asked for."""
+def test_where_all_is_encrypted_so_are_the_numbers(data: Path, one: Any, tmp_path: Path) -> None:
+    """A tls:// cluster has the bits of one process."""
     security = Security.temporary()
     with (
         LocalCluster(
@@ -108,20 +91,7 @@ def test_where_all_is_encrypted_so_are_the_numbers(
         Client(workers, set_as_default=False) as client,
     ):
         there = streamomd.train(sharded_job(data, tmp_path / "kept"), client=client)
-        assert "by dask" in capfd.readouterr().err
-        with dask.config.set({"streamomd.transport": "zmq"}):
-            curve = streamomd.train(sharded_job(data, tmp_path / "curve"), client=client)
-        assert "by zmq" in capfd.readouterr().err
-    assert there.state_sha256 == curve.state_sha256 == one[256].state_sha256
-
-
-def test_without_curve_zeromq_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A libzmq that cannot encrypt: Dask's connections, and an error where ZeroMQ is demanded."""
-    monkeypatch.setattr("streamomd.distributed.curve_keys.has_curve", lambda: False)
-    monkeypatch.setattr("streamomd.distributed.sharded.has_curve", lambda: False)
-    assert choose_transport(["tcp://127.0.0.1:1"]) == "dask"
-    with pytest.raises(ClusterError, match=r"built without CURVE.*transport = 'dask'"):
-        new_keys()
+    assert there.state_sha256 == one[256].state_sha256
 
 
 def test_a_bad_row_is_the_error_that_is_reported(

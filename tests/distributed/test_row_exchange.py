@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 from clustered import ROWS, long, sized
@@ -152,7 +151,6 @@ def record_reads(path: str) -> None:
     Reader.read = recorded  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("transport", ["zmq", *long("dask")])
 @pytest.mark.parametrize("owners", [2, *long(3, 4)])
 @pytest.mark.parametrize("order", ["shuffled", *long("sorted")])
 def test_each_group_is_read_once_per_epoch(
@@ -160,7 +158,6 @@ def test_each_group_is_read_once_per_epoch(
     client: Client,
     workers: LocalCluster,
     tmp_path: Path,
-    transport: str,
     owners: int,
     order: str,
 ) -> None:
@@ -170,8 +167,7 @@ def test_each_group_is_read_once_per_epoch(
     table = sharded_job(data, tmp_path / "run")
     table["data"] |= {"order": order, "seed": 3}
     client.run(record_reads, str(tmp_path / "reads"))
-    with dask.config.set({"streamomd.transport": transport}):
-        there = streamomd.train(table, client=client, quiet=True)
+    there = streamomd.train(table, client=client, quiet=True)
     alone = streamomd.train({**table, "checkpoint": {"url": "none"}}, quiet=True)
     assert there.state_sha256 == alone.state_sha256
     assert there.result()["epochs"] == alone.result()["epochs"]

@@ -28,7 +28,6 @@ CONFINED = {
     "pyarrow": ("core/startup.py", "features/", "shards/"),
     "dask": ("config/settings.py", "distributed/"),
     "distributed": ("distributed/",),
-    "zmq": ("distributed/",),
     "safetensors": ("checkpoint/",),
     "click": ("cli/",),
     "rich": ("training/progress.py", "runs/sweep/", "analysis/watch.py"),

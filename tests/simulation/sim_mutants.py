@@ -18,10 +18,10 @@ from streamomd.checkpoint import commit_reader, commit_writer, retention
 from streamomd.checkpoint.commit_writer import Writer
 from streamomd.checkpoint.retention import Retention
 from streamomd.distributed import (
-    allreduce_zmq,
     averaged_worker,
     partition_owner,
     round_state,
+    star,
     sum_exchange,
     worker_group,
 )
@@ -51,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         "no name of the group in the greeting",
-        allreduce_zmq,
+        star,
         "exchange_greetings",
         'star.receive(peer) != HELLO.pack(b"omd1", group, peer)',
         'star.receive(peer)[-4:] != HELLO.pack(b"omd1", group, peer)[-4:]',

@@ -84,7 +84,7 @@ def places() -> Iterator[tuple[Any, str, Any]]:
         "Variable": SimVariable,
         "get_worker": lambda: _here(),
         "worker_client": lambda **_: worker_client(World.now.loop),
-        "ZmqStar": lambda host, *which, keys: SimStar(World.now.net, *which),
+        "Star": lambda worker, *which: SimStar(World.now.net, *which),
         "RowExchange": lambda *_: SimpleNamespace(
             epoch=None, close=lambda: None, shards=lambda: described(World.now.job)[2].shards
         ),

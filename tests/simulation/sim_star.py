@@ -10,7 +10,7 @@ from typing import Any
 
 from sim_loop import Loop, Process, Signal
 
-from streamomd.distributed import allreduce_zmq
+from streamomd.distributed import star
 
 FREE = 2
 """So few numbers to choose from that one that is free again is soon another gang's."""
@@ -128,17 +128,17 @@ class Net:
 def stranger(owner: int) -> list[bytes]:
     """What an owner of another gang of two says: who it is, and its numbers of some rounds."""
     rounds = [struct.pack("<QQQQ", count, 0, 1, 0) for count in (1, 2, 3)]
-    return [allreduce_zmq.HELLO.pack(b"omd1", bytes(16), owner), *rounds]
+    return [star.HELLO.pack(b"omd1", bytes(16), owner), *rounds]
 
 
 class SimStar:
-    """As ``allreduce_zmq.ZmqStar``."""
+    """As ``star.Star``."""
 
     def __init__(self, net: Net, token: bytes, owner: int, owners: int) -> None:
         process = net.loop.current.process
         self.owner, self.owners, self._token, self._net = owner, owners, token, net
-        self._patience = allreduce_zmq.STALL_SECONDS
-        self._ends = {peer: net.end(process) for peer in allreduce_zmq.peers_of(self)}
+        self._patience = star.STALL_SECONDS
+        self._ends = {peer: net.end(process) for peer in star.peers_of(self)}
         self._signal = Signal(net.loop)
         for end in self._ends.values():
             end.signal = self._signal
@@ -147,16 +147,16 @@ class SimStar:
     def join(self, leader: Any) -> None:
         if self.owner:
             self._net.connect(self._ends[0], leader, self.owner)
-        self._patience = allreduce_zmq.join_seconds(self)
-        allreduce_zmq.exchange_greetings(self, self._token)
-        self._patience = allreduce_zmq.STALL_SECONDS
+        self._patience = star.join_seconds(self)
+        star.exchange_greetings(self, self._token)
+        self._patience = star.STALL_SECONDS
 
     def send(self, peer: int, data: bytes) -> None:
         loop = self._net.loop
         if loop.draw.random() < 0.1:
             loop.sleep(loop.draw.uniform(0.0, self._net.slow))
         if self._ends[peer].broken:
-            raise allreduce_zmq.PeerLostError(peer, "its connection closed")
+            raise star.PeerLostError(peer, "its connection closed")
         self._net.send(self._ends[peer], data)
 
     def receive(self, peer: int) -> bytes:
@@ -165,16 +165,14 @@ class SimStar:
         while not end.inbox:
             self.check()
             if loop.now >= deadline:
-                raise allreduce_zmq.PeerLostError(
-                    peer, f"alive, but sent nothing for {self._patience:g} s"
-                )
+                raise star.PeerLostError(peer, f"alive, but sent nothing for {self._patience:g} s")
             self._signal.wait(deadline - loop.now)
         return end.inbox.pop(0)
 
     def check(self) -> None:
         for peer, end in self._ends.items():
             if end.broken:
-                raise allreduce_zmq.PeerLostError(peer, "its connection closed")
+                raise star.PeerLostError(peer, "its connection closed")
 
     def close(self) -> None:
         for end in self._ends.values():

@@ -21,9 +21,9 @@ from sim_tiny import receive as receiving
 
 from streamomd.checkpoint import Ledger, Writer, load, write_document
 from streamomd.core.errors import NoCommitError, StreamomdError
-from streamomd.distributed.allreduce_zmq import HEARTBEAT_TIMEOUT_SECONDS
 from streamomd.distributed.averaged import Averaged
 from streamomd.distributed.sharded import PartitionOwners
+from streamomd.distributed.star import HEARTBEAT_TIMEOUT_SECONDS
 from streamomd.training import checkpoint_manager
 from streamomd.training.model_document import document_of, parts_of
 from streamomd.training.signals import StopRequest

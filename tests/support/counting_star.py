@@ -54,7 +54,7 @@ class Counted:
 
 @dataclass(eq=False)
 class CountingStar:
-    """As ``ZmqStar``, in one process."""
+    """As ``Star``, in one process."""
 
     owner: int
     owners: int

@@ -1,7 +1,6 @@
 """Two owners that only exchange, each on its machine; for a test that cuts a cable between them.
 
-Arguments: owner, its address, a folder that both see, the gang's keys as JSON. Leaves in the folder
-when it lost the other.
+Arguments: owner, its address, a folder that both see. Writes when it lost the other.
 """
 
 from __future__ import annotations
@@ -11,15 +10,23 @@ import sys
 import time
 from pathlib import Path
 
+from distributed import LocalCluster, Worker
 from elsewhere import wait_for
 
-from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqStar
-from streamomd.distributed.curve_keys import CurveKeys
+from streamomd.distributed.star import PeerLostError, Star
 
 
-def main(owner: int, host: str, folder: Path, keys: CurveKeys) -> None:
+def main(owner: int, host: str, folder: Path) -> None:
     """Exchange until the other is lost."""
-    star = ZmqStar(host, bytes(16), owner, 2, keys)
+    with LocalCluster(
+        n_workers=1, host=host, processes=False, protocol="tcp", dashboard_address=None
+    ) as cluster:
+        exchange(owner, folder, next(iter(cluster.workers.values())))
+
+
+def exchange(owner: int, folder: Path, worker: Worker) -> None:
+    """The rounds of one owner."""
+    star = Star(worker, bytes(16), owner, 2)
     if owner == 0:
         put(folder / "place", star.endpoint)
     wait_for(folder / "place")
@@ -46,5 +53,4 @@ def put(path: Path, what: object) -> None:
 
 
 if __name__ == "__main__":
-    keys = CurveKeys(*(key.encode() for key in json.loads(sys.argv[4])))
-    main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), keys)
+    main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))

@@ -51,7 +51,7 @@ PLACES: dict[str, dict[str, Place]] = {
     },
     "sharded": {
         "rendezvous": (
-            ("streamomd.distributed.allreduce_zmq.ZmqStar.join", range(2)),
+            ("streamomd.distributed.star.Star.join", range(2)),
             ("streamomd.distributed.partition_owner.PartitionOwner._load_share", range(2)),
         ),
         "round": (("streamomd.training.microbatch_rounds.Rounds._learn", range(2, 280)),),

@@ -1,12 +1,19 @@
-"""The star over Dask's own connections: slower than ZeroMQ, as secure as the cluster.
+"""A star of owners: each has one connection, to the leader (owner 0); every wait has a deadline.
 
-With tls:// only members of the cluster connect. With tcp:// anyone can, as to every worker.
+Messages pass through Dask's own connections between workers, so they are as secure as the cluster:
+with tls:// only its members connect; with tcp:// anyone can, as to every worker. Heartbeats come
+from the worker's event loop: an owner that decodes or compiles for a long time is alive; one that
+was killed, stopped or disconnected is lost after seconds. The leader loses owners, and an owner
+loses the leader: one that loses another ends, so that its own connections close and all of them
+end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import queue
+import struct
 import time
 from contextlib import suppress
 from typing import Any
@@ -15,25 +22,34 @@ from distributed import Worker
 from distributed.comm.core import connect
 from distributed.core import Status
 
-from streamomd.distributed.allreduce_zmq import (
-    HEARTBEAT_SECONDS,
-    HEARTBEAT_TIMEOUT_SECONDS,
-    JOIN_SECONDS,
-    LEADER,
-    LINGER_SECONDS,
-    POLL_SECONDS,
-    STALL_SECONDS,
-    PeerLostError,
-    exchange_greetings,
-    join_seconds,
-    peers_of,
-)
+from streamomd.core.errors import ClusterError
 
+HEARTBEAT_TIMEOUT_SECONDS = 3.0  # without a heartbeat
+HEARTBEAT_SECONDS = 0.5
+POLL_SECONDS = 0.1
+JOIN_SECONDS = 15.0  # for all to connect, once the leader's address is known
+STALL_SECONDS = 600.0  # for an owner that is alive and sends nothing
+LINGER_SECONDS = 1.0  # for the last messages to be sent
+LEADER, DRIVER = 0, -1
+HELLO = struct.Struct("<4s16sI")
 OPERATION = "omd_stream"
-_LEADERS: dict[str, StreamStar] = {}
+_LEADERS: dict[str, Star] = {}
 
 
-class StreamStar:
+class PeerLostError(ClusterError):
+    """An owner lost a peer, which died, was stopped, was disconnected, or gave up."""
+
+    def __init__(self, peer: int, reason: str) -> None:
+        who = "the driver" if peer == DRIVER else f"owner {peer}"
+        super().__init__(f"{who} was lost: {reason}")
+        self.peer, self.reason = peer, reason
+
+    def __reduce__(self) -> Any:
+        """For other processes: pickle alone would call __init__ with the message."""
+        return functools.partial(PeerLostError, self.peer), (self.reason,)
+
+
+class Star:
     """One Dask connection to the worker of the leader; of the leader, one from each other owner."""
 
     def __init__(self, worker: Worker, group: bytes, owner: int, owners: int) -> None:
@@ -71,33 +87,31 @@ class StreamStar:
         comm = await connect(address, timeout=JOIN_SECONDS, **self._worker.connection_args)
         header = {"group": self._group.hex(), "sender": self.owner}
         await comm.write({"op": OPERATION, "reply": False, **header})
+        self._outbox[LEADER] = asyncio.Queue()  # before the task below runs, messages are sent
         self._tasks[-1] = asyncio.ensure_future(self.serve(comm, LEADER))
 
     async def serve(self, comm: Any, peer: int) -> None:
         """Read and write on the connection with a peer until it closes. On the event loop."""
-        self._outbox[peer] = asyncio.Queue()
-        self._tasks[peer] = asyncio.ensure_future(self._write_messages(comm, self._outbox[peer]))
+        outbox = self._outbox.setdefault(peer, asyncio.Queue())
+        self._tasks[peer] = asyncio.ensure_future(self._write_messages(comm, outbox))
         with suppress(OSError):
             while True:
-                data = (await comm.read())["data"]
+                data = await comm.read()
                 self._last_seen[peer] = time.monotonic()
                 if data:  # else a heartbeat
                     self._inbox[peer].put(data)
         self._closed.add(peer)  # after its last message
 
     async def _write_messages(self, comm: Any, outbox: asyncio.Queue[bytes | None]) -> None:
-        """Write queued messages, and a heartbeat when there is none, until None."""
+        """Write queued messages, and heartbeats between them, until None."""
+        beat = asyncio.ensure_future(_queue_heartbeats(outbox))
         try:
-            while True:
-                data: bytes | None = b""
-                with suppress(TimeoutError):
-                    data = await asyncio.wait_for(outbox.get(), HEARTBEAT_SECONDS)
-                if data is None:
-                    break
-                await comm.write({"data": data})
+            while (data := await outbox.get()) is not None:
+                await comm.write(data)
         except OSError:
             return  # the peer misses the heartbeats and reports the loss
         finally:
+            beat.cancel()
             await comm.close()
 
     def accepts(self, peer: int) -> bool:
@@ -145,6 +159,41 @@ class StreamStar:
         tasks = [task for peer, task in list(self._tasks.items()) if peer not in self._lost]
         while time.monotonic() < deadline and not all(task.done() for task in tasks):
             time.sleep(0.01)
+
+
+def peers_of(star: Star) -> list[int]:
+    """The owners this one is connected to."""
+    return [*range(1, star.owners)] if star.owner == LEADER else [LEADER]
+
+
+def join_seconds(star: Star) -> float:
+    """How long an owner waits for the others to connect. The leader is the first to report who is
+    missing; the others then lose the leader."""
+    return JOIN_SECONDS + (HEARTBEAT_TIMEOUT_SECONDS if star.owner else 0.0)
+
+
+def exchange_greetings(star: Star, group: bytes) -> None:
+    """Send the worker group's name and this owner's number to the leader; check its reply, which it
+    sends when all are connected.
+
+    The name is no secret: it finds wrong connections of members, not strangers.
+    """
+    own = HELLO.pack(b"omd1", group, star.owner)
+    if star.owner:
+        star.send(LEADER, own)
+    for peer in peers_of(star):
+        if star.receive(peer) != HELLO.pack(b"omd1", group, peer):
+            raise PeerLostError(peer, "another process answers at its endpoint")
+    if not star.owner:
+        for peer in peers_of(star):
+            star.send(peer, own)
+
+
+async def _queue_heartbeats(outbox: asyncio.Queue[bytes | None]) -> None:
+    """Queue an empty message, which says that this process is alive, twice a second."""
+    while True:
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+        outbox.put_nowait(b"")
 
 
 async def _serve_connection(comm: Any, group: str, sender: int) -> Any:
