@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from streamomd.core.near_paths import similar_path
+from streamomd.core.nearest import similar_path
 from streamomd.core.urls import protocol, shown
 
 COMMITS = "commits"

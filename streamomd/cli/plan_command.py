@@ -1,29 +1,34 @@
-"""The command that describes a job before it runs: plan."""
+"""Commands that come before a run: plan describes its job, warm compiles its loops."""
 
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from streamomd.cli.formatting import format_table
 from streamomd.cli.job_flags import JobCommand
 from streamomd.cli.options import (
     CODES,
     checkpoint_options,
     data_options,
     guarded,
+    import_runs,
     job_and_shards,
     main,
     python_arguments,
     set_option,
     what,
 )
+from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
 from streamomd.core.phases import phase
-from streamomd.core.urls import typed
+from streamomd.core.urls import harmless, printable, shown, typed
+from streamomd.features.classes import FEWEST_ROWS
 
 
 @main.command(cls=JobCommand, epilog=CODES)
@@ -66,15 +71,11 @@ def plan(
     if scan_labels:
         with phase("starting"):
             from streamomd.analysis import label_counts
-        from streamomd.cli.format_preview import format_labels
-
         job, given = job_and_shards(what, given)
         counts = label_counts.scan_labels(job, **python_arguments(given))
         return counts, format_labels(counts)
     with phase("starting"):
         from streamomd.analysis.preview import preview
-    from streamomd.cli.format_preview import format_plan
-
     if price is not None and workers is None:
         raise UsageError("--price is that of a worker for an hour: give --workers, e.g. 10")
     if price is not None and math.isnan(price):  # which no range of click's excludes
@@ -97,3 +98,226 @@ def _train_command(what: Sequence[str], given: Mapping[str, Any]) -> str:
         elif value not in (None, ()):
             words.append(f"--{flag.replace('_', '-')} {shlex.quote(str(value))}")
     return " ".join(words)
+
+
+MAX_COLUMNS = 40  # columns with a line each
+
+
+def format_plan(found: Mapping[str, Any], command: str) -> str:
+    """What a job would do, and the command to run next."""
+    unit = found["unit"]
+    return "\n".join(
+        [
+            *found["plan"],
+            f"{counted(found['rows'], 'row')} in {counted(found['shards'], 'shard')}, "
+            f"{_bytes(found['bytes'])}",
+            "",
+            *_columns(found["columns"], unit["rows"]),
+            f"counted in all {counted(unit['rows'], 'row')}"
+            if unit["rows"] == found["rows"]
+            else f"counted in the first {unit['rows']:,} rows, from {shown(unit['shard'])}",
+            "",
+            *_hashed(found["hashed"]),
+            *_memory(found["memory"]),
+            *_time(found["time"]),
+            *_cluster(found["cluster"]),
+            "next:",
+            f"  {command}",
+        ]
+    )
+
+
+def format_labels(found: Mapping[str, Any]) -> str:
+    """The rows of each label, and the line of a job file that names the classes."""
+    rows, missing = found["rows"], found["missing"]
+    lines = [f"label {printable(found['label'])!r}: {found['values']:,} values in {rows:,} rows"]
+    shown_rows = [
+        {
+            "value": one["value"],
+            "rows": f"{one['rows']:,}",
+            "share": f"{one['rows'] / rows:.2%}",
+        }
+        for one in found["by_value"][:MAX_COLUMNS]
+    ]
+    more = found["values"] - len(shown_rows)
+    lines += [format_table(shown_rows)] if shown_rows else []
+    lines += [f"… {more:,} more (--json has {len(found['by_value']):,})"] if more > 0 else []
+    if missing:
+        lines.append(f"{counted(missing, 'row')} without a label: bad rows")
+    if found["rare"] and not found["regression"]:
+        some = ", ".join(printable(str(one)) for one in found["rare"][:MAX_COLUMNS])
+        lines.append(f"classes of fewer than {FEWEST_ROWS} rows: {some}")
+    if found["regression"]:
+        lines.append(f"these are targets of a regression: {found['regression']}")
+    elif found["classes"]:
+        lines += ["in the job file:", "  [model]", f"  {found['classes']}"]
+    else:
+        lines.append("training needs two classes")
+    return "\n".join(lines)
+
+
+def _columns(columns: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
+    rows_shown = [
+        {
+            "name": one["name"],
+            "type": _short_type(one["type"]),
+            "kind": one["kind"],
+            "coordinates": _count(one["coordinates"]),
+            f"in {counted(rows, 'row')}": _count(one["seen"]),
+            "expected": _count(one["expected"]),
+        }
+        for one in columns[:MAX_COLUMNS]
+    ]
+    more = len(columns) - MAX_COLUMNS
+    return [format_table(rows_shown), *([f"… {more} more (--json has all)"] if more > 0 else [])]
+
+
+def _short_type(name: str) -> str:
+    """Arrow's name of a type, without what no reader needs.
+
+    >>> _short_type("dictionary<values=string, indices=int32, ordered=0>"), _short_type("int64")
+    ('dictionary<string>', 'int64')
+    >>> _short_type("list<element: string>"), _short_type("decimal128(12, 2)")
+    ('list<string>', 'decimal128(12, 2)')
+    """
+    coded = re.fullmatch(r"dictionary<values=(.*), indices=\w+, ordered=\d>", name)
+    return re.sub(r"<(element|item): ", "<", f"dictionary<{coded[1]}>" if coded else name)
+
+
+def _hashed(hashed: Mapping[str, Any] | None) -> list[str]:
+    if hashed is None:
+        return []
+    lines = [
+        f"hashed values: {hashed['seen']:,} seen, about {hashed['expected']:,} expected, in about "
+        f"{hashed['used_expected']:,.0f} of 2^{hashed['bits']} coordinates",
+        f"expected collisions: {_few(hashed['share_seen'])} of the values seen, "
+        f"{_few(hashed['share_expected'])} of all",
+    ]
+    if hashed["share_expected"] > 0.1 * hashed["expected"]:
+        more = hashed["bits"] + 2
+        lines.append(
+            f"more than a tenth collide: data.bits = {more} has four times as many coordinates"
+        )
+    return lines
+
+
+def _memory(memory: Mapping[str, Any]) -> list[str]:
+    copied = f" plus a copy for commits ({_bytes(memory['copy'])})"
+    needed = memory["state"] + memory["copy"] + memory["decoding"]
+    free = f"; {_bytes(memory['free'])} available" if memory["free"] < 2**60 else ""
+    lines = [
+        f"memory: state {_bytes(memory['state'])}{copied if memory['copy'] else ''}, decoded "
+        f"rows up to {_bytes(memory['decoding'])}{free}"
+    ]
+    if needed > memory["free"]:
+        lines.append("that is more than available: lower data.bits, or set model.dtype to float32")
+    return lines
+
+
+def _time(time: Mapping[str, Any]) -> list[str]:
+    decoding = f"{1e6 * time['decode_per_row']:.2f} µs per row to read and decode"
+    if time["seconds"] is None:
+        return [f"time: {decoding}; the state is too large to measure learning"]
+    learning = f"{1e6 * time['learn_per_row']:.2f} to learn"
+    return [
+        f"time: about {_seconds(time['seconds'])} for {counted(time['epochs'], 'epoch')} in one "
+        f"process on {counted(time['cores'], 'core')}, after {time['compile_seconds']:.1f} s of "
+        f"compiling ({decoding}, {learning})"
+    ]
+
+
+def _cluster(cluster: Mapping[str, Any] | None) -> list[str]:
+    """The cost of an epoch on a cluster, a line for each mode."""
+    if cluster is None:
+        return []
+    workers, modes = cluster["workers"], cluster["modes"]
+    rows = [_mode_cost(one) for one in modes]
+    used = modes[1]["used"]
+    few = [f"{used} of {workers:,} workers are used by averaged and sharded mode; set train.parts"]
+    return [
+        "",
+        f"an epoch on {counted(workers, 'worker')}, on paper (docs/modes.md):",
+        format_table(rows),
+        *(few if used < workers else []),
+        "",
+    ]
+
+
+def _mode_cost(one: Mapping[str, Any]) -> dict[str, str]:
+    """A mode's line; without figures if the rule cannot learn in it."""
+    figures = {
+        "time": _seconds(one["seconds"]),
+        "a worker": _bytes(one["worker_bytes"]),
+        "driver": _bytes(one["driver_bytes"]),
+        "reads": f"{one['reads']:,}",
+        "writes": f"{one['writes']:,}",
+        **({} if one["money"] is None else {"price": f"{one['money']:,.2f}"}),
+    }
+    if one["problem"]:
+        figures = dict.fromkeys(figures, "")
+    return {"mode": one["mode"], **figures, "limit": one["problem"] or one["limit"]}
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
+def _few(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+
+
+def _seconds(seconds: float) -> str:
+    """A time with a suitable unit.
+
+    >>> _seconds(0.25), _seconds(75), _seconds(7_500), _seconds(200_000)
+    ('0.25 s', '75 s', '125 min', '55.6 h')
+    """
+    if seconds < 180:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 10_800 else f"{seconds / 3600:.1f} h"
+
+
+def _bytes(number: float) -> str:
+    """A size with a suitable unit.
+
+    >>> _bytes(800), _bytes(3 << 20), _bytes(5 << 30)
+    ('800 bytes', '3.0 MiB', '5.0 GiB')
+    """
+    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number:.0f} bytes"
+
+
+@main.command(cls=JobCommand, epilog=CODES)
+@what
+@data_options
+@checkpoint_options
+@set_option
+@guarded
+def warm(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
+    """Compile all loops that a job needs, so that its run, and others like it, start fast.
+
+    \b
+      streamomd warm job.toml
+      streamomd warm rows/ --label y --rule nag
+
+    It reads footers and a unit of rows. Only the disk cache of compiled loops changes:
+    NUMBA_CACHE_DIR, or __pycache__ of the package. Loops depend on the rule, loss, number of
+    classes, types and kinds of columns, and the processor.
+    """
+    job, given = job_and_shards(what, given)
+    import_runs()
+    from streamomd.analysis.warm_loops import warm as warm_job
+
+    found = warm_job(job, **python_arguments(given))
+    return found, _line(found)
+
+
+def _line(found: dict[str, Any]) -> str:
+    loaded = found["loops"] - found["compiled"]
+    text = (
+        f"{counted(found['compiled'], 'loop')} compiled, {loaded} compiled before, "
+        f"in {found['seconds']:.1f} s"
+    )
+    return f"{text}: {harmless(found['folder'])}" if found["folder"] else text

@@ -1,7 +1,8 @@
-"""Commands that train: train, resume."""
+"""Commands that train: train, resume, update, follow."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -30,8 +31,10 @@ from streamomd.cli.options import (
     verbose_option,
 )
 from streamomd.cli.sweep_command import resume_sweep_command
+from streamomd.core.counted import counted
 from streamomd.core.errors import SweepError
 from streamomd.core.profiling import Profile, profiled
+from streamomd.core.urls import typed
 
 track_option = click.option(
     "--track",
@@ -158,3 +161,198 @@ def _trained(model: Any, profile: Profile | None) -> tuple[Any, str]:
     if profile is None:
         return result, text
     return {**result, "profile": profile.to_json()}, f"{text}\n\n{profile}"
+
+
+CHOICES = (
+    click.option(
+        "--settle", metavar="TIME",
+        help="Age that a file must have, so that none is read while it is written.  [30s]",
+    ),
+    click.option("--fail-on-alert", is_flag=True, help="End with exit code 7 at an alert."),
+    click.option("--max-shards", type=int, metavar="N", help="Maximum number of shards to learn."),
+    click.option(
+        "--until", metavar="TIME",
+        help="Leave files that were written after this time, ISO 8601, e.g. 2026-01-31T06:00Z.",
+    ),
+    click.option(
+        "--ignore-rewritten", is_flag=True,
+        help="Leave out learned shards that were rewritten, instead of refusing them.",
+    ),
+    click.option(
+        "--moved", is_flag=True, help="Learned shards under new URLs were moved: rename them."
+    ),
+    click.option(
+        "--accept-duplicates", is_flag=True,
+        help="Learn shards again whose content was learned under another URL.",
+    ),
+    click.option("--retry-skipped", is_flag=True, help="Try shards again that were skipped."),
+    click.option(
+        "--appends-only", is_flag=True,
+        help="Learn what was appended to a Delta table whose later commits also delete rows.",
+    ),
+)  # fmt: skip
+"""Keys of the job's table [update], for one command."""
+
+
+TIMES = (
+    click.option("--every", metavar="TIME", help="Time between two listings.  [60s]"),
+    click.option(
+        "--idle-exit", metavar="TIME", help="End after this time without a new shard.  [never]"
+    ),
+    click.option(
+        "--max-lag", metavar="TIME",
+        help="Report a shard that is not learned this long after it landed.  [never]",
+    ),
+)  # fmt: skip
+"""Keys of [update] of ``follow`` alone."""
+
+
+def time_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """When to list, and when to end."""
+    for option in reversed(TIMES):
+        function = option(function)
+    return function
+
+
+DATA = (
+    click.option(
+        "--on-bad-row", metavar="skip",
+        help="What to do with a bad row from here on; skip: count it.",
+    ),
+    click.option(
+        "--rename", metavar="FILE=COLUMN,…",
+        help="From here on, columns that files have under another name, such as amount_eur=amount.",
+    ),
+    click.option(
+        "--as-files", is_flag=True, default=None,
+        help="From here on, read files of a Delta or Iceberg table like any others.",
+    ),
+)  # fmt: skip
+"""Keys of the job's table [data] that may change."""
+
+REPORTING = ("log", "track", "metrics_port", "metrics_host")
+
+
+def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What counts as new, and how it is read."""
+    for option in reversed((*CHOICES, *DATA)):
+        function = option(function)
+    return function
+
+
+@main.command(epilog=CODES)
+@url
+@click.option("--dry-run", is_flag=True, help="Only print how many shards are new.")
+@click.option(
+    "--accept-rewritten", metavar="URL", multiple=True,
+    help="Ignore this learned shard as it is rewritten now, from here on. May be repeated.",
+)  # fmt: skip
+@click.option("--quiet", is_flag=True, help="Print no progress and no notes, only the result.")
+@choice_options
+@run_cluster_options
+@data_options
+@checkpoint_options
+@set_option
+@log_option
+@metrics_options
+@track_option
+@verbose_option
+@guarded
+def update(
+    url: str, dry_run: bool, quiet: bool, accept_rewritten: tuple[str, ...], **given: Any
+) -> tuple[Any, str]:
+    """Learn the shards that arrived since the last commit, each once, and commit.
+
+    \b
+      streamomd update runs/bank
+      streamomd update runs/bank --dry-run
+      streamomd update s3://bucket/run --settle 5m --max-shards 24
+
+    The files, directories and globs of the job are listed again. An interrupted update is finished
+    before another looks for more. In exact mode the state is that of one run over the same shards
+    in the same order, to the bit.
+    """
+    import_runs()
+    from streamomd.runs.update import run_update
+
+    options, choice = split_choice(python_arguments(given), quiet=quiet)
+    model, figures = run_update(
+        url, choice, dry_run=dry_run, quiet=quiet, accept_rewritten=accept_rewritten, **options
+    )
+    result = {**model.result(), **figures}
+    return result, format_update(result, model.spec.data.shards, dry_run=dry_run)
+
+
+@main.command(epilog=CODES)
+@url
+@time_options
+@choice_options
+@run_cluster_options
+@data_options
+@checkpoint_options
+@set_option
+@log_option
+@metrics_options
+@track_option
+@verbose_option
+@guarded
+def follow(url: str, **given: Any) -> tuple[Any, str]:
+    """Update a run again and again: learn shards as they arrive, each once, and commit.
+
+    \b
+      streamomd follow runs/bank
+      streamomd follow s3://bucket/run --every 5m --max-lag 1h --log follow.jsonl
+      streamomd follow runs/bank --idle-exit 10m
+
+    Local directories are watched where watchfiles is installed (pip install 'streamomd[follow]'):
+    new files wake it, and renamed ones need not settle. A store that does not answer is tried
+    again. SIGTERM and SIGINT commit and end with 143 and 130.
+    """
+    import_runs()
+    from streamomd.runs.follow import run_follow
+
+    options, choice = split_choice(python_arguments(given))
+    model, figures = run_follow(url, choice, **options)
+    result = {**model.result(), **figures}
+    return result, format_update(result, model.spec.data.shards, dry_run=False)
+
+
+def split_choice(
+    given: Mapping[str, Any], *, quiet: bool = False
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments of ``run_update`` among those of a command, and the keys of [update]."""
+    from streamomd.integrations.trackers import tracker
+    from streamomd.runs.metrics_address import MetricsAddress
+    from streamomd.runs.reporting import Reporting
+
+    log, track, port, host = (given[name] for name in REPORTING)
+    trackers = [tracker(one) for one in joined(track)]
+    names = ("storage_options", "checkpoint_storage_options")
+    keys = ("on_bad_row", "rename", "as_files")
+    changed = {f"data.{key}": given[key] for key in keys if given[key]}
+    options = {
+        "options": tuple(given[name] for name in names),
+        "sets": set_scheduler({**given["sets"], **changed}, given["scheduler"]),
+        "client": given["client"],
+        "reporting": Reporting(log, quiet, trackers, MetricsAddress.of(port, host)),
+    }
+    named = (*names, *keys, *REPORTING, "sets", "scheduler", "client")
+    choice = {key: value for key, value in given.items() if key not in named}
+    return options, {
+        name: value for name, value in choice.items() if value is not None and value is not False
+    }
+
+
+def format_update(result: Mapping[str, Any], shards: Any, *, dry_run: bool) -> str:
+    """What was learned, and the run's figures. What was skipped was printed before."""
+    count, rows = counted(result["new_shards"], "new shard"), counted(result["new_rows"], "row")
+    lines = [f"{count} ({rows}){', not learned' if dry_run else ''}"]
+    if dry_run:
+        url = typed(result["checkpoint"]["url"])
+        return "\n".join([*lines, *([f"next: streamomd update {url}"] if rows else [])])
+    if result["update"]:
+        lines[0] += f": {formatting.format_short(result['update'])}"
+    if not result["new_shards"]:
+        place = f"{typed(result['checkpoint']['url'])}, commit {result['checkpoint']['sequence']}"
+        return f"nothing new: {place}, {counted(result['rows'], 'row')}"
+    return "\n".join([*lines, "all rows: " + formatting.format_run(result, shards)])

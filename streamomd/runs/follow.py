@@ -22,10 +22,8 @@ from streamomd.core.errors import AlertError, InputNotFoundError, StoppedError, 
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import emit, name_run
 from streamomd.core.urls import shown, typed
-from streamomd.runs.clock import Clock
-from streamomd.runs.follow_alerts import LagAlert, LagWatcher, Outage
-from streamomd.runs.follow_callback import FollowCallback
-from streamomd.runs.landings import Landings
+from streamomd.runs.follow_alerts import FollowCallback, LagAlert, LagWatcher, Outage
+from streamomd.runs.landings import Clock, Landings
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.update import UpdateRun

@@ -1,14 +1,15 @@
-"""A run that follows its sources: the alert of a high lag, and a store that does not answer."""
+"""Alerts and callbacks of a run that follows its sources."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from streamomd.core.errors import StorageError
 from streamomd.core.urls import redact, scrub, shown
-from streamomd.runs.clock import Clock
-from streamomd.runs.landings import Landings
+from streamomd.runs.landings import Clock, Landings
+from streamomd.training.callbacks import Callback
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import note
 
@@ -84,3 +85,41 @@ class Outage:
             text = f"the store answers again, after {seconds:.0f} s"
             note(text, "outage_over", "info", seconds=seconds)
         self.pause = 0.0
+
+
+class FollowCallback:
+    """A callback that sees the updates of a process as one run: it is "finished" once.
+
+    Each update's figures have the lag after it, and the freshness of its commit.
+    """
+
+    def __init__(self, callback: Callback) -> None:
+        self._callback: Callback | None = callback
+        self._last: dict[str, Any] = {}
+
+    def on_progress(self, figures: dict[str, Any]) -> None:
+        """Pass on what is not the end of an update."""
+        self._last = {**self._last, **figures, "state": "running"}
+        if figures["state"] == "running":
+            self._call()
+
+    def end_update(self, **figures: float | None) -> None:
+        """Pass on the figures of a committed update."""
+        self._last |= figures
+        self._call()
+
+    def end(self, state: str) -> None:
+        """Pass on the end, if anything was learned."""
+        self._last["state"] = state
+        self._call()
+
+    def _call(self) -> None:
+        if self._callback is None or "rows" not in self._last:
+            return
+        try:
+            self._callback.on_progress(dict(self._last))
+        except Exception as error:
+            text, name = scrub(f"{type(error).__name__}: {error}"), type(self._callback).__name__
+            text = f"{name}.on_progress raised {text}; it is not called again"
+            note(text, "callback_failed", "warning")
+            self._callback = None

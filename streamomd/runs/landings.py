@@ -1,8 +1,9 @@
-"""When new shards landed: the lag of a run behind its sources, and the freshness of its commits."""
+"""When new shards landed, and the clock that says so: lag of a run, freshness of its commits."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamomd.shards.listed import Listed
@@ -51,3 +52,12 @@ class Landings:
     def oldest(self) -> str:
         """URL of that shard."""
         return min(self.landed, key=lambda url: (self.landed[url], url), default="")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """now_ns: of the wall, as files have it. seconds: monotonic."""
+
+    now_ns: Callable[[], int] = time.time_ns
+    seconds: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep

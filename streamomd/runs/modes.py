@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from streamomd.config.spec import Spec
@@ -13,6 +15,7 @@ from streamomd.core.errors import DataError, DivergedError, StreamomdError, TooL
 from streamomd.core.finite import FiniteCheck
 from streamomd.core.phases import phase
 from streamomd.core.profiling import Stage, current
+from streamomd.core.run_events import emit
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.exact import ExactRun
 from streamomd.runs.reporting import Reporting
@@ -21,17 +24,24 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.class_threads import classes_divided
-from streamomd.training.drift_alerts import refuse_many_categories
+from streamomd.training.drift_alerts import (
+    fails_on_alert,
+    raise_alert,
+    refuse_many_categories,
+    report_alerts,
+)
 from streamomd.training.holdout import with_places
 from streamomd.training.label_runs import ENOUGH
 from streamomd.training.metrics import no_rows_learned
+from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.model import Model
 from streamomd.training.model_figures import rule_figure
 from streamomd.training.offsets import report_offsets_of
+from streamomd.training.partitions import Share
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import compiling_kernels
-from streamomd.training.signals import StopRequest
+from streamomd.training.signals import StopRequest, raise_stopped
 
 
 def learn_remaining_rows(
@@ -200,8 +210,6 @@ def _learn_in_mode(
     if not model.metrics.total_rows and not train.exact_epochs:
         report_offsets_of(model.spec, model.plan, shards)
     if train.mode == "sharded":
-        from streamomd.runs.sharded_local import Sharded
-
         Sharded(model, shards, manager, watchers, stop, connection).learn_epochs()
         return
     assert manager is not None
@@ -222,3 +230,73 @@ def _exact_run(model: Model) -> type[ExactRun]:
     from streamomd.runs.delayed import BacktestRun, DelayedRun
 
     return DelayedRun if model.metrics.backtest is None else BacktestRun
+
+
+REPORT_SECONDS = 0.05
+
+
+@dataclass(eq=False)
+class Sharded:
+    """The rounds of a model over its shards, from its cursor to the end of its last epoch.
+
+    connection: a cluster whose workers each own some of the partitions; None: this process owns
+    them all. The bits are the same.
+    """
+
+    model: Model
+    shards: ShardSet
+    manager: CheckpointManager | None
+    watchers: list[Watcher]
+    stop: StopRequest
+    connection: Any = None
+    _report_time: float = field(default=0.0, init=False)
+    _reported: int = field(default=0, init=False)
+
+    def learn_epochs(self) -> None:
+        """Learn the remaining rows of all epochs.
+
+        Raises StoppedError after a signal, its commit made.
+        """
+        if self.connection is not None:
+            from streamomd.distributed.sharded import PartitionOwners
+
+            PartitionOwners(
+                self.model, self.shards, self.manager, self.watchers, self.stop, self.connection
+            ).run()
+        else:
+            self._learn_alone()
+
+    def _learn_alone(self) -> None:
+        model, train = self.model, self.model.spec.train
+        share = Share.whole(model.engine, model.state, train.parts)
+        described = (model.spec, model.plan, self.shards, share, model.metrics, model.cursor)
+        more: Any = {"guard": model.guard, "of_new": model.update.of_new}
+        more["alerted"] = partial(report_alerts, model)
+        rounds = Rounds(*described, model.names, model.digests, **more)
+        model.engine.compile_seconds += rounds.warm()
+        for _ in rounds:
+            model.cursor = rounds.cursor
+            self._report(rounds)
+            if model.alert and fails_on_alert(model):
+                rounds.examine()
+                raise_alert(model, self.manager)
+            if self.stop.signal:
+                rounds.examine()
+                raise_stopped(self.stop, self.model, self.manager)
+        model.cursor = rounds.cursor
+        self._emit_rounds(rounds.done)
+
+    def _emit_rounds(self, done: int) -> None:
+        emit("rounds", "", "debug", rounds=done - self._reported)
+        self._reported = done
+
+    def _report(self, rounds: Rounds) -> None:
+        """Update the watchers at their next rows, and after a while."""
+        rows, now = self.model.metrics.total_rows, time.monotonic()
+        due = any(watcher.next_row <= rows for watcher in self.watchers)
+        if due or now - self._report_time > REPORT_SECONDS:
+            self._report_time = now
+            self._emit_rounds(rounds.done)
+            rounds.examine()
+            for watcher in self.watchers:
+                watcher.update(self.model.metrics)

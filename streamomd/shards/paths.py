@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError
-from streamomd.core.near_paths import similar_path
+from streamomd.core.nearest import similar_path
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import (
     absolute,

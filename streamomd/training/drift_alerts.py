@@ -5,9 +5,10 @@ They see rows as they are learned for the first time, in their order, each once.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,6 @@ from streamomd.features.stored_columns import category_columns
 from streamomd.training.column_statistics import Change, ColumnStatistics, ColumnWindows
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import Drift, Fired
-from streamomd.training.page_hinkley import PageHinkley
 from streamomd.training.part_alerts import PartRows, PartWatcher, block_of
 from streamomd.training.progress import note
 from streamomd.training.seen_categories import MOST_BYTES, SeenCategories
@@ -266,3 +266,56 @@ def _save(drift: Drift, windows: ColumnWindows) -> None:
         "before": before.sums, "window": window.sums, "seen": windows.seen.bits,
         "categories": window.categories, "rows": np.array([before.rows, window.rows]),
     }  # fmt: skip
+
+
+@dataclass(eq=False)
+class PageHinkley:
+    """After n values x with mean m: U <- alpha U + x - m - delta, and the least U so far.
+
+    An alert where U - least > threshold, after ``min_instances`` values; then it starts over.
+    A mean of b values counts for all of them: U <- alpha^b U + b (x - m - delta).
+    """
+
+    n: float = 0.0
+    mean: float = 0.0
+    up: float = 0.0
+    least: float = 0.0
+    alerted: float = 0.0
+
+    def add(
+        self, values: Floats, job: Alert, counts: Floats | None = None
+    ) -> list[tuple[int, float]]:
+        """Take values in their order; the places of those that alert, with U - least.
+
+        counts: of how many rows each is the mean; None: of one.
+        """
+        n, mean, up, least = self.n, self.mean, self.up, self.least
+        alerted, found = self.alerted > 0.0, []
+        alpha, delta, enough = job.alpha, job.delta, job.min_instances
+        many = itertools.repeat(1.0) if counts is None else counts.tolist()
+        for at, (x, b) in enumerate(zip(values.tolist(), many, strict=False)):
+            if alerted:
+                n = mean = up = 0.0
+                alerted = False
+            begins = n == 0.0
+            n += b
+            mean += (x - mean) * b / n
+            fade = alpha if b == 1.0 else alpha**b
+            up = fade * up + b * (x - mean) - b * delta
+            if begins or up < least:
+                least = up
+            if up - least > job.threshold and n >= enough:
+                found.append((at, up - least))
+                alerted = True
+        self.n, self.mean, self.up, self.least = n, mean, up, least
+        self.alerted = float(alerted)
+        return found
+
+    def array(self) -> Floats:
+        """What a checkpoint saves."""
+        return np.array([self.n, self.mean, self.up, self.least, self.alerted])
+
+    @classmethod
+    def from_array(cls, saved: Floats) -> Self:
+        """Back from ``array``."""
+        return cls(*saved.tolist())

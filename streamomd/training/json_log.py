@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from streamomd.core.errors import UsageError
-from streamomd.core.near_paths import similar_path
+from streamomd.core.nearest import similar_path
 from streamomd.core.run_events import Event
 from streamomd.core.urls import harmless, scrub
 

@@ -57,8 +57,7 @@ from streamomd.training.training_step import learn_foreign_rows, learn_more, wat
 from streamomd.training.update_record import UpdateRecord
 
 if TYPE_CHECKING:
-    from streamomd.training.scoring.explanation import Explanation
-    from streamomd.training.scoring.scorer import Scorer
+    from streamomd.training.scoring.scorer import Explanation, Scorer
 
 
 @dataclass(eq=False)

@@ -19,7 +19,7 @@ from running import rows, write
 
 import streamomd
 from streamomd.core.errors import BadRowError, DataError, UnsupportedError, UsageError
-from streamomd.distributed.collections import partition_rows
+from streamomd.distributed.collections import partition_source
 from streamomd.distributed.collections.collection import Collection
 from streamomd.training.progress import verbose_output
 
@@ -68,7 +68,7 @@ def test_small_files_are_not_joined(shards: Path, alone: Any, fs: str | None) ->
     read = dd.read_parquet(shards, filesystem=fs)
     made = read.assign(k=read["k"] + 0)
     assert made[["y", "k"]].optimize().npartitions < PARTS
-    reader = partition_rows.LocalPartitions(Collection(made).graph(["y", "k"]), 0)
+    reader = partition_source.LocalPartitions(Collection(made).graph(["y", "k"]), 0)
     for number in range(PARTS):
         found = reader.call(number, lambda _, part: part["k"].to_list())
         assert found == made.partitions[number]["k"].compute().to_list()

@@ -15,7 +15,7 @@ from framed import PARTS, ROWS, collection, job, learn
 
 import streamomd
 from streamomd.core.errors import ResumeRefusedError, UsageError
-from streamomd.distributed.collections import partition_rows
+from streamomd.distributed.collections import partition_source
 from streamomd.distributed.collections.collection import Collection
 
 # Of what Dask itself calls in pandas, and of workers that die.
@@ -34,10 +34,10 @@ def test_bits_are_those_of_one_process(
 ) -> None:
     """Whatever the number of workers: state and names; also of partitions that come in pieces."""
     sized(workers, count)
-    asked, send = [], partition_rows.ClusterPartitions._submit
-    monkeypatch.setattr(partition_rows, "TASK_BYTES", 10_000)
+    asked, send = [], partition_source.ClusterPartitions._submit
+    monkeypatch.setattr(partition_source, "TASK_BYTES", 10_000)
     monkeypatch.setattr(
-        partition_rows.ClusterPartitions,
+        partition_source.ClusterPartitions,
         "_submit",
         lambda *given: asked.append(given) or send(*given),
     )
@@ -52,7 +52,7 @@ def test_never_more_under_way_than_the_window_holds(
     alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of partitions; the first alone, because their size is unknown."""
-    most = under_way(monkeypatch, partition_rows.ClusterPartitions, "_start", "_wait_for")
+    most = under_way(monkeypatch, partition_source.ClusterPartitions, "_start", "_wait_for")
     found = learn(collection(), client, cluster={"window": 2})
     assert found.state_sha256 == alone.state_sha256
     assert most[0] == 2
@@ -134,7 +134,7 @@ def test_a_worker_that_goes_costs_no_bit(
     learn(collection(), client)  # what workers import at first leaves them no time for heartbeats
     if how == "stop":
         waits(monkeypatch, silent=5.0, look=0.3)
-    monkeypatch.setattr(partition_rows, "TASK_BYTES", 30_000)
+    monkeypatch.setattr(partition_source, "TASK_BYTES", 30_000)
     name = "streamomd.distributed.collections.partition.encode"
     with struck(workers, client, name, nth, how, tmp_path / "marks"):
         found = learn(collection(), client)

@@ -145,7 +145,7 @@ def test_nothing_is_left_of_an_export_that_failed(here: Path) -> None:
 
 def test_the_list_and_the_choice_are_of_all_formats() -> None:
     """``list exports`` and ``--as`` name every format there is."""
-    from streamomd.cli.export_command import FORMATS as CHOICE
+    from streamomd.cli.model_commands import FORMATS as CHOICE
 
     assert set(CHOICE) == set(FORMATS)
     listed = run("list", "exports", "--json").result["exports"]

@@ -22,10 +22,13 @@ from running import everything, shards, train
 
 import streamomd
 from streamomd.core.prometheus_text import prometheus_text
-from streamomd.integrations.serve.column_schemas import column_schemas, example_row
-from streamomd.integrations.serve.http_metrics import HttpMetrics
+from streamomd.integrations.serve.http_app import HttpMetrics
 from streamomd.integrations.serve.model_snapshot import published_job
-from streamomd.integrations.serve.openapi_page import CONTENT_SECURITY_POLICY
+from streamomd.integrations.serve.openapi import (
+    CONTENT_SECURITY_POLICY,
+    column_schemas,
+    example_row,
+)
 from streamomd.integrations.serve.serve_limits import Limits
 from streamomd.training.scoring.description import Description, VectorColumn
 

@@ -30,6 +30,7 @@ from streamomd.core.column_values import ColumnValues
 from streamomd.core.errors import AlertError, BadRowError, UnsupportedError
 from streamomd.training.column_statistics import ColumnStatistics, ColumnWindows
 from streamomd.training.drift_alerts import (
+    PageHinkley,
     check_counters,
     part_watcher,
     refuse_many_categories,
@@ -37,7 +38,6 @@ from streamomd.training.drift_alerts import (
 )
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import MOST, Drift, Fired
-from streamomd.training.page_hinkley import PageHinkley
 from streamomd.training.seen_categories import SeenCategories
 
 

@@ -14,7 +14,7 @@ from running import rows, write
 import streamomd
 from streamomd.core.errors import StoppedError, UnsupportedError
 from streamomd.rules import all_rules
-from streamomd.runs import sharded_local as sharded
+from streamomd.runs.modes import Sharded
 
 ROWS = 900
 
@@ -81,14 +81,14 @@ def test_interruptions_change_no_bit(
     data: Path, whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     """Stopped as soon as so many rows are learned, then resumed: commits are between two."""
-    tell = sharded.Sharded._report
+    tell = Sharded._report
 
     def signalled(self: Any, rounds: int) -> None:
         tell(self, rounds)
         if self.model.metrics.total_rows >= rows:
             self.stop.signal = signal.SIGTERM
 
-    monkeypatch.setattr(sharded.Sharded, "_report", signalled)
+    monkeypatch.setattr(Sharded, "_report", signalled)
     url = tmp_path / "kept"
     with pytest.raises(StoppedError, match="resume with"):
         streamomd.train(job(data, url), quiet=True)

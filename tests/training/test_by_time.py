@@ -25,7 +25,7 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.jit import compiled
-from streamomd.training.metrics import Metrics, add_periods, by_time
+from streamomd.training.metrics import Metrics, by_time
 from streamomd.training.metrics.by_time import DAY, HOUR, ByTime, period_text
 
 KEYS = ("rows", "loss", "error", "rmse")
@@ -311,10 +311,10 @@ def test_the_compiled_kernel_has_the_same_bits() -> None:
     time = draw.integers(-9 * HOUR, 90 * HOUR, 500)
     weight, losses = draw.random(500), draw.random((500, 2))
     found = []
-    for kernel in (add_periods.add_rows, compiled(add_periods.add_rows, *add_periods.SIGNATURE)):
+    for kernel in (by_time.add_rows, compiled(by_time.add_rows, *by_time.SIGNATURE)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(by_time, "RETAINED", 20)
-            patch.setattr(add_periods, "compiled_add_rows", lambda n, *given: kernel(*given))  # noqa: B023
+            patch.setattr(by_time, "compiled_add_rows", lambda n, *given: kernel(*given))  # noqa: B023
             made = ByTime()
             made.count(time, weight, losses)
         found.append({name: array.tobytes() for name, array in made.arrays().items()})

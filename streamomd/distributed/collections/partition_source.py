@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
-from distributed import Client
+import dask.threaded
+from distributed import Client, Future
 
 from streamomd.config.spec import Spec
-from streamomd.core.errors import DataError, UsageError
-from streamomd.distributed.cluster import describe_cluster
-from streamomd.distributed.collections.collection import Collection
-from streamomd.distributed.collections.partition import PartitionSummary, summarize
-from streamomd.distributed.collections.partition_rows import ClusterPartitions, LocalPartitions
-from streamomd.features import Plan, make_plan
+from streamomd.core.errors import ClusterError, DataError, StreamomdError, UsageError
+from streamomd.distributed.cluster import (
+    ResultTimeoutError,
+    TaskLostError,
+    describe_cluster,
+    report_lost_task,
+    send_task,
+    wait_for_result,
+)
+from streamomd.distributed.collections.collection import Collection, Graph, partition_url
+from streamomd.distributed.collections.partition import (
+    DecodedRows,
+    PartitionSummary,
+    decode,
+    encode_partition,
+    summarize,
+)
+from streamomd.distributed.decode import ATTEMPTS, TASK_BYTES, arrays_to_batch
+from streamomd.distributed.scheduler import refuse_lost
+from streamomd.distributed.worker_monitor import monitor_of
+from streamomd.features import Names, Plan, make_plan
+from streamomd.shards.allocator import return_freed_memory
 from streamomd.shards.distinct_labels import distinct_among
 from streamomd.shards.encoded_rows import Rows
+from streamomd.shards.prefetch import Prefetcher
 from streamomd.shards.reader import Piece
 from streamomd.training.model import Model
 from streamomd.training.new_model import enough_labels, report_task
@@ -90,3 +114,178 @@ def _reader(
             'client=, and leave cluster.decode at "auto"'
         )
     return LocalPartitions(graph, (spec.train.prefetch << 20) or AHEAD_BYTES)
+
+
+LOCAL_PARTITIONS = 2  # partitions in memory: the current one and the next
+MIN_BYTES = 1 << 20  # minimum size of a partition, which limits the number of small ones
+Start = tuple[int, int]
+
+
+class LocalPartitions:
+    """Partitions computed in this process, by Dask's threads; at most ``budget`` bytes
+    prefetched."""
+
+    def __init__(self, graph: Graph, budget: int) -> None:
+        self._graph, self._budget = graph, budget
+
+    def call(self, number: int, function: Callable[..., Any], *given: Any) -> Any:
+        """The result of ``function(url, *given, *inputs)`` for a partition."""
+        return function(partition_url(number), *given, *self._parts(number))
+
+    def rows(
+        self, plan: Plan, names: Names, places: Sequence[int], start: Start
+    ) -> Iterator[Piece[Rows]]:
+        """Pieces of the partitions at ``places``, from position and row ``start`` on, in order."""
+        return_freed_memory()
+        threads = dask.config.get("num_workers", None) or os.cpu_count()
+        with ThreadPoolExecutor(threads, "streamomd-dask") as pool:
+
+            def run(position: int) -> Iterator[Piece[Rows]]:
+                number, begin = places[position], start[1] if position == start[0] else 0
+                parts = self._parts(number, pool)
+                for row, batch in encode_partition(
+                    plan, partition_url(number), begin, parts, names
+                )[2]:
+                    yield Piece(position, row, batch.passed, Rows(batch, None), batch.nbytes)
+
+            jobs, session = iter(range(start[0], len(places))), lambda: nullcontext(run)
+            yield from Prefetcher(
+                jobs, session, threads=LOCAL_PARTITIONS, budget=self._budget
+            ).results()
+
+    def _parts(self, number: int, pool: Executor | None = None) -> tuple[Any, ...]:
+        tasks, keys = self._graph.of(number)
+        with _note_partition(number):
+            return tuple(dask.threaded.get(tasks, keys, pool=pool))
+
+
+@dataclass
+class _PartitionTask:
+    """A request to a partition. inputs: its futures, held on their worker until it is done."""
+
+    position: int
+    number: int
+    request: tuple[Any, ...]
+    inputs: list[Future[Any]]
+    future: Future[Any]
+
+
+class ClusterPartitions:
+    """Partitions computed and decoded by a cluster's workers, prefetched for the learner.
+
+    Results are used in order; the window of bytes limits the submitted tasks. A partition of more
+    than TASK_BYTES stays on its worker and is transferred in several pieces.
+    """
+
+    def __init__(
+        self, client: Client, graph: Graph, window: int, waiting: Callable[[], None]
+    ) -> None:
+        self._client, self._graph, self._waiting = client, graph, waiting
+        self._window, self._size = window, 0.0
+        self._run, self._count = uuid.uuid4().hex[:8], itertools.count(1)
+        self._direct: bool | None = True
+
+    def call(self, number: int, function: Callable[..., Any], *given: Any) -> Any:
+        """The result of ``function(url, *given, *inputs)`` for a partition."""
+        return self._wait_for(self._start(0, number, function, *given))
+
+    def rows(
+        self, plan: Plan, names: Names, places: Sequence[int], start: Start
+    ) -> Iterator[Piece[Rows]]:
+        """Pieces of the partitions at ``places``, from position and row ``start`` on, in order.
+
+        Raises what a worker raised, at its position in the order; ClusterError if tasks repeatedly
+        lose their workers or the scheduler is lost.
+        """
+        limit = min(TASK_BYTES, self._window)
+        remaining = iter(range(start[0], len(places)))
+        pending: deque[_PartitionTask] = deque()
+        try:
+            while True:
+                while self._has_room(pending) and (position := next(remaining, None)) is not None:
+                    begin = start[1] if position == start[0] else 0
+                    pending.append(
+                        self._start(position, places[position], decode, plan, begin, limit)
+                    )
+                if not pending:
+                    return
+                found: DecodedRows = self._wait_for(pending[0])
+                task = pending.popleft()
+                if found.end < found.rows:
+                    request = (decode, plan, found.end, limit)
+                    pending.appendleft(
+                        self._submit(task.position, task.number, request, task.inputs)
+                    )
+                names.update(found.names)
+                self._size = max(found.nbytes, MIN_BYTES, 0.5 * self._size)
+                position = task.position
+                del task
+                for row, arrays in found.pieces:
+                    rows = Rows(arrays_to_batch(arrays), None)
+                    yield Piece(position, row, rows.batch.passed, rows)
+                del found  # free it before the next result arrives
+        finally:
+            if self._client.status == "running":  # a lost client cannot cancel tasks
+                self._client.cancel([task.future for task in pending])
+
+    def _has_room(self, pending: deque[_PartitionTask]) -> bool:
+        return not pending or 0.0 < len(pending) * self._size < self._window
+
+    def _start(self, position: int, number: int, *request: Any) -> _PartitionTask:
+        """Submit a partition's own tasks, and a request that depends on them.
+
+        The inputs' futures are released, never cancelled: the user may hold the same keys.
+        """
+        tasks, keys = self._graph.of(number)
+        places = monitor_of(self._client).wait_for_usable(self._client, self._waiting)
+        try:
+            priority = -next(self._count)
+            inputs = self._client.get(tasks, keys, sync=False, priority=priority, workers=places)
+        except Exception as error:
+            refuse_lost(self._client, error)
+            raise
+        return self._submit(position, number, request, inputs)
+
+    def _submit(
+        self, position: int, number: int, request: tuple[Any, ...], inputs: list[Future[Any]]
+    ) -> _PartitionTask:
+        count = next(self._count)
+        key, (function, *given) = f"omd-partition-{self._run}-{count}", request
+        more: Any = {"waiting": self._waiting, "inputs": inputs, "priority": -count}
+        future = send_task(self._client, key, function, partition_url(number), *given, **more)
+        return _PartitionTask(position, number, request, inputs, future)
+
+    def _wait_for(self, task: _PartitionTask) -> Any:
+        """The result of a request; a lost one is submitted again. Raises what the task raised."""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                task.inputs = []  # first, so that Dask forgets the lost results
+                task.future.release()
+                again = self._start(task.position, task.number, *task.request)
+                task.inputs, task.future = again.inputs, again.future
+            try:
+                with _note_partition(task.number):
+                    return wait_for_result(
+                        self._client, task.future, self._waiting, direct=self._direct
+                    )
+            except TaskLostError as error:
+                report_lost_task(partition_url(task.number), error)
+                if isinstance(error, ResultTimeoutError):
+                    self._direct = None
+        raise ClusterError(
+            f"{partition_url(task.number)}: the workers that compute it died or stopped "
+            f"responding, {ATTEMPTS} times; is it larger than a worker's memory? "
+            "ddf.repartition() makes smaller ones"
+        )
+
+
+@contextmanager
+def _note_partition(number: int) -> Iterator[None]:
+    """Add the partition as a note to errors of the collection's own functions."""
+    try:
+        yield
+    except (StreamomdError, TaskLostError):
+        raise
+    except Exception as error:
+        error.add_note(f"while {partition_url(number)} was computed")
+        raise

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from streamomd.core.own_version import VERSION
-from streamomd.integrations.serve.column_schemas import column_schemas, example_row
 from streamomd.integrations.serve.model_snapshot import Snapshot
 from streamomd.integrations.serve.request_rows import ARROW, JSON, LINES
 from streamomd.integrations.serve.serve_limits import Limits
+from streamomd.training.scoring.description import Description, VectorColumn
 
 _ERRORS = {
     "400": "Malformed JSON or Arrow, or text that is not UTF-8.",
@@ -138,3 +143,145 @@ def _results(name: str, properties: dict[str, Any]) -> dict[str, Any]:
             "commit": {"type": "integer"},
         },
     }
+
+
+WIDEST = 4096
+"""Elements of a list that is written out as an example."""
+_TYPES = {"integer": "integer", "boolean": "boolean", "text": "string", "bytes": "string"}
+_VALUES: dict[str, Any] = {"integer": 1, "boolean": True, "text": "a", "bytes": "a"}
+_DATES = {
+    "date": ("date", "2026-01-31", "ISO 8601"),
+    "timestamp": ("", "2026-01-31T12:00:00", "ISO 8601, without a time zone"),
+    "timestamp with a zone": ("date-time", "2026-01-31T12:00:00Z", "ISO 8601, with a time zone"),
+}
+
+
+def column_schemas(columns: Description) -> dict[str, dict[str, Any]]:
+    """The schema of each column by name, with an example that the model takes.
+
+    Null is among the types where a missing value is not an error. A list of more than 4,096
+    elements has no example.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for number in columns.numbers:
+        found[number.name] = _number(number.kind, number.nulls != "error")
+    for vector in columns.vectors:
+        found[vector.name] = _vector(vector)
+    for listed in columns.lists:
+        items = _category(listed.kind)
+        found[listed.name] = {
+            "type": ["array", "null"], "items": items, "examples": [items["examples"]]
+        }  # fmt: skip
+    for date in columns.dates:
+        form, example, text = _DATES[date.kind]
+        found[date.name] = {
+            "type": ["string", "null"], "description": text, "examples": [example],
+            **({"format": form} if form else {}),
+        }  # fmt: skip
+    for category in columns.categories:
+        found.setdefault(category.name, _category(category.kind))
+    for text_column in columns.texts:
+        found[text_column.name] = {"type": ["string", "null"], "examples": ["some words"]}
+    if pair := columns.sparse:
+        index = {"type": "integer", "minimum": 0, "maximum": max(pair.size - 1, 0)}
+        for name, items, examples in (
+            (pair.indices, index, [0] if pair.size else []),
+            (pair.values, _number(pair.kind, False), [1] if pair.size else []),
+        ):
+            items.pop("examples", None)
+            found[name] = {"type": ["array", "null"], "items": items, "examples": [examples]}
+    return {name: found[name] for name in columns.columns}
+
+
+def example_row(schemas: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """A row that the model takes; None if a list is too long to write out."""
+    if not all("examples" in one for one in schemas.values()):
+        return None
+    return {name: one["examples"][0] for name, one in schemas.items()}
+
+
+def _number(kind: str, nullable: bool) -> dict[str, Any]:
+    boolean = kind == "boolean"
+    name, example = ("boolean", True) if boolean else ("number", 1 if kind == "integer" else 1.5)
+    return {"type": [name, "null"] if nullable else [name], "examples": [example]}
+
+
+def _vector(column: VectorColumn) -> dict[str, Any]:
+    nullable, width = column.nulls != "error", column.width
+    items = _number(column.kind, nullable)
+    (element,) = items.pop("examples")
+    found: dict[str, Any] = {
+        "type": ["array", "null"] if nullable else ["array"],
+        "items": items,
+        "maxItems": width,
+    }
+    if not column.ragged:
+        found["minItems"] = width
+    return found if width > WIDEST else {**found, "examples": [[element] * width]}
+
+
+def _category(kind: str) -> dict[str, Any]:
+    """Missing is a category of its own, so null is always taken."""
+    return {"type": [_TYPES.get(kind, "number"), "null"], "examples": [_VALUES.get(kind, 1.5)]}
+
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem;
+  color-scheme: light dark; }
+pre { overflow-x: auto; padding: .75rem; border: 1px solid #8888; border-radius: 4px; }
+table { border-collapse: collapse; display: block; overflow-x: auto; }
+th, td { text-align: left; padding: .2rem 1rem .2rem 0; border-bottom: 1px solid #8884; }
+"""
+_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+CONTENT_SECURITY_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+
+
+def openapi_page(document: dict[str, Any], host: str) -> str:
+    """The page of an OpenAPI document of this server. host: that of its requests."""
+    return "\n".join(_lines(document, host)) + "\n"
+
+
+def _lines(document: dict[str, Any], host: str) -> Iterator[str]:
+    title = html.escape(document["info"]["title"])
+    yield f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<style>{STYLE}</style></head><body>"
+    yield f"<h1>{title}</h1><p>{html.escape(document['info']['description'])}</p>"
+    row = document["components"]["schemas"]["Row"]
+    token = ' -H "Authorization: Bearer $(cat token)"' if "security" in document else ""
+    examples = row.get("examples")  # none if a list is too long to write out
+    body = json.dumps(examples, ensure_ascii=False) if examples else "@rows.json"
+    body = body.replace("'", "'\\''")
+    yield "<h2>Predict</h2>"
+    command = f"curl{token} -H 'Content-Type: application/json' \\\n  -d '{body}' {host}/predict"
+    yield f"<pre>{html.escape(command)}</pre>"
+    yield "<h2>Endpoints</h2><table><tr><th>method<th>path<th>what it does</tr>"
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            text = html.escape(operation["summary"])
+            yield f"<tr><td>{method.upper()}<td><code>{path}</code><td>{text}</tr>"
+    yield "</table><h2>Columns</h2><table><tr><th>column<th>type<th>required</tr>"
+    for name, kind in row["properties"].items():
+        types = _worded(kind)
+        needed = "yes" if name in row["required"] else ""
+        yield f"<tr><td><code>{html.escape(name)}</code><td>{types}<td>{needed}</tr>"
+    yield "</table><h2>Errors</h2><table>"
+    responses = document["paths"]["/predict"]["post"]["responses"]
+    for status, one in responses.items():
+        yield f"<tr><td>{status}<td>{html.escape(one['description'])}</tr>"
+    yield '</table><p>As a document: <a href="openapi.json">openapi.json</a></p></body></html>'
+
+
+def _worded(kind: dict[str, Any]) -> str:
+    """The types of a column, and what a list has."""
+    types = ", ".join(kind["type"])
+    if kind["type"][0] != "array":
+        return types
+    if isinstance(kind["items"]["type"], str):
+        return f"{types}; indices from 0 to {kind['items']['maximum']:,}"
+    least, most = kind.get("minItems"), kind.get("maxItems")
+    length = "" if most is None else f"{most:,} " if least == most else f"up to {most:,} "
+    return f"{types}; {length}elements: {', '.join(kind['items']['type'])}"

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from streamomd.core.errors import UsageError
 from streamomd.training.scoring.description import Description
-from streamomd.training.scoring.explanation import Explanation, explanation_of
 from streamomd.training.scoring.fast_rows import terms_of
 from streamomd.training.scoring.fast_tables import FEWEST, table_margins
 from streamomd.training.scoring.link import Label, Link
 from streamomd.training.scoring.margins import Margins
 from streamomd.training.scoring.probabilities import chosen, class_probabilities, means
-from streamomd.training.scoring.row_encoder import RowEncoder, Source, mappings_of
+from streamomd.training.scoring.row_encoder import Entries, RowEncoder, Source, mappings_of
 
 
 class Scorer:
@@ -200,3 +200,52 @@ def no_probabilities(loss: str, classes: Sequence[Any]) -> UsageError:
     return UsageError(
         f"loss {loss!r} has no probabilities: train with loss logistic or softmax, or use the score"
     )
+
+
+Contribution = tuple[str, Any, float]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A row's margin and what each feature adds to it.
+
+    margin: a float; with a margin for each class a list. contributions: (feature, value,
+    contribution), the largest first, that sum to the margin; with a margin for each class a list of
+    such lists. value: the row's number, category or text; None where it is missing, and of the
+    bias. A feature that adds nothing has a contribution of 0.
+    """
+
+    margin: Any
+    contributions: list[Any]
+
+
+def explanation_of(margins: Margins, entries: Entries, sources: list[Source]) -> Explanation:
+    """The explanation of an encoded row."""
+    pieces, start, found = margins.explained(entries)
+    by_place = dict(zip(entries.coordinates, pieces, strict=True))
+    shares = _shares(sources)
+    lists = []
+    for k in range(margins.learners):
+        parts: list[Contribution] = [
+            (name, value, by_place[at][k] * share)
+            for (name, value, at, _), share in zip(sources, shares, strict=True)
+        ]
+        if start[k] != 0.0 or margins.bias:
+            parts.append(("bias", None, start[k]))
+        lists.append(sorted(parts, key=lambda one: -abs(one[2])))
+    if margins.learners == 1:
+        return Explanation(found[0], lists[0])
+    return Explanation(found, lists)
+
+
+def _shares(sources: Sequence[Source]) -> list[float]:
+    """Each feature's share of what its coordinate adds: all of it, where it is alone."""
+    totals: dict[int, list[float]] = {}
+    for _, _, at, x in sources:
+        totals.setdefault(at, []).append(x)
+    found = []
+    for _, _, at, x in sources:
+        those = totals[at]
+        whole = math.fsum(those) if len(those) > 1 else 0.0
+        found.append(x / whole if whole else 1.0 / len(those))
+    return found
