@@ -22,7 +22,7 @@ from covertype import SOURCE
 from distributed import Client, LocalCluster
 
 import streamomd
-from streamomd.shards.convert.convert import convert
+from streamomd.sources.text.convert import convert
 
 
 def cpu_seconds() -> float:

@@ -113,7 +113,7 @@ def check_shards(write: Callable[[str, Any, int], None], suffix: str) -> None:
     read first; a truncated file, or one with damaged bytes, is refused with a StreamomdError or,
     in a format without checksums, has as many rows as before.
     """
-    from streamomd.shards.format_laws import shard_problems
+    from streamomd.sources.format_laws import shard_problems
 
     with tempfile.TemporaryDirectory(prefix="streamomd-check-") as folder:
         for problem in shard_problems(write, suffix, Path(folder)):

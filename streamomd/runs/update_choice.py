@@ -13,9 +13,9 @@ from streamomd.config.spec import Spec
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.urls import shown
-from streamomd.shards.arrivals import Choice
 from streamomd.shards.dataset import COLLECTION
-from streamomd.shards.text_cache import is_text
+from streamomd.sources.arrivals import Choice
+from streamomd.sources.text.text_cache import is_text
 
 SHUFFLED = (
     'data.order = "shuffled" permutes all shards of an epoch, so no shard can be added to one: '

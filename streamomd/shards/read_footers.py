@@ -138,16 +138,13 @@ def _read(
         shard = replace(shard, name=file.name, partitions=file.partitions)
         return shard if file.columns is None else project(shard, file.columns)
     except InputNotFoundError:
-        if not file.table:
+        if file.table is None:
             raise
-        kind, removed = (
-            ("Delta", f"added in version {file.version[0]}, but it does not exist: VACUUM deletes")
-            if file.columns is None
-            else ("Iceberg", "but it does not exist: expiring snapshots deletes")
-        )
+        kind, url, missing = file.table
         raise DataError(
-            f"{kind} table {shown(file.table)} lists the file {shown(file.url)}, {removed} files "
-            "of old versions. Read a newer version, or train on the table's current version "
+            f"{kind} table {shown(url)} lists the file {shown(file.url)}, "
+            f"{missing.format(version=file.version[0])} files of old versions. Read a newer "
+            "version, or train on the table's current version "
             "(--start URL begins from a model's state)"
         ) from None
 

@@ -21,15 +21,15 @@ from running import run, train
 
 import streamomd
 from streamomd.config.build_job import build_job
-from streamomd.config.kafka_brokers import (
+from streamomd.core.errors import UsageError
+from streamomd.runs.worker_task import SentSettings
+from streamomd.sources.kafka.broker import Broker
+from streamomd.sources.kafka.brokers import (
     VARIABLE,
     refuse_unnamed_brokers,
     with_brokers_named_elsewhere,
     with_typed_brokers,
 )
-from streamomd.core.errors import UsageError
-from streamomd.runs.worker_task import SentSettings
-from streamomd.shards.kafka.broker import Broker
 from streamomd.training.load_model import load_model
 from streamomd.training.resume_changes import change_model_job
 
@@ -207,7 +207,7 @@ def test_a_task_gets_the_brokers_of_its_sender() -> None:
 
 def test_brokers_are_asked_only_if_they_are_named() -> None:
     """Also where no command checked that before."""
-    from streamomd.shards.kafka.offset_ranges import Topic
+    from streamomd.sources.kafka.offset_ranges import Topic
 
     with pytest.raises(UsageError, match="names the Kafka brokers a:1"):
         Broker(Topic("a:1", "t"), {"sasl.password": SECRET})
