@@ -6,6 +6,8 @@ import ast
 import functools
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,8 @@ CONFINED = {
     "watchfiles": ("sources/files/folder_watch.py",),
 }
 """Where a library may be imported."""
+TO_UNTIE = {"streamomd.runs.session": "streamomd.runs.modes"}
+"""The imports, one a file, without which there would be no circle of files: still to be untied."""
 
 
 def files() -> list[Path]:
@@ -56,10 +60,16 @@ def package_of(name: str) -> str:
 
 
 @functools.cache
+def tree(file: Path) -> ast.Module:
+    """A file, parsed."""
+    return ast.parse(file.read_text("utf-8"))
+
+
+@functools.cache
 def imports(file: Path) -> set[str]:
     """Every module a file imports, at whatever depth."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    for node in ast.walk(tree(file)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -68,6 +78,19 @@ def imports(file: Path) -> set[str]:
                 found.discard("streamomd")
                 found |= {f"streamomd.{alias.name}" for alias in node.names}
     return found
+
+
+def names_at_run_time(node: ast.AST) -> Iterator[str]:
+    """Every module or name that a file imports, at whatever depth, but not for types alone."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            for alias in child.names:
+                yield from (child.module, f"{child.module}.{alias.name}")
+        yield from names_at_run_time(child)
 
 
 def test_the_map_is_complete() -> None:
@@ -86,6 +109,21 @@ def test_imports_go_down(package: str) -> None:
         used = {name for name in imports(file) if name.startswith("streamomd")}
         above = {name for name in used if package_of(name) not in allowed}
         assert not above, f"{file.relative_to(PACKAGE)} imports {above}"
+
+
+def test_no_files_import_each_other() -> None:
+    """Imports of files have no circle, inside a package neither, imports in functions counted.
+
+    ``core.registry`` alone knows some modules of higher packages by name: those of plug-ins.
+    """
+    names = {
+        ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): file for file in files()
+    }
+    below = {
+        name: set(names_at_run_time(tree(file))) & names.keys() - {TO_UNTIE.get(name)}
+        for name, file in names.items()
+    }
+    TopologicalSorter(below).prepare()  # raises CycleError with the files of a circle
 
 
 @pytest.mark.parametrize("library", CONFINED)

@@ -14,7 +14,8 @@ from streamomd.cli import formatting
 from streamomd.core.errors import DataError, UsageError
 from streamomd.shards.formats.magic import describe_bytes
 from streamomd.sources.text import csv_dialect, csv_source
-from streamomd.sources.text.convert import Converted, convert
+from streamomd.sources.text.conversion import Converted
+from streamomd.sources.text.convert import convert
 
 DATA = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
 

@@ -28,9 +28,9 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.sources.find import find
-from streamomd.sources.text import convert as convert_module
-from streamomd.sources.text import csv_source, shard_writer, shuffle
-from streamomd.sources.text.convert import Converted, convert
+from streamomd.sources.text import conversion, csv_source, shard_writer, shuffle
+from streamomd.sources.text.conversion import Converted
+from streamomd.sources.text.convert import convert
 from streamomd.sources.text.output_formats import FORMS, SIZE_KEY
 
 ROWS = 5000
@@ -116,7 +116,7 @@ def test_cuts(tmp_path, options, sizes):
 def test_groups_are_bounded(tmp_path, monkeypatch, form):
     """A shard of many bytes is cut into groups, and no row is lost between them."""
     small = dataclasses.replace(FORMS[form], group_bytes=10_000)
-    monkeypatch.setattr(convert_module, "FORMS", {form: small})
+    monkeypatch.setattr(conversion, "FORMS", {form: small})
     monkeypatch.setattr(csv_source, "BLOCK", 1000)
     done = csv(tmp_path, form=form)
     (shard,) = find(str(tmp_path / "out")).shards

@@ -13,7 +13,8 @@ from test_convert_csv import real
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.sources.text import shard_writer, text_source
-from streamomd.sources.text.convert import Converted, convert
+from streamomd.sources.text.conversion import Converted
+from streamomd.sources.text.convert import convert
 from streamomd.sources.text.svmlight_fast import parse_fast
 from streamomd.sources.text.svmlight_source import Indices, parse_strict
 

@@ -13,7 +13,8 @@ from test_convert_csv import real
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.sources.text import vw_source
-from streamomd.sources.text.convert import Converted, convert
+from streamomd.sources.text.conversion import Converted
+from streamomd.sources.text.convert import convert
 
 
 def vw(tmp_path: Path, text: str, **options) -> Converted:

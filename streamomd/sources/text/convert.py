@@ -1,122 +1,86 @@
-"""Convert text to shards, in one stream and in bounded memory."""
+"""Convert text to shards, or shards to others, in one stream and in bounded memory."""
 
 from __future__ import annotations
 
 import inspect
-import itertools
-import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
 from streamomd.core.errors import DataError, UsageError
-from streamomd.core.nearest import suggestion
-from streamomd.core.registry import find
-from streamomd.features.binary_lists import declared, encoded, stored_as_binary
-from streamomd.sources.text.arrow_source import ArrowStreamReader
-from streamomd.sources.text.csv_source import CsvReader
-from streamomd.sources.text.encoding import COMPRESSIONS
-from streamomd.sources.text.jsonl_source import JsonlReader
-from streamomd.sources.text.output_formats import (
-    FORMS,
-    OutputFormat,
-    with_binary_lists,
-    with_compression,
+from streamomd.core.urls import shown
+from streamomd.shards.directory_columns import infer_partitions, with_partitions
+from streamomd.shards.reader import read_batches
+from streamomd.shards.shard import ShardSet
+from streamomd.sources.find import find
+from streamomd.sources.text.arrow_source import plain, plain_schema
+from streamomd.sources.text.conversion import (
+    Converted,
+    Layout,
+    Progress,
+    Readable,
+    text_reader,
+    write_shards,
 )
-from streamomd.sources.text.shard_source import (
-    SHARDS,
-    ShardReader,
-    ShardSource,
-    locate_shards,
-)
-from streamomd.sources.text.shard_writer import ShardWriter, Target, opened_target
-from streamomd.sources.text.shuffle import shuffled
-from streamomd.sources.text.split import Split, TimeKeys, make_split, part_of
-from streamomd.sources.text.svmlight_source import SvmlightReader
-from streamomd.sources.text.text_source import STANDARD_INPUT, Source, Text, TextReader, locate
-from streamomd.sources.text.vw_source import VwReader
+from streamomd.sources.text.output_formats import SIZE_KEY
+from streamomd.sources.text.text_source import locate
 
-READERS: dict[str, Callable[..., TextReader]] = {
-    "arrows": ArrowStreamReader,
-    "csv": CsvReader,
-    "jsonl": JsonlReader,
-    "svmlight": SvmlightReader,
-    "vw": VwReader,
-}
-LISTS_AS = ("list", "binary")
-SPARSE_FORMATS = ("svmlight", "vw")
-ROWS_PER_SHARD = 1_000_000
-REPORT_SECONDS = 0.5
-Progress = Callable[[int, int, int], None]
+SHARDS = "shards"
+LAYOUT = tuple(one.name for one in fields(Layout))
 
 
-@dataclass(frozen=True)
-class Converted:
-    """The result of a conversion."""
+@dataclass(eq=False)
+class ShardSource:
+    """One shard of a set, read as a text is. done: bytes of it that were read."""
 
-    shards: tuple[str, ...]
-    """URLs, in order."""
-    rows: int
-    columns: tuple[str, ...]
-    seconds: float
-    size: int | None
-    """Coordinates of the sparse pair; None where there is none."""
-    almost_numbers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """csv: columns that became text though most values are numbers, and some of the others."""
-    notes: tuple[str, ...] = ()
-    """Choices that a user may want otherwise, such as the delimiter."""
-    source_rows: tuple[int, ...] = ()
-    """Rows of each source."""
-    parts: Mapping[str, int] = field(default_factory=dict)
-    """Rows of each part of a split, by its name."""
+    shards: ShardSet
+    place: int
+    done: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return shown(self.shards.shards[self.place].url)
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.shards.shards[self.place].size
+
+    def opened(self, encoding: str) -> Self:
+        """See ``Readable``."""
+        return self
+
+    def __enter__(self) -> Self:
+        self.done = 0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done = self.size
 
 
 def convert(
     sources: Sequence[str],
     *,
     source_format: str,
-    to: str,
-    form: str = "parquet",
-    lists_as: str = "list",
-    compression: str | None = None,
-    rows_per_shard: int | None = None,
-    shards: int | None = None,
-    shuffle: int | None = None,
-    split: Mapping[str, float] | None = None,
-    split_by: str = "",
-    split_time: str = "",
-    split_seed: int = 0,
-    overwrite: bool = False,
     encoding: str = "",
     storage_options: Mapping[str, Any] | None = None,
     to_storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Converted:
-    """Write the rows of text files, one after the other, as shards into ``to``.
+    """Write the rows of text files, one after the other, as shards into a directory, ``to``.
 
     sources: files or URLs, each plain, gzip, bzip2 or xz, whatever its name; "-": standard input.
     source_format: "csv", "jsonl", "svmlight", "vw", "arrows" (Arrow IPC streams) or "shards" (what
-    ``train`` reads: Parquet and Arrow files, directories, globs, tables); ``options`` are those of
-    `CsvReader`, `JsonlReader`, `SvmlightReader` or `VwReader`.
-    form: "parquet" or "arrow" (`forms`). lists_as: "list", or "binary" for columns whose cells are
-    the bytes of the lists, which Parquet readers decode faster; of "svmlight" and "vw", whose lists
-    have no nulls. compression: of Parquet, "lz4" unless given; "zstd" (smaller, slower to
-    read) or "none". rows_per_shard: 1,000,000 unless given; or shards: how
-    many, which differ by a row at most (the sources are then read twice; so they are for "arrow"
-    where the size is not known). shuffle: a seed; all rows are permuted by it, on disk, and the
-    order depends on the seed and the number of rows alone. split: parts by name, each with its
-    share of the rows; they are written to directories of these names in ``to``. A row's part is
-    drawn by split_seed and its number in the sources; or by its value in the column split_by, so
-    that rows of one value are in one part; or by its rank in the column split_time, the earliest
-    rows in the first part (the sources are then read twice). encoding: of the text, a name of
-    Python's; UTF-8 by default, and UTF-16 with a byte order mark. storage_options: of the sources,
-    and of ``to`` unless it has its own. progress: called with rows, bytes done and bytes in all.
+    ``train`` reads: Parquet and Arrow files, directories, globs, tables). encoding: of the text, a
+    name of Python's; UTF-8 by default, and UTF-16 with a byte order mark. storage_options: of the
+    sources, and of ``to`` unless it has its own. progress: called with rows, bytes done and bytes
+    in all. options: fields of `Layout`, of which ``to`` is required, and those of `CsvReader`,
+    `JsonlReader`, `SvmlightReader` or `VwReader`.
 
     Shards appear when all are complete; after an error none do. The sparse pair's size is in the
     schema's metadata of every shard, as "streamomd.size".
@@ -124,254 +88,62 @@ def convert(
     Raises `DataError` for text that cannot be read (file, line and value are named), `UsageError`,
     `InputNotFoundError`, `OutputExistsError` if there are shards already, `StorageError`.
     """
-    began = time.perf_counter()
-    _check_counts(rows_per_shard, shards, shuffle)
-    own_options = to_storage_options if to_storage_options is not None else storage_options
-    written = find("form", form, FORMS)
-    if as_binary := _as_binary(lists_as, source_format):
-        written = with_binary_lists(written)
-    if compression is not None:
-        written = _compressed(written, compression)
+    layout = Layout(**{name: options.pop(name) for name in LAYOUT if name in options})
+    layout.output_format(source_format)
     make: Callable[[], Any]
-    located: tuple[Source, ...] | tuple[ShardSource, ...]
+    located: Sequence[Readable]
     if source_format == SHARDS:
-        located = shards_read = _shards(sources, storage_options, {**options, "encoding": encoding})
-        make = partial(ShardReader, shards_read)
-    else:
-        make, located = _maker(source_format, options), locate(sources, storage_options)
-    stream = _Stream(located, make, progress, encoding)
-    if shards is not None or split_time or written.add_size is None:
-        _refuse_standard_input(sources)
-    parts = make_split(split, by=split_by, time=split_time, seed=split_seed)
-    if parts and shards is not None:
-        raise UsageError("shards is their number in one directory: with split pass rows_per_shard")
-    places = [f"{to.rstrip('/')}/{name}" for name in parts.names] if parts else [to]
-    with ExitStack() as opened:
-        if parts and not os.path.exists(to):
-            opened.callback(_remove_if_empty, to)
-        targets = [
-            opened.enter_context(opened_target(place, own_options, overwrite=overwrite))
-            for place in places
-        ]
-        twice = shards is not None or (written.add_size is None and not stream.reader.size_is_final)
-        batches, counted = _ordered(stream, twice, shuffle, parts, targets[0].scratch)
-        size = stream.reader.size if counted or stream.reader.size_is_final else 0
-        cuts = _cuts(counted, shards, rows_per_shard)
-        written_rows, counts = _write(
-            batches,
-            stream,
-            lambda target: ShardWriter(
-                target, written, _schema(stream.reader.schema, as_binary), cuts, size
-            ),
-            targets,
-            parts,
-        )
-        if counted not in (0, stream.rows):
-            raise DataError(
-                f"the sources changed while they were read: {counted} rows in the first pass"
+        if given := sorted(name for name, one in {**options, "encoding": encoding}.items() if one):
+            raise UsageError(
+                f"options of text have no effect on shards; leave out {', '.join(given)}"
             )
-        stream.report(always=True)
-        pairs = zip(targets, counts, strict=True)
-        urls = tuple(url for target, count in pairs for url in target.publish(count, form))
-    names = tuple(stream.reader.schema.names)
-    almost = stream.reader.almost_numbers if isinstance(stream.reader, CsvReader) else {}
-    seconds = time.perf_counter() - began
-    notes = tuple(getattr(stream.reader, "notes", ()))
-    return Converted(
-        urls,
-        stream.rows,
-        names,
-        seconds,
-        stream.reader.size,
-        almost,
-        notes,
-        tuple(stream.source_rows),
-        dict(zip(parts.names, written_rows, strict=True)) if parts else {},
+        located = shards = _locate_shards(sources, storage_options)
+        make = partial(ShardReader, shards)
+    else:
+        own = [name for name in inspect.signature(convert).parameters if name != "options"]
+        make = text_reader(source_format, options, [*own, *LAYOUT])
+        located = locate(sources, storage_options)
+    return write_shards(
+        located,
+        make,
+        source_format,
+        layout,
+        encoding=encoding,
+        storage_options=storage_options if to_storage_options is None else to_storage_options,
+        progress=progress,
     )
 
 
-def _remove_if_empty(folder: str) -> None:
-    with suppress(OSError):  # it has the parts, or is not on the local disk
-        os.rmdir(folder)
-
-
-def _as_binary(lists_as: str, source_format: str) -> bool:
-    if lists_as not in LISTS_AS:
-        raise UsageError(f"lists_as must be {' or '.join(LISTS_AS)}, not {lists_as!r}")
-    if lists_as == "binary" and source_format not in SPARSE_FORMATS:
-        raise UsageError(
-            f"lists_as=binary is for {' and '.join(SPARSE_FORMATS)}: lists of {source_format} may "
-            "contain nulls, which bytes cannot say"
-        )
-    return lists_as == "binary"
-
-
-def _compressed(form: OutputFormat, compression: str) -> OutputFormat:
-    find("compression", compression, COMPRESSIONS)
-    if form.suffix != "parquet":
-        raise UsageError("compression is for Parquet: Arrow files are read fastest without")
-    return with_compression(form, compression)
-
-
-def _schema(schema: pa.Schema, as_binary: bool) -> pa.Schema:
-    return stored_as_binary(schema) if as_binary else schema
-
-
-def _refuse_standard_input(sources: Sequence[str]) -> None:
-    if STANDARD_INPUT in sources:
-        raise UsageError(
-            "standard input is read once: leave out shards, split_time and the form arrow, or "
-            "save it to a file"
-        )
-
-
-def _check_counts(rows_per_shard: int | None, shards: int | None, shuffle: int | None) -> None:
-    if rows_per_shard is not None and shards is not None:
-        raise UsageError("pass rows_per_shard or shards, not both")
-    for name, value in (("rows_per_shard", rows_per_shard), ("shards", shards)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} must be at least 1, not {value}")
-    if shuffle is not None and not 0 <= shuffle < 1 << 64:
-        raise UsageError(f"shuffle must be a seed between 0 and 2^64 - 1, not {shuffle}")
-
-
-class _Stream:
-    """The rows of all sources, countable, with progress reports."""
-
-    def __init__(
-        self,
-        sources: tuple[Source, ...] | tuple[ShardSource, ...],
-        make: Callable[[], Any],
-        progress: Progress | None,
-        encoding: str,
-    ) -> None:
-        self._sources = sources
-        self._encoding = encoding
-        self._make = make
-        self._progress = progress
-        self._reported = time.monotonic()
-        self._bytes = sum(source.size for source in sources)
-        self._passes = 1
-        self._done = 0
-        self.reader = self._make()
-        self.rows = 0
-        self.source_rows: list[int] = []
-
-    def count(self, watch: Callable[[pa.RecordBatch], object] = lambda batch: None) -> int:
-        """Rows, by reading all once; they will be read again. watch: gets them."""
-        self._passes = 2
-        for batch in self.batches(0):
-            watch(batch)
-        return self.rows
-
-    def batches(self, done: int) -> Iterator[pa.RecordBatch]:
-        """All rows in order, after ``done`` bytes; DataError if a text has none. Shards without
-        rows have columns all the same."""
-        self.reader, self.rows, self.source_rows = self._make(), 0, []
-        for source in self._sources:
-            before = self.rows
-            opened = source if isinstance(source, ShardSource) else Text(source, self._encoding)
-            with opened as text:
-                for batch in self.reader.batches(text):
-                    self.rows += batch.num_rows
-                    self._done = done + text.done
-                    self.report()
-                    yield batch
-            done += source.size
-            self.source_rows.append(self.rows - before)
-        self._done = done
-        if not (self.rows or isinstance(self.reader, ShardReader)):
-            raise DataError(f"no rows in {self._sources[0].name}{_others(len(self._sources) - 1)}")
-
-    def again(self) -> Iterator[pa.RecordBatch]:
-        """All rows once more, after `count`."""
-        return self.batches(self._bytes)
-
-    def report(self, *, always: bool = False) -> None:
-        """Call the progress, unless that was less than half a second ago."""
-        now = time.monotonic()
-        if self._progress is not None and (always or now - self._reported >= REPORT_SECONDS):
-            self._reported = now
-            self._progress(self.rows, self._done, self._passes * self._bytes)
-
-
-def _shards(
-    sources: Sequence[str], storage_options: Mapping[str, Any] | None, options: Mapping[str, Any]
+def _locate_shards(
+    names: str | Sequence[str], options: Mapping[str, Any] | None
 ) -> tuple[ShardSource, ...]:
-    if given := sorted(name for name, value in options.items() if value):
-        raise UsageError(f"options of text have no effect on shards; leave out {', '.join(given)}")
-    return locate_shards(sources, storage_options)
+    """The shards that ``train`` would read, with the columns of directories. Raises as ``find``."""
+    found = find(names, order="given", storage_options=options)
+    found = with_partitions(found, infer_partitions(found, "hive"))
+    return tuple(ShardSource(found, place) for place in range(len(found)))
 
 
-def _others(count: int) -> str:
-    return f" and {count} other files" if count else ""
+class ShardReader:
+    """The columns of shards, which all have the same ones. size: of their sparse pair."""
 
+    size_is_final = True
+    may_be_empty = True
 
-def _maker(source_format: str, options: Mapping[str, Any]) -> Callable[[], TextReader]:
-    reader = find("source_format", source_format, READERS)
-    known = inspect.signature(reader).parameters
-    for name in options:
-        if name not in known:
-            own = [one for one in inspect.signature(convert).parameters if one != "options"]
-            text = f"convert of {source_format} has no option {name!r}"
-            raise UsageError(f"{text}; {suggestion(name, [*known, *own])}")
-    return lambda: reader(**options)
+    def __init__(self, sources: Sequence[ShardSource]) -> None:
+        metadata = [one.shards.shards[one.place].stored_schema.metadata or {} for one in sources]
+        sizes = [int(one.get(SIZE_KEY.encode(), b"0")) for one in metadata]
+        self.size: int | None = max(sizes, default=0) or None
+        self.schema: pa.Schema = pa.schema([])
+        self.notes: list[str] = []
 
-
-def _ordered(
-    stream: _Stream, twice: bool, shuffle: int | None, split: Split | None, scratch: str | None
-) -> tuple[Iterator[pa.RecordBatch], int]:
-    """The rows as they are to be written, and how many; 0: not known yet."""
-    counted, limits = 0, None
-    if split and split.time:
-        with closing(TimeKeys(split, scratch)) as times:
-            counted = stream.count(times.add)
-            limits = times.limits()
-    elif twice and shuffle is None:
-        counted = stream.count()
-    batches = stream.again() if counted else stream.batches(0)
-    batches = split.assigned(batches, limits) if split else batches
-    if shuffle is None:
-        return batches, counted
-    batches = shuffled(batches, shuffle, scratch)
-    # The first shuffled row comes after the last one was read.
-    first = list(itertools.islice(batches, 1))
-    return itertools.chain(first, batches), counted or stream.rows
-
-
-def _cuts(counted: int, shards: int | None, rows_per_shard: int | None) -> Callable[[int], int]:
-    """Rows of a shard by its place."""
-    if shards is None:
-        return lambda place: rows_per_shard or ROWS_PER_SHARD
-    if shards > counted:
-        raise UsageError(f"{shards} shards are more than the {counted} rows")
-    return lambda place: (place + 1) * counted // shards - place * counted // shards
-
-
-def _write(
-    batches: Iterator[pa.RecordBatch],
-    stream: _Stream,
-    begin: Callable[[Target], ShardWriter],
-    targets: Sequence[Target],
-    split: Split | None,
-) -> tuple[list[int], list[int]]:
-    """Write all shards to the temporary folders; the rows and number of them in each. begin: called
-    when the schema is known."""
-    writers: list[ShardWriter] = []
-    rows = [0] * len(targets)
-    try:
-        for batch in batches:
-            writers = writers or [begin(target) for target in targets]
-            for place, writer in enumerate(writers):
-                own = part_of(batch, place) if split else batch
-                writer.add(encoded(own, writer.schema) if declared(writer.schema) else own)
-                rows[place] += own.num_rows
-            stream.report()
-        if split:
-            split.refuse_empty(rows)
-        writers = writers or [begin(target) for target in targets]  # shards without rows
-        return rows, [writer.finish(stream.reader.size) for writer in writers]
-    except BaseException:
-        for writer in writers:
-            writer.abandon()
-        raise
+    def batches(self, source: ShardSource) -> Iterator[pa.RecordBatch]:
+        """The rows of one shard. Raises DataError for other columns than those of the first."""
+        found = plain_schema(source.shards.shards[source.place].schema, source.name)
+        if self.schema.names and not found.equals(self.schema):
+            raise DataError(
+                f"{source.name} has other columns or types than the first shard: convert shards "
+                f"of the same columns; it has {found.names}, the first {self.schema.names}"
+            )
+        self.schema = found
+        for one in read_batches(source.shards, places=[source.place], columns=found.names):
+            yield plain(one.batch, found)

@@ -30,7 +30,7 @@ from streamomd.core.urls import absolute, local_name, location, printable, proto
 from streamomd.sources.text.text_formats import ending, text_format
 
 if TYPE_CHECKING:
-    from streamomd.sources.text.convert import Converted
+    from streamomd.sources.text.conversion import Converted
 
 MOST_BYTES = 1_000_000_000
 """Of all text files of a job; more are converted once, by the user."""
@@ -294,10 +294,15 @@ def _almost(column: str, words: Sequence[str]) -> str:
 
 
 def _convert(files: Sequence[str], kind: str, to: Path, options: Mapping[str, Any]) -> Converted:
-    from streamomd.sources.text.convert import convert  # it opens files of every format
+    # Late: few runs read text.
+    from streamomd.sources.text.conversion import Layout, text_reader, write_shards
+    from streamomd.sources.text.text_source import locate
 
-    rows = ROWS_PER_SHARD
-    return convert(files, source_format=kind, to=str(to), rows_per_shard=rows, **options)
+    more = dict(options)
+    encoding = more.pop("encoding", "")
+    layout = Layout(to=str(to), rows_per_shard=ROWS_PER_SHARD)
+    make = text_reader(kind, more)
+    return write_shards(locate(files, None), make, kind, layout, encoding=encoding)
 
 
 def _identity(file: str) -> dict[str, Any]:

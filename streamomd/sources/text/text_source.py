@@ -57,6 +57,10 @@ class Source:
         """Its name in messages."""
         return shown(self.url)
 
+    def opened(self, encoding: str) -> Text:
+        """Its unpacked bytes."""
+        return Text(self, encoding)
+
 
 class TextReader(Protocol):
     """Makes record batches of one text file after another."""
