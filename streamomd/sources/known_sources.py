@@ -19,12 +19,14 @@ GROUP = "streamomd.sources"
 FILES = FileSource()
 BUILT_IN: tuple[Source, ...] = (KafkaSource(), IcebergSource(), DeltaSource())
 """Those that know their URLs; every other URL names files."""
+CHECKED: list[Source] = []
+"""Those that ``check_source`` checks now; they need not be installed."""
 WITHOUT_FLAG = ("data.arrival", "data.csv.header", "data.csv.quotes")
 
 
 def source_of(url: str) -> Source:
     """The source of a URL or path: a built-in one, one of an installed package, or files."""
-    for source in BUILT_IN:
+    for source in (*CHECKED, *BUILT_IN):
         if source.takes(url):
             return source
     scheme = protocol(url)
