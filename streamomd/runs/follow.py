@@ -31,8 +31,9 @@ from streamomd.runs.reporting import Reporting
 from streamomd.runs.update import UpdateRun
 from streamomd.runs.update_choice import choice_of, given_keys, update_table
 from streamomd.shards.shard import ShardSet
-from streamomd.sources.arrivals import Arrivals, SkippedShard
-from streamomd.sources.files.folder_watch import FileWatch, Polling, watch_sources
+from streamomd.sources.arrivals import Arrivals
+from streamomd.sources.folder_watch import FileWatch, Polling, watch_sources
+from streamomd.sources.new_files import SkippedShard
 from streamomd.training.callbacks import Callback
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note, note_return, quiet_notes, show

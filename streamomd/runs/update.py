@@ -40,14 +40,12 @@ from streamomd.shards.columns import distinct_schemas
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import filter_columns
+from streamomd.shards.read_footers import recorded_projection
 from streamomd.shards.reader import digests_of
-from streamomd.shards.recorded_shard import recorded_projection
 from streamomd.shards.renames import refuse_unknown_renames
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.sources.arrivals import (
     Arrivals,
-    Choice,
-    SkippedShard,
     find_arrivals,
     skipped_of_tables,
     without_bad_shards,
@@ -56,6 +54,7 @@ from streamomd.sources.contract import Request
 from streamomd.sources.copies import Contents
 from streamomd.sources.find import Listing, list_shards
 from streamomd.sources.known_sources import by_source, source_of
+from streamomd.sources.new_files import Choice, SkippedShard
 from streamomd.sources.table_options import TableOptions
 from streamomd.training.allowed_urls import check_sources
 from streamomd.training.callbacks import Callback

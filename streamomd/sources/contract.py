@@ -152,6 +152,9 @@ class Source:
         """Raise UsageError for URLs that a checkpoint recorded and that may not be opened with
         these options."""
 
+    def refuse_update(self, urls: Sequence[str]) -> None:
+        """Raise UnsupportedError for URLs of which a run cannot learn what comes later."""
+
     def read_options(
         self, options: Mapping[str, Any], types: Mapping[str, str]
     ) -> Mapping[str, Any]:

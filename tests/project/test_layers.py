@@ -42,7 +42,7 @@ CONFINED = {
     "starlette": ("integrations/serve/",),
     "uvicorn": ("integrations/serve/",),
     "tensorboardX": ("integrations/trackers.py",),
-    "watchfiles": ("sources/files/folder_watch.py",),
+    "watchfiles": ("sources/folder_watch.py",),
 }
 """Where a library may be imported."""
 TO_UNTIE = {"streamomd.runs.session": "streamomd.runs.modes"}

@@ -39,8 +39,8 @@ from streamomd.runs.landings import Landings
 from streamomd.runs.reporting import Reporting, log_events
 from streamomd.runs.update import UpdateRun
 from streamomd.shards.listed import Listed
-from streamomd.sources.files import folder_watch
-from streamomd.sources.files.folder_watch import FolderWatch, Polling, watch_sources
+from streamomd.sources import folder_watch
+from streamomd.sources.folder_watch import FolderWatch, Polling, watch_sources
 
 
 def begin(tmp_path: Path, count: int = 1, *more: object) -> tuple[Path, Path]:

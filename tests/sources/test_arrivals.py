@@ -22,10 +22,11 @@ from streamomd.core.errors import DataError, InputNotFoundError, ResumeRefusedEr
 from streamomd.shards.order import natural_key
 from streamomd.shards.reader import digests_of
 from streamomd.shards.shard import Shard
-from streamomd.sources.arrivals import Arrivals, Choice, find_arrivals
+from streamomd.sources.arrivals import Arrivals, find_arrivals
 from streamomd.sources.contract import Request
 from streamomd.sources.copies import Contents
 from streamomd.sources.find import find, list_shards
+from streamomd.sources.new_files import Choice
 
 NOW = 1_800_000_000_000_000_000
 SECOND = 1_000_000_000

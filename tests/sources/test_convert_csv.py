@@ -12,7 +12,7 @@ import pytest
 
 from streamomd.cli import formatting
 from streamomd.core.errors import DataError, UsageError
-from streamomd.shards.formats.magic import describe_bytes
+from streamomd.shards.formats.footer import describe_bytes
 from streamomd.sources.text import csv_dialect, csv_source
 from streamomd.sources.text.conversion import Converted
 from streamomd.sources.text.convert import convert

@@ -15,8 +15,7 @@ from streamomd.core.errors import DataError, UsageError
 from streamomd.sources.text import shard_writer, text_source
 from streamomd.sources.text.conversion import Converted
 from streamomd.sources.text.convert import convert
-from streamomd.sources.text.svmlight_fast import parse_fast
-from streamomd.sources.text.svmlight_source import Indices, parse_strict
+from streamomd.sources.text.svmlight_source import Indices, parse_fast, parse_strict
 
 F64 = np.dtype(np.float64)
 ANY = Indices(0, 2**31 - 1)

@@ -23,7 +23,7 @@ from streamomd.sources.memory.encoded_frames import (
     is_framed,
     takes_arrays,
 )
-from streamomd.sources.memory.tables import arrow_of, names_of
+from streamomd.sources.memory.frames import arrow_of, names_of
 
 WHERE = "X"
 __all__ = [

@@ -16,9 +16,8 @@ from streamomd.core.errors import ResumeRefusedError
 from streamomd.core.urls import printable, shown
 from streamomd.sources.delta.actions import Add, Metadata
 from streamomd.sources.delta.compaction import Appended, Found
-from streamomd.sources.delta.features import vectors_refusal
 from streamomd.sources.delta.log import Log
-from streamomd.sources.delta.snapshot import Added, Snapshot
+from streamomd.sources.delta.snapshot import Added, Snapshot, vectors_refusal
 
 MOST_COMMITS = 5
 ALTERNATIVE = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamomd.core.urls import location
+from streamomd.core.errors import UnsupportedError
+from streamomd.core.urls import location, shown
 from streamomd.sources.contract import Request, Source, SourceFiles
 from streamomd.sources.delta.delta_source import describe_version
 
@@ -28,6 +29,19 @@ class FileSource(Source):
     def watched(self, url: str) -> str:
         """See ``Source``."""
         return location(url)
+
+    def refuse_update(self, urls: Sequence[str]) -> None:
+        """Text is converted as a whole."""
+        from streamomd.sources.text.text_cache import is_text
+
+        if any(map(is_text, urls)):
+            raise UnsupportedError(
+                f"this run learned text, {shown(urls[0])}, which is converted as a whole, "
+                "so its rows would be learned again. For updates convert each file to a directory "
+                "of its own (`streamomd convert 2026-01.csv -o rows/2026-01`), train on "
+                "'rows/*/*.parquet' and update that run; or learn a new file once: "
+                "`streamomd train NEW.csv --start URL`"
+            )
 
     def place_of(self, url: str, path: str, row: int) -> str:
         """The file and line, where the shard was made of text."""

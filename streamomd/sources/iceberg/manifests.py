@@ -1,18 +1,112 @@
-"""The files of a snapshot of an Iceberg table, read from its manifests."""
+"""The files of a snapshot of an Iceberg table, read from its manifests.
+
+A manifest is an Avro file. That it is whole, and what it unpacks to, is checked before pyiceberg
+reads it, which takes one that was cut off for a shorter one, and limits nothing:
+
+    Obj1, a map (pairs in blocks, the last block empty), 16 bytes of a sync marker, then blocks:
+    number of rows, number of bytes, these bytes, the sync marker
+
+Numbers are zigzag-coded, 7 bits a byte, the lowest first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from streamomd.core.errors import UnsupportedError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
-from streamomd.sources.iceberg.avro_container import check_container
 from streamomd.sources.iceberg.catalog import MemoryFiles, require_pyiceberg
 from streamomd.sources.iceberg.metadata import Table, damaged
+
+MAGIC, SYNC = b"Obj\x01", 16
+CODEC, WITHOUT_ONE = b"avro.codec", b"null"
+MOST_UNPACKED = 1 << 28
+"""Bytes of all blocks of a file. In memory their rows are several times as large."""
+STEP = 1 << 20
+
+
+def check_container(data: bytes) -> None:
+    """Raise ValueError unless an Avro file ends with a whole block, and unpacks to few bytes."""
+    if data[: len(MAGIC)] != MAGIC:
+        raise ValueError("it is not an Avro file")
+    at, pairs = len(MAGIC), list[bytes]()
+    while True:
+        count, at = _varint(data, at)
+        if count < 0:  # then the block's bytes follow
+            count, at = -count, _varint(data, at)[1]
+        if not count:
+            break
+        for _ in range(2 * count):
+            length, at = _varint(data, at)
+            begin, at = at, _skip(data, at, length)
+            pairs.append(data[begin:at])
+    codec = dict(zip(pairs[::2], pairs[1::2], strict=True)).get(CODEC, b"deflate")
+    sync, at = data[at : at + SYNC], _skip(data, at, SYNC)
+    unpacked = 0
+    while at < len(data):
+        rows, at = _varint(data, at)
+        length, at = _varint(data, at)
+        begin, at = at, _skip(data, at, length)
+        if data[at : at + SYNC] != sync:
+            raise ValueError("it was cut off, or a block has no end")
+        at = _skip(data, at, SYNC)
+        if rows < 0 or (not rows and at < len(data)):  # a reader would stop there
+            raise ValueError(f"a block has {rows} rows")
+        for size in _unpacked(codec, data[begin : begin + length]):
+            unpacked += size
+            if unpacked > MOST_UNPACKED:
+                raise ValueError(f"unpacked it has more than {MOST_UNPACKED:,} bytes")
+
+
+def _unpacked(codec: bytes, block: bytes) -> Iterator[int]:
+    """The sizes of the parts of a block as it is unpacked. No part is large."""
+    if codec == WITHOUT_ONE:
+        yield len(block)
+    elif codec == b"deflate":
+        unpacker = zlib.decompressobj(-15)
+        while block and not unpacker.eof:
+            yield len(unpacker.decompress(block, STEP))
+            block = unpacker.unconsumed_tail
+    elif codec in (b"zstandard", b"bzip2"):
+        name = {b"zstandard": "zstd", b"bzip2": "bz2"}[codec]
+        with pa.input_stream(pa.BufferReader(block), compression=name) as stream:
+            while part := stream.read(STEP):
+                yield len(part)
+    elif codec == b"snappy":  # which begins with its length
+        size = 0
+        for at, byte in enumerate(block[:5]):
+            size |= (byte & 127) << (7 * at)
+            if byte < 128:
+                break
+        yield size
+    else:
+        raise ValueError("its codec is unknown")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and where the next byte is."""
+    found = shift = 0
+    while at < len(data) and shift < 70:
+        byte = data[at]
+        found |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return (found >> 1) ^ -(found & 1), at
+    raise ValueError("it was cut off")
+
+
+def _skip(data: bytes, at: int, length: int) -> int:
+    if length < 0 or at + length > len(data):
+        raise ValueError("it was cut off")
+    return at + length
+
 
 MANIFESTS_AT_ONCE = 16
 ADDED, DELETED = 1, 2

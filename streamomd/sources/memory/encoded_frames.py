@@ -22,8 +22,7 @@ from streamomd.features.arrow_types import family
 from streamomd.features.canonical import canonical
 from streamomd.features.number_types import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
-from streamomd.sources.memory.frames import batches, without_null_types
-from streamomd.sources.memory.tables import arrow_of, names_of
+from streamomd.sources.memory.frames import arrow_of, batches, names_of, without_null_types
 
 UNIT_BYTES = 4 << 20
 KINDS = (np.float64, np.float32)
