@@ -16,7 +16,7 @@ from streamomd.shards.filesystem import children, stat_entry
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
-from streamomd.shards.whole_file import read_whole
+from streamomd.shards.shard_file import read_whole
 from streamomd.sources.delta.actions import INVALID, Actions, damaged, parse_lines
 from streamomd.sources.files.paths import DELTA_LOG
 

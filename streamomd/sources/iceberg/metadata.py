@@ -14,7 +14,7 @@ from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError,
 from streamomd.core.programming_errors import is_mistake
 from streamomd.core.urls import printable, shown
 from streamomd.shards.projection import Inside, TableColumn, TableColumns
-from streamomd.shards.whole_file import read_whole
+from streamomd.shards.shard_file import read_whole
 from streamomd.sources.iceberg.catalog import require_pyiceberg
 from streamomd.sources.table_locations import ICEBERG_METADATA, check_locations, locate
 from streamomd.sources.table_options import TableOptions

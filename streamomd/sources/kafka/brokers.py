@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamomd.core.errors import UsageError
-from streamomd.core.urls import printable, protocol, shown
+from streamomd.core.urls import printable, shown
 
 KAFKA = "kafka"
 BROKERS = "bootstrap.servers"
@@ -39,19 +39,15 @@ def with_typed_brokers(shards: Iterable[str], options: Mapping[str, Any]) -> dic
     >>> with_typed_brokers(["kafka://a:1/t", "kafka://b/u"], {"client.id": "x"})
     {'client.id': 'x', 'bootstrap.servers': 'a:1,b'}
     """
-    named = [_servers(url) for url in shards if protocol(url) == KAFKA]
-    if not named:
-        return dict(options)
+    named = map(_servers, shards)
     given = [str(options[BROKERS])] if BROKERS in options else []
-    return {**options, BROKERS: ",".join(dict.fromkeys(given + named))}
+    return {**options, BROKERS: ",".join(dict.fromkeys([*given, *named]))}
 
 
-def with_brokers_named_elsewhere(
-    shards: Iterable[str], options: Mapping[str, Any]
-) -> dict[str, Any]:
+def with_brokers_named_elsewhere(options: Mapping[str, Any]) -> dict[str, Any]:
     """Storage options for topics that a checkpoint names, with the brokers that the environment or
     fsspec's configuration name, if the options name none. Workers have another environment."""
-    if BROKERS in options or not any(protocol(url) == KAFKA for url in shards):
+    if BROKERS in options:
         return dict(options)
     from fsspec.config import conf
 
@@ -69,7 +65,7 @@ def refuse_unnamed_brokers(urls: Iterable[str], options: Mapping[str, Any]) -> N
             "between, e.g. broker-1:9092,broker-2:9092"  # a wrong value may have a password
         )
     named = set(addresses(given)) if given else set()
-    servers = dict.fromkeys(_servers(url) for url in urls if protocol(url) == KAFKA)
+    servers = dict.fromkeys(map(_servers, urls))
     unnamed = [one for one in servers if not named.issuperset(addresses(one))]
     if unnamed:
         text = printable(",".join(unnamed))

@@ -144,7 +144,9 @@ class KafkaSource(Source):
         self, urls: Sequence[str], options: Mapping[str, Any], *, recorded: bool
     ) -> Mapping[str, Any]:
         """With the brokers that the user names: a run connects to no others."""
-        return (with_brokers_named_elsewhere if recorded else with_typed_brokers)(urls, options)
+        if recorded:
+            return with_brokers_named_elsewhere(options)
+        return with_typed_brokers(urls, options)
 
     def refuse_recorded(self, urls: Sequence[str], options: Mapping[str, Any]) -> None:
         """See ``Source``."""
