@@ -28,9 +28,9 @@ from kinds import KINDS
 from streamomd.config.data_table import Data
 from streamomd.config.model_table import Model
 from streamomd.features import make_plan
-from streamomd.shards import find
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.reader import read_batches
+from streamomd.sources import find
 from streamomd.sources.text.encoding import stored
 from streamomd.sources.text.output_formats import FORMS
 
