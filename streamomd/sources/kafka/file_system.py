@@ -26,7 +26,7 @@ from streamomd.sources.kafka.broker import Broker
 from streamomd.sources.kafka.brokers import KAFKA
 from streamomd.sources.kafka.messages import message_rows
 from streamomd.sources.kafka.offset_ranges import Marks, Range, Topic, parse_source
-from streamomd.sources.text.text_cache import VARIABLE, cache_root, refuse_shared
+from streamomd.sources.user_cache import VARIABLE, cache_root, refuse_shared
 
 DIGEST = b"streamomd.kafka"
 TYPES = "types"

@@ -20,7 +20,7 @@ import pyarrow as pa
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, StreamomdError, UsageError
 from streamomd.core.urls import scrub
-from streamomd.sources.text.text_cache import cache_root
+from streamomd.sources.user_cache import cache_root
 
 ROWS_PER_SHARD = 1_000_000
 

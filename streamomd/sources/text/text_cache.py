@@ -15,7 +15,6 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,13 +27,13 @@ from streamomd.core.phases import phase
 from streamomd.core.prompt_stop import stopping_promptly
 from streamomd.core.urls import absolute, local_name, location, printable, protocol, shown, typed
 from streamomd.sources.text.text_formats import ending, text_format
+from streamomd.sources.user_cache import VARIABLE, cache_root, refuse_shared
 
 if TYPE_CHECKING:
     from streamomd.sources.text.conversion import Converted
 
 MOST_BYTES = 1_000_000_000
 """Of all text files of a job; more are converted once, by the user."""
-VARIABLE = "STREAMOMD_CACHE_DIR"
 RECORD = ".source.json"  # hidden, so no shard
 ROWS_PER_SHARD = 250_000
 """Of all shards but the last; which row of the text a row of a shard is follows from it."""
@@ -49,15 +48,6 @@ _FLAGS = {
     "types": "--type", "null_values": "--null", "header": "--no-header", "quotes": "--no-quotes",
 }  # fmt: skip
 """Flags of ``convert`` whose names are not those of its options."""
-
-
-def cache_root() -> Path:
-    """The folder of the user's cache: STREAMOMD_CACHE_DIR, or streamomd below XDG_CACHE_HOME."""
-    if own := os.environ.get(VARIABLE):
-        return Path(own).absolute()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    return home / "streamomd"
 
 
 def as_shards(
@@ -308,30 +298,6 @@ def _convert(files: Sequence[str], kind: str, to: Path, options: Mapping[str, An
 def _identity(file: str) -> dict[str, Any]:
     status = os.stat(file)
     return {"path": file, "bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
-
-
-def refuse_shared(folder: Path) -> None:
-    """Raises StorageError if another user can write the folder or one that contains it.
-
-    Such a user could exchange the shards. The root may be a link, and of all users where they
-    cannot rename each other's files, as /tmp.
-    """
-    root, own = cache_root(), os.geteuid()
-    for place in (root, folder.parent, folder):
-        if not os.path.lexists(place):
-            return
-        found = os.lstat(place)
-        owners = (own, 0) if place == root else (own,)
-        if place == root and stat.S_ISLNK(found.st_mode) and found.st_uid in owners:
-            found = os.stat(place)
-        shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        sticky = place == root and found.st_mode & stat.S_ISVTX
-        private = found.st_uid in owners and (sticky or not shared)
-        if not private or not stat.S_ISDIR(found.st_mode):
-            raise StorageError(
-                f"{shown(str(place))}, for converted text, is not a directory that only this user "
-                f"can write: run chmod go-w on it, remove it, or set {VARIABLE} to another one"
-            )
 
 
 def _record(folder: Path) -> dict[str, Any] | None:
