@@ -138,8 +138,8 @@ def check_source(
     change: changes rows that are listed; None where that cannot happen. storage_options: for it.
 
     In turn: two listings are equal, and a listed URL alone lists that file; rows are those that
-    were added, in order, and also from a copy, as workers get; the position is the same after JSON, and
-    after it only new files are listed, at it only those that were there; fingerprints change if
+    were added, in order, and also from a copy, as workers get; the position is the same after JSON,
+    and after it only new files are listed, at it only those that were there; fingerprints change if
     content changes and only then; each key without effect is refused by name; the error on
     ``missing`` is a StreamomdError with that URL.
     """
