@@ -2,7 +2,7 @@
 
 20 newsgroups (subject and body) and Amazon's reviews of four domains (the bag of words that is
 published), from ../shared/data beside the checkout, permuted: one pass of five rules, all at their
-defaults; progressive log loss and error. Prints the table of decision 29. Two minutes.
+defaults; progressive log loss and error. Prints the figures of decision 15. Two minutes.
 """
 
 from __future__ import annotations

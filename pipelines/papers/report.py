@@ -1,6 +1,6 @@
 """Join what the scripts have written in OUT into one page.
 
-python pipelines/papers/report.py > docs/papers.md
+python pipelines/papers/report.py > benchmarks/results/papers.md
 """
 
 from __future__ import annotations

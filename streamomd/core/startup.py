@@ -3,7 +3,7 @@
 Each reaches into another package where that package loads more than a run needs. Set the
 environment variable ``STREAMOMD_FAST_START=0`` to switch all of them off: results are
 bit-identical, and a command takes about a second longer. ``benchmarks/startup.py`` measures them;
-docs/decisions/024-a-start.md has the figures.
+docs/decisions/024-start-up.md has the figures.
 
 Nothing is imported here but the standard library, until a function needs it.
 """

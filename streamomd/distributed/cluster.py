@@ -16,7 +16,7 @@ from distributed.security import Security
 from streamomd.config.cluster_choice import is_scheduler_file
 from streamomd.config.cluster_factory import ClusterFactory
 from streamomd.config.settings import seconds
-from streamomd.core.errors import ClusterError, UsageError
+from streamomd.core.errors import ClusterError, MissingExtraError, UsageError
 from streamomd.core.urls import shown
 from streamomd.distributed.handshake import open_client
 from streamomd.distributed.made_cluster import open_made
@@ -102,12 +102,25 @@ def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[
             LocalCluster(
                 threads_per_worker=1,
                 dashboard_address="127.0.0.1:0",
-                security=Security.temporary(),  # other users of the machine can reach the address
+                security=local_security(),  # other users of the machine can reach the address
             ) as local,
             Client(local, set_as_default=False) as opened,
         ):
             opened.register_plugin(QuietTaskErrors())
             yield opened
+
+
+def local_security() -> Security:
+    """TLS with a certificate for one cluster, in memory. Raises MissingExtraError without
+    cryptography, which makes it."""
+    try:
+        made: Security = Security.temporary()
+    except ImportError as error:
+        raise MissingExtraError(
+            "a cluster on this machine needs cryptography, which makes its certificate: "
+            "pip install 'streamomd[cluster]', or name a cluster with --scheduler"
+        ) from error
+    return made
 
 
 @contextmanager

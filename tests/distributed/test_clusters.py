@@ -16,7 +16,7 @@ from elsewhere import address_in
 from running import run
 
 import streamomd
-from streamomd.core.errors import ClusterError, UsageError
+from streamomd.core.errors import ClusterError, MissingExtraError, UsageError
 from streamomd.distributed import cluster
 
 # Dask's own warnings of workers that die are what is provoked here.
@@ -29,6 +29,15 @@ def test_waiting_is_calm(client: Client) -> None:
     future = client.submit(time.sleep, 2.0, pure=False)
     cluster.wait_until_done(client, future, lambda: calls.append(1))
     assert 2 <= len(calls) <= 8
+
+
+def test_a_local_cluster_without_cryptography_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No certificate can be made then, and no cluster without one is started."""
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(MissingExtraError, match=r"streamomd\[cluster\]"):
+        cluster.local_security()
 
 
 def test_a_cluster_without_workers_is_waited_for(data: Path, alone: Any) -> None:

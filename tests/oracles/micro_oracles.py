@@ -1,4 +1,4 @@
-"""Oracles of sharded mode: micro-batches over partitions, as the decision record words them.
+"""Oracles of sharded mode: micro-batches over partitions, as docs/decisions/010 words them.
 
 Literal, dense, slow; only numpy and math. Per micro-batch: all rows are observed; a margin is the
 sum over the partitions, in order, of each one's own products; then all steps, then all updates. A

@@ -13,8 +13,9 @@ README = (ROOT / "README.md").read_text("utf-8")
 NAV = (ROOT / "mkdocs.yml").read_text("utf-8")
 TITLES = (
     "Installation", "Quickstart", "Choosing a rule", "Preprocessing and missing values",
-    "Checkpointing and resuming", "Fault tolerance", "Cloud storage", "Dask clusters", "Metrics",
-    "Experiment tracking", "Export", "Glossary", "Architecture", "Performance",
+    "Checkpointing and resuming", "Cloud storage", "Dask clusters and training modes",
+    "Metrics", "Monitoring and experiment tracking", "Export", "Glossary", "Architecture",
+    "Performance",
 )  # fmt: skip
 
 

@@ -59,8 +59,8 @@ def test_each_version_above_1_is_known() -> None:
     above = {name: rule.state.version for name, rule in all_rules().items()}
     assert {name: version for name, version in above.items() if version > 1} == VERSIONS
     changes = (Path(__file__).parents[2] / "CHANGELOG.md").read_text("utf-8")
-    for rule in VERSIONS:
-        assert f"state version 2 of `{rule}`" in changes
+    for rule, version in VERSIONS.items():
+        assert f"state version {version} of `{rule}`" in changes
 
 
 @pytest.mark.parametrize("rule", SAME)

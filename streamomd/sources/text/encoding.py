@@ -21,7 +21,7 @@ LONG = 64
 _ELEMENT = ".list.element"
 COMPRESSIONS: Mapping[str, int | None] = {"lz4": None, "zstd": 3, "none": None}
 """Codecs and, for all but numbers, their levels. LZ4 of level 3 writes texts in 0.77 of the bytes,
-and takes two whole trainings longer to write them: docs/decisions/067-compressed-texts.md."""
+and takes two whole trainings longer to write them: docs/decisions/025-the-layout-of-shards.md."""
 
 
 def pair_of(values: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
