@@ -26,8 +26,8 @@ from streamomd.distributed import averaged, averaged_worker, cluster, memory_che
 from streamomd.distributed.averaged import Averaged
 from streamomd.engine.merge import tree
 from streamomd.rules import all_rules
-from streamomd.shards.find import find
 from streamomd.shards.row_ranges import split_rows
+from streamomd.sources.find import find
 from streamomd.training.model import Model
 from streamomd.training.progress import verbose_output
 from streamomd.training.row_stream import rows_of_group

@@ -13,10 +13,9 @@ from running import Impatient, everything, rows, run, shards, train, with_column
 
 from streamomd.features import Names
 from streamomd.shards import encoded_rows
-from streamomd.shards.cache.cached_reader import WRONG, cached_rows
-from streamomd.shards.cache.name_file import SCHEMA, add_names
-from streamomd.shards.find import find
+from streamomd.shards.cache.cached_reader import SCHEMA, WRONG, add_names, cached_rows
 from streamomd.shards.group_jobs import Group
+from streamomd.sources.find import find
 from streamomd.training.row_stream import rows_of, rows_of_group
 
 FLAGS = [*everything(), "--checkpoint", "none"]

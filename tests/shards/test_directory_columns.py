@@ -22,7 +22,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import DataError, SchemaError
 from streamomd.features import Plan
 from streamomd.shards.directory_columns import NULL, infer_partitions, keys_of, with_partitions
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 pytestmark = pytest.mark.smoke
 slow = pytest.mark.slow

@@ -18,8 +18,8 @@ import pytest
 import thrift_compact as thrift
 from page_bombs import CODECS, ENCODINGS, ROWS, column, whole
 
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
+from streamomd.sources.find import find
 
 SUPPORT = Path(__file__).parents[1] / "support"
 MOST = 400 << 20

@@ -17,9 +17,9 @@ import streamomd
 from streamomd.core.errors import ChangedDataError
 from streamomd.shards import fetch_ahead
 from streamomd.shards.digests import Digests
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
+from streamomd.sources.find import find
 
 pytest.importorskip("moto.server", reason="moto[server] is not installed")
 MIB = 1 << 20

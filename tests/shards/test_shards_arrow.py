@@ -15,12 +15,12 @@ import pytest
 from running import run
 
 from streamomd.core.errors import ChangedDataError, DataError
-from streamomd.shards.find import find
 from streamomd.shards.formats import arrow, arrow_stored
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.formats.footer import read_at, read_footer
 from streamomd.shards.open_shard import OpenShard
 from streamomd.shards.reader import read_batches
+from streamomd.sources.find import find
 
 MIB = 1 << 20
 ROWS, BATCH = 1_003, 400
@@ -107,7 +107,7 @@ def test_only_what_is_wanted_is_read(tmp_path: Path) -> None:
 READ = """
 import json, sys
 from pathlib import Path
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 from streamomd.shards.reader import read_batches
 
 def peak():

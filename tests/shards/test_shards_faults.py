@@ -38,7 +38,7 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 
 @every_format

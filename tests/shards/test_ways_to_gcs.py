@@ -17,9 +17,9 @@ from fsspec.registry import _registry
 
 import streamomd
 from streamomd.core.errors import ChangedDataError, InputNotFoundError
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
 from streamomd.shards.stored_object import WHOLE_BYTES, forget_recent
+from streamomd.sources.find import find
 
 sys.path.append(str(Path(__file__).parents[1] / "faults"))
 from gcs_server import Bucket, serving

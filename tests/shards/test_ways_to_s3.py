@@ -16,9 +16,9 @@ import pytest
 from moto_bucket import moto_bucket
 
 import streamomd
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
 from streamomd.shards.stored_object import forget_recent
+from streamomd.sources.find import find
 
 s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
 BUCKET = "ways"

@@ -17,7 +17,7 @@ from streamomd.core.errors import UsageError
 from streamomd.distributed.collections.identity import collection_token, persisted_futures
 from streamomd.features.nested import root_among
 from streamomd.shards.dataset import COLLECTION
-from streamomd.shards.memory.frames import FEATURES, LABEL, WEIGHT
+from streamomd.sources.memory.frames import FEATURES, LABEL, WEIGHT
 
 
 def partition_url(number: int) -> str:
