@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -20,6 +21,41 @@ sys.dont_write_bytecode = False
 os.environ.setdefault(
     "STREAMOMD_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"streamomd-tests-{os.getuid()}")
 )
+
+
+def is_quick(config: pytest.Config) -> bool:
+    """Whether tests that are marked slow are left out."""
+    return str(config.option.markexpr) in ("not slow", "smoke")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Quick tests compile few loops; see ``tests/support/lazy_loops.py``."""
+    if is_quick(config):
+        import lazy_loops
+
+        lazy_loops.install()
+        os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([lazy_loops.__file__]))
+
+
+def marks(obj: Any) -> list[Any]:
+    """The marks of a module, a class or a function."""
+    found = getattr(obj, "pytestmark", [])
+    return found if isinstance(found, list) else [found]
+
+
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> list[Any] | None:
+    """Slow tests cost the quick run nothing: thousands of cases are not made to be deselected."""
+    if not is_quick(collector.config):
+        return None
+    found = [*marks(collector.obj), *marks(obj)]
+    slow = any(mark.name == "slow" for mark in found)
+    return [] if slow and collector.istestfunction(obj, name) else None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was imported and collected is never garbage: do not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

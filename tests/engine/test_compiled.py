@@ -46,7 +46,7 @@ def test_compiled_is_uncompiled(rule, loss, classes, bias, is_dense, dtype) -> N
     make = dense(rows.X, rows.y, rows.h) if is_dense else sparse(rows.X, rows.y, rows.h)
     count = rows.classes if classes > 2 else 2
     told = {"classes": count, "bias": bias, "dtype": dtype}
-    one = Learner(rule, loss, size, **told)
+    one = Learner(rule, loss, size, **told, compiled=True)
     other = Learner(rule, loss, size, **told, compiled=False)
 
     assert one.learn(make).tobytes() == other.learn(make).tobytes()

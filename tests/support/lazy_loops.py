@@ -1,0 +1,105 @@
+"""Loops that are compiled once a test process has given them enough to do.
+
+To compile a loop takes 1 to 7 s, a small run in plain Python less than a tenth, with the same bits:
+``tests/engine/test_compiled.py`` compares the two. What names ``compiled=True``, records what is
+compiled, or runs in a process of its own is compiled as for users; so is all of ``-m slow``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamomd.analysis.plugin_checks.learner import Learner
+from streamomd.core import jit
+from streamomd.engine import Engine
+from streamomd.engine import compile as fuse
+from streamomd.engine.loops.row import Shape
+from streamomd.losses import Loss
+from streamomd.rules.contract import Rule
+
+LAZY: Any = 2
+"""True for all that asks, and what an engine has of which nothing else is said."""
+MOST = {"root": 20_000, "recent": 20_000}
+"""Numbers for each learner that a loop of a storage is given uncompiled, else 200,000: about as
+long in plain Python as it takes to compile the loop."""
+
+
+class LazyFunction:
+    """A function that is compiled when it was given ``most`` numbers uncompiled."""
+
+    def __init__(self, plain: Any, signature: Any, most: float, make: Callable[[], Any]) -> None:
+        self._plain, self._signature, self._left, self._make = plain, signature, most, make
+        self._compiled: Any = None
+
+    def __call__(self, *given: Any) -> Any:
+        """Run it; arguments of other types than those it is compiled for are refused."""
+        # A loop over rows does not look at all cells, which are its first argument.
+        arrays = [one for one in given[1:] if isinstance(one, np.ndarray)]
+        self._left -= sum(one.size for one in arrays)
+        if self._compiled is None and (self._left < 0 or jit.is_recording()):
+            self._compiled = self._make()
+        if self._compiled is not None:
+            return self._compiled(*given)
+        for one, kind in zip(given, self._signature, strict=True):
+            if hasattr(kind, "ndim"):
+                assert (str(kind.dtype), kind.ndim) == (one.dtype.name, one.ndim), (one, kind)
+                assert one.flags.c_contiguous
+                assert one.flags.writeable or not kind.mutable
+            else:
+                assert not isinstance(one, np.ndarray)
+        with np.errstate(all="ignore"):  # compiled loops do not warn
+            return self._plain(*given)
+
+
+@functools.cache
+def lazy_loop(operation: str, rule: Rule, loss: Loss, shape: Shape, *types: str) -> LazyFunction:
+    """The loop of an operation, as ``engine.compile.compiled_loop`` gives it."""
+    return LazyFunction(
+        fuse.plain_loop(operation, rule, loss, shape),
+        fuse.OPERATIONS[operation].signature(rule, *types),
+        MOST.get(rule.storage.kind, 200_000) / shape.learners,
+        partial(fuse.compiled_loop, operation, rule, loss, shape, *types),
+    )
+
+
+@functools.cache
+def lazy_function(function: Any, signature: Any) -> LazyFunction:
+    """A function that serves every rule and loss."""
+    make = partial(fuse.compiled_function, function, signature)
+    return LazyFunction(function, signature, 200_000, make)
+
+
+def install() -> None:
+    """Engines compile lazily in this process, unless they name ``compiled``."""
+    of_rule, of_all = Engine._make, Engine.function
+
+    def is_lazy(engine: Engine) -> bool:
+        return engine.compiled is LAZY and not jit.is_recording()
+
+    def make(engine: Engine, operation: str, dense: bool, value: str) -> Any:
+        if not is_lazy(engine):
+            return of_rule(engine, operation, dense, value)
+        layout, shape = engine.layout, engine.shape(dense)
+        loss = engine.loss if engine._is_implicit() else replace(engine.loss, along=None)
+        return lazy_loop(operation, layout.rule, loss, shape, layout.dtype, value)
+
+    def function(engine: Engine, function: Any, signature: Any) -> Any:
+        lazy = is_lazy(engine)
+        return lazy_function(function, signature) if lazy else of_all(engine, function, signature)
+
+    Engine._make, Engine.function = make, function
+    Engine.__init__.__defaults__ = tuple(
+        LAZY if value is True else value for value in Engine.__init__.__defaults__
+    )
+    Learner.__init__.__kwdefaults__["compiled"] = LAZY
+
+
+def dask_setup(worker: Any) -> None:
+    """Called in a Dask worker that preloads this file."""
+    install()
