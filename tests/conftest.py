@@ -6,6 +6,8 @@ import gc
 import os
 import sys
 import tempfile
+import zlib
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -72,8 +74,22 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.write_line(line)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """``-m smoke`` leaves slow tests out, also in files whose tests are all marked."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Any:
+    """Of a test with ``sample(n)`` the quick run has each n-th case, ``-m slow`` the others: which
+    ones depends on the test's name, so that each rule has quick cases of some tests.
+
+    ``-m smoke`` leaves slow tests out, also in files whose tests are all marked.
+    """
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("sample")
+        if mark is not None:
+            name = item.nodeid.partition("[")[0]
+            if (seen[name] + zlib.crc32(name.encode())) % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            seen[name] += 1
+    found = yield
     if config.option.markexpr == "smoke":
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    return found

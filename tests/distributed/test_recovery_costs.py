@@ -58,6 +58,7 @@ def count(events: list[Event], name: str) -> float:
 
 
 @pytest.mark.parametrize("how", ["kill", *long("retire")])
+@pytest.mark.slow
 def test_a_worker_that_dies_costs_its_tasks(
     how: str,
     client: Client,

@@ -142,6 +142,7 @@ def assert_same_slots(run: Run, oracle: Auto, rtol: float) -> None:
 @pytest.mark.parametrize("K", [7, 64])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.sample(6)
 def test_a_learner_is_its_oracle(form: str, loss: str, K: int) -> None:
     """Predictions, sums, state and weights, over changes of the reference, with importances."""
     rows = some_unlearned(made(loss, 170, seed=3))
@@ -194,6 +195,7 @@ def test_wide_blocks_are_in_groups(
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.sample(3)
 def test_a_column_that_leaves_its_reference(form: str, loss: str) -> None:
     """abs(z) above 10^6: the reference changes before the row is predicted."""
     rows = made(loss, 80, seed=7)

@@ -126,6 +126,7 @@ def test_rows_of_importance_zero_change_nothing(rule: str, loss: str) -> None:
 
 @pytest.mark.parametrize("rule", ["auto", "laplace", "adagrad_standardized"])
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.sample(4)
 def test_a_constant_factor_of_importances_changes_nothing(rule: str, loss: str) -> None:
     """Of uneven importances: progressive and later predictions, to 1e-9 of their spread; passes
     after the first and coordinates outside the block included; a power of two to the bit."""
@@ -195,6 +196,7 @@ def test_importances_are_copies_in_every_statistic() -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.slow
 def test_importance_two_is_the_row_twice(loss: str) -> None:
     """Up to the order effect: a copy is learned from the state that the other copy has left. Both
     models are far closer to each other than to the one without importances."""
@@ -294,6 +296,7 @@ def test_hard_columns(loss: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", HARD)
 @pytest.mark.parametrize("loss", ["square", "logistic"])
+@pytest.mark.sample(5)
 def test_hard_columns_in_extended_precision(loss: str, kind: str) -> None:
     """Progressive predictions are those of the oracle in extended precision, to 1e-6."""
     rows = hard(kind, loss, 400)

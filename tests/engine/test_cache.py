@@ -154,6 +154,7 @@ def test_nor_where_another_loop_was_compiled_before(package: Path) -> None:
     ],
     ids=["rule", "helper", "engine", "loss"],
 )
+@pytest.mark.slow
 def test_an_edit_is_compiled_anew(package: Path, file: str, old: str, new: str) -> None:
     """An edited rule, helper or loss is never run as it was before."""
     rule = "ng" if "schedule" in file else "nag"  # the one that calls it

@@ -114,6 +114,7 @@ def test_a_compiled_merge_is_an_uncompiled_one(name: str, classes: int, dtype: s
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 @pytest.mark.parametrize("classes, dtype", LAYOUTS)
 @pytest.mark.parametrize("name", ALIGNED)
+@pytest.mark.sample(2)
 def test_own_slots_are_carried_to_the_common_scale(
     name: str, classes: int, dtype: str, compiled: bool
 ) -> None:

@@ -20,6 +20,7 @@ PASSES = 3
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.sample(6)
 def test_passes_are_their_oracle(form: str, loss: str) -> None:
     """Predictions, state and weights after each pass, with a slot and coordinates outside."""
     rows = some_unlearned(made(loss, 120, seed=3))

@@ -22,6 +22,7 @@ CUTS: dict[str, tuple[tuple[int, ...], int]] = {
 
 @pytest.mark.parametrize("every_rows", [0, pytest.param(97, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.sample(2)
 def test_split(cut: str, every_rows: int, tmp_path: Path) -> None:
     """However rows are cut into shards, groups, batches of a file and commits: the same bits."""
     table = rows(300)

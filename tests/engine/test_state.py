@@ -20,10 +20,10 @@ KINDS = [("nag", "logistic"), ("rls", "square"), ("dual_ascent", "hinge")]  # of
 
 def learned(rule: str, loss: str, dtype: str, classes: int) -> State:
     """A state with something in every slot that the rule moves."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, classes, 40).astype(float) if classes > 2 else np.sign(rng.normal(size=40))
+    rng, n = np.random.default_rng(0), 6 if all_rules()[rule].storage.kind == "recent" else 40
+    y = rng.integers(0, classes, n).astype(float) if classes > 2 else np.sign(rng.normal(size=n))
     learner = Learner(rule, loss, 9, classes=classes, dtype=dtype, compiled=False)
-    learner.learn(sparse(rng.normal(size=(40, 9)), y))
+    learner.learn(sparse(rng.normal(size=(n, 9)), y))
     return learner.state
 
 

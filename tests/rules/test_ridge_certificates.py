@@ -128,6 +128,7 @@ def hold(rule: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(14))
 @pytest.mark.parametrize("rule", ["laplace", "auto"])
+@pytest.mark.sample(2)
 def test_bounds_hold_on_hard_columns(rule: str, seed: int) -> None:
     """Of the best weights and of random ones."""
     hold(rule, seed)

@@ -91,6 +91,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.sample(2)
 def test_threads_change_no_figure(variant: str, shards: Path, tmp_path: Path) -> None:
     """State, loss, error, metrics per class, hold-out loss and epochs."""
     words = [shards, *JOB, "--nulls", "zero", *VARIANTS[variant]]

@@ -55,6 +55,7 @@ def fuzzed(encodings: Sequence[str], seed: int, cases: int, capsys: Any) -> None
         assert found["peak"] <= MOST, f"python tests/support/page_bombs.py {found['worst']}"
 
 
+@pytest.mark.slow
 def test_some_claims(capsys: Any) -> None:
     """Headers, levels and values spoilt, of each encoding, codec and version: at most 400 MB
     each."""

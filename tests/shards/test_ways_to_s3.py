@@ -70,6 +70,7 @@ def test_an_endpoint_and_keys_of_the_environment(endpoint: str, tmp_path: Path) 
     assert "canary" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_an_assumed_role(endpoint: str, tmp_path: Path) -> None:
     """Of a profile: the client asks for keys of the role, and uses them."""
     from moto.sts.models import sts_backends

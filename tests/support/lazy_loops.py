@@ -8,6 +8,7 @@ compiled, or runs in a process of its own is compiled as for users; so is all of
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,9 @@ LAZY: Any = 2
 MOST = {"root": 20_000, "recent": 20_000}
 """Numbers for each learner that a loop of a storage is given uncompiled, else 200,000: about as
 long in plain Python as it takes to compile the loop."""
+
+SLOW = 0.1
+"""Seconds of a call, after which a loop is compiled whatever numbers it was given."""
 
 
 class LazyFunction:
@@ -53,8 +57,12 @@ class LazyFunction:
                 assert one.flags.writeable or not kind.mutable
             else:
                 assert not isinstance(one, np.ndarray)
+        started = time.thread_time()
         with np.errstate(all="ignore"):  # compiled loops do not warn
-            return self._plain(*given)
+            found = self._plain(*given)
+        if time.thread_time() - started > SLOW:  # a pass over all coordinates, for some rows
+            self._left = -1.0
+        return found
 
 
 @functools.cache

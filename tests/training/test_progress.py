@@ -48,6 +48,7 @@ def doubling(last: int, first: int = 0) -> list[int]:
 
 @pytest.mark.parametrize("prefetch", [1, 160])
 @pytest.mark.parametrize("every", [0, 13])
+@pytest.mark.sample(2)
 def test_lines_at_doubling_rows(every: int, prefetch: int, data: Path) -> None:
     """Off a terminal: a line at exactly 1, 2, 4, … rows over all epochs, and one at the end."""
     sets = ["--set", f"train.prefetch={prefetch}", "--set", f"checkpoint.every_rows={every}"]
