@@ -8,9 +8,11 @@ import sys
 import tempfile
 import zlib
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 # Two test processes with two threads each would wait for one another in every small matrix product:
 # L-BFGS on 10 unknowns then takes 4 ms a step. Read when numpy is first imported.
@@ -52,6 +54,13 @@ def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> list[Any] 
     found = [*marks(collector.obj), *marks(obj)]
     slow = any(mark.name == "slow" for mark in found)
     return [] if slow and collector.istestfunction(obj, name) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Any:
+    """No test file has doctests: each would be searched for some."""
+    found = yield
+    return [one for one in found if not isinstance(one, DoctestModule)]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
