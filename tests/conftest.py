@@ -27,6 +27,12 @@ os.environ.setdefault(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Parts of the long run."""
+    text = "Run the i-th of n parts of what is selected, about equally long each, e.g. 3/12. [all]"
+    parser.addoption("--part", metavar="i/n", help=text)
+
+
 def is_quick(config: pytest.Config) -> bool:
     """Whether tests that are marked slow are left out."""
     return str(config.option.markexpr) in ("not slow", "smoke")
@@ -88,17 +94,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Of a test with ``sample(n)`` the quick run has each n-th case, ``-m slow`` the others: which
     ones depends on the test's name, so that each rule has quick cases of some tests.
 
-    ``-m smoke`` leaves slow tests out, also in files whose tests are all marked.
+    ``-m smoke`` leaves slow tests out, also in files whose tests are all marked. ``--part`` deals
+    the cases of each test to the parts in turn.
     """
-    seen: Counter[str] = Counter()
-    for item in items:
+    for item, number in numbered(items):
         mark = item.get_closest_marker("sample")
-        if mark is not None:
-            name = item.nodeid.partition("[")[0]
-            if (seen[name] + zlib.crc32(name.encode())) % mark.args[0]:
-                item.add_marker(pytest.mark.slow)
-            seen[name] += 1
+        if mark is not None and number % mark.args[0]:
+            item.add_marker(pytest.mark.slow)
     found = yield
     if config.option.markexpr == "smoke":
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    if config.option.part:
+        part, parts = map(int, config.option.part.split("/"))
+        dealt = {item: number % parts == part % parts for item, number in numbered(items)}
+        config.hook.pytest_deselected(items=[item for item in items if not dealt[item]])
+        items[:] = [item for item in items if dealt[item]]
+    return found
+
+
+def numbered(items: list[pytest.Item]) -> list[tuple[pytest.Item, int]]:
+    """Cases of each test, numbered one after another; tests begin at numbers of their own."""
+    seen: Counter[str] = Counter()
+    found = []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        found.append((item, zlib.crc32(name.encode()) + seen[name]))
+        seen[name] += 1
     return found

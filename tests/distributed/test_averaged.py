@@ -68,6 +68,7 @@ def literally(table: dict[str, Any]) -> Model:
 @pytest.mark.parametrize(
     "parts, rounds, merge", [(5, 2, "gradients"), *long((4, 2, "examples"), (8, 3, "examples"))]
 )
+@pytest.mark.sample(2)
 def test_it_is_what_it_says(
     data: Path, client: Client, tmp_path: Path, parts: int, rounds: int, merge: str
 ) -> None:

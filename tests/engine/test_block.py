@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from auto import Auto, Floats
 from auto_grouped import Grouped
+from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, made
 
 from streamomd.engine import state as state_module
@@ -186,7 +187,7 @@ def test_wide_blocks_are_in_groups(
     monkeypatch.setattr(state_module, "WIDE", 128)
     rows = made(loss, 300, p=p, d=d, seed=6)
     run, oracle, shown, expected = pair(
-        "auto", loss, rows, K, partial(Grouped, most=max(p + 1, K)), compiled=True
+        "auto", loss, rows, K, partial(Grouped, most=max(p + 1, K)), compiled=LAZY
     )
     assert run.state.extra["A"].shape[1:] == (max(p + 1, K), 64)
     assert np.abs(shown - expected).max() <= 1e-9 * max(1.0, float(rows.y.std()))
@@ -269,7 +270,7 @@ def test_any_split_is_one_batch(loss: str, seed: int) -> None:
     n, rng = REFRESH + 150, np.random.default_rng(seed)
     rows = some_unlearned(made(loss, n, seed=seed))
     rows.X[n // 2, 0] += 1e5 * rows.X[:, 0].std()
-    whole, cut = (Run("auto", loss, 4, 6, compiled=True) for _ in range(2))
+    whole, cut = (Run("auto", loss, 4, 6, compiled=LAZY) for _ in range(2))
     margins = whole.learn(rows)
     cuts = sorted({0, n, *range(20), *rng.integers(0, n, 40).tolist(), n // 2, n // 2 + 1})
     batch = rows.batch()

@@ -12,6 +12,7 @@ import pytest
 from helpers import Learner, dense, pairs, some_pairs, sparse
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lazy_loops import LAZY
 
 from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.core.batch import SparseBatch
@@ -29,7 +30,7 @@ ROWS = 60
 def Plain(rule: str, loss: str, size: int, **told: Any) -> Learner:
     """A learner in plain Python, except where a row takes too many steps for that."""
     dear = all_rules()[rule].storage.kind in ("root", "recent")
-    return Learner(rule, loss, size, **told, compiled=dear)
+    return Learner(rule, loss, size, **told, compiled=LAZY if dear else False)
 
 
 UNCOUPLED = [pair for pair in some_pairs() if not all_losses()[pair[1]].coupled]

@@ -88,6 +88,7 @@ def bank() -> pa.Table:
 
 
 @pytest.mark.parametrize("hashed", [False, True], ids=["numeric", "with categories"])
+@pytest.mark.sample(2)
 def test_bank_at_two_scales(hashed: bool, bank: pa.Table, tmp_path: Path) -> None:
     """NAG on raw columns and on each divided by its maximum: mistakes within 3 of 45,211."""
     numeric = "age,balance,day,duration,campaign,pdays,previous"

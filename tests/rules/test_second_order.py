@@ -202,6 +202,7 @@ QUICK = ("cw", "aggressive_second_order")
     "rule, params",
     [pytest.param(*case, marks=() if case[0] in QUICK else pytest.mark.slow) for case in OPTIONS],
 )
+@pytest.mark.sample(2)
 def test_options_compiled_are_uncompiled(rule, params) -> None:
     """Also with several learners, a bias, importances and float32 slots; to the bit."""
     made = streams.make(np.random.default_rng(7), "weights", "classes")
