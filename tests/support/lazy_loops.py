@@ -30,16 +30,19 @@ MOST = {"root": 20_000, "recent": 20_000}
 """Numbers for each learner that a loop of a storage is given uncompiled, else 200,000: about as
 long in plain Python as it takes to compile the loop."""
 
-SLOW = 0.1
-"""Seconds of a call, after which a loop is compiled whatever numbers it was given."""
+SLOW = {"block": 1.0}
+"""Seconds of a call, else 0.2, after which a loop is compiled whatever numbers it was given: it may
+have passed over all coordinates for a few rows."""
 
 
 class LazyFunction:
-    """A function that is compiled when it was given ``most`` numbers uncompiled."""
+    """A function that is compiled when it was given ``most`` numbers, or took ``slow`` seconds."""
 
-    def __init__(self, plain: Any, signature: Any, most: float, make: Callable[[], Any]) -> None:
-        self._plain, self._signature, self._left, self._make = plain, signature, most, make
-        self._compiled: Any = None
+    def __init__(
+        self, plain: Any, signature: Any, most: float, slow: float, make: Callable[[], Any]
+    ) -> None:
+        self._plain, self._signature, self._make = plain, signature, make
+        self._left, self._slow, self._compiled = most, slow, None
 
     def __call__(self, *given: Any) -> Any:
         """Run it; arguments of other types than those it is compiled for are refused."""
@@ -60,7 +63,7 @@ class LazyFunction:
         started = time.thread_time()
         with np.errstate(all="ignore"):  # compiled loops do not warn
             found = self._plain(*given)
-        if time.thread_time() - started > SLOW:  # a pass over all coordinates, for some rows
+        if time.thread_time() - started > self._slow:
             self._left = -1.0
         return found
 
@@ -72,6 +75,7 @@ def lazy_loop(operation: str, rule: Rule, loss: Loss, shape: Shape, *types: str)
         fuse.plain_loop(operation, rule, loss, shape),
         fuse.OPERATIONS[operation].signature(rule, *types),
         MOST.get(rule.storage.kind, 200_000) / shape.learners,
+        SLOW.get(rule.storage.kind, 0.2),
         partial(fuse.compiled_loop, operation, rule, loss, shape, *types),
     )
 
@@ -80,7 +84,7 @@ def lazy_loop(operation: str, rule: Rule, loss: Loss, shape: Shape, *types: str)
 def lazy_function(function: Any, signature: Any) -> LazyFunction:
     """A function that serves every rule and loss."""
     make = partial(fuse.compiled_function, function, signature)
-    return LazyFunction(function, signature, 200_000, make)
+    return LazyFunction(function, signature, 200_000, SLOW["block"], make)
 
 
 def install() -> None:
