@@ -72,6 +72,7 @@ def test_a_training_without_shortcuts_has_the_same_state(loops: str, tmp_path: P
     assert len(hashes) == 1
 
 
+@pytest.mark.slow
 def test_the_switch_turns_every_shortcut_off(tmp_path: Path) -> None:
     """With it off, Python's and the other packages' own ways are taken."""
     file = rows(tmp_path)

@@ -347,6 +347,7 @@ def test_a_merged_run_has_no_certificate(data: Path, client: Client, tmp_path: P
     assert "averaged" in found[0]["reason"]
 
 
+@pytest.mark.slow
 def test_columns_far_from_0_are_reported_once(
     client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

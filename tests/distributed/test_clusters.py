@@ -31,6 +31,7 @@ def test_waiting_is_calm(client: Client) -> None:
     assert 2 <= len(calls) <= 8
 
 
+@pytest.mark.slow
 def test_a_cluster_without_workers_is_waited_for(data: Path, alone: Any) -> None:
     """Workers that come later are used."""
     with (

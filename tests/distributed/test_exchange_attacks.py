@@ -77,6 +77,7 @@ def assert_nothing(learned: bytes, keys: CurveKeys) -> None:
 
 @pytest.mark.parametrize("rounds", [1_000, *long(10_000)])
 @pytest.mark.parametrize("how", KINDS)
+@pytest.mark.sample(2)
 def test_who_connects_before_the_real_peer_joins_nothing(
     how: str, rounds: int, tmp_path: Path
 ) -> None:

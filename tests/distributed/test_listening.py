@@ -24,6 +24,7 @@ def listening() -> set[tuple[str, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_our_own_cluster_is_of_this_machine_alone() -> None:
     """Scheduler, workers and every page of theirs: on the loopback address and no other."""
     before = listening()

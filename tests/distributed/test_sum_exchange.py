@@ -106,6 +106,7 @@ def test_a_leader_with_other_rows_is_named() -> None:
 
 
 @pytest.mark.parametrize("owners", [8, *long(400)])
+@pytest.mark.slow
 def test_owners_in_processes(owners: int, tmp_path: Path) -> None:
     """ZeroMQ with CURVE: a leader process that may open one descriptor per owner and 64 more, and
     processes of 100 owners each (``ulimit -n 1024``). Rounds have the sum of one process, and the

@@ -180,6 +180,7 @@ def test_float32_slots(loss: str) -> None:
     "loss", ["square", "logistic", pytest.param("softmax", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("p, K, d", [(131, 64, 6), (70, 140, 80)])
+@pytest.mark.sample(2)
 def test_wide_blocks_are_in_groups(
     loss: str, p: int, K: int, d: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

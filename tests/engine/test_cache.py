@@ -353,7 +353,8 @@ def test_a_loop_with_implicit_steps_has_a_name_of_its_own(monkeypatch: pytest.Mo
     try:
         for params in ({}, {"implicit": True}):
             layout = Layout(rule, 4, 1, "float64")
-            engine = Engine(layout, find_loss("logistic"), 2, True, rule.parse_params(params))
+            numbers = rule.parse_params(params)
+            engine = Engine(layout, find_loss("logistic"), 2, True, numbers, {}, True)
             names.append(engine._make("learn", False, "float64").__name__)
     finally:
         fuse.compiled_loop.cache_clear()

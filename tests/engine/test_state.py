@@ -37,6 +37,7 @@ def sha(state: State) -> str:
 
 @pytest.mark.parametrize("classes, dtype", [(2, "float32"), (3, "float64")])
 @pytest.mark.parametrize("rule, loss", list(some_pairs()))
+@pytest.mark.sample(4)
 def test_parts_are_the_state(rule, loss, classes, dtype, monkeypatch) -> None:
     """A state filled from another's parts, however many, has its bits."""
     one = learned(rule, loss, dtype, classes)
@@ -53,6 +54,7 @@ def test_parts_are_the_state(rule, loss, classes, dtype, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("rule, loss", list(some_pairs()))
+@pytest.mark.sample(3)
 def test_the_hash_sees_every_number(rule, loss) -> None:
     """One bit more in any slot, total or the clock is another hash; padding is not seen."""
     state = learned(rule, loss, "float64", 2)

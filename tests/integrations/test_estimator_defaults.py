@@ -45,6 +45,7 @@ PICKLE = Path(__file__).parents[1] / "golden" / "estimator.pickle.b64"
     "load",
     [load_iris, pytest.param(load_wine, marks=SLOW), pytest.param(load_breast_cancer, marks=SLOW)],
 )
+@pytest.mark.slow
 def test_defaults_classify_as_a_tuned_pipeline(load: Any) -> None:
     """Accuracy by 4-fold cross-validation, raw units: at most .02 below LogisticRegression's."""
     X, y = load(return_X_y=True)

@@ -248,6 +248,7 @@ QUICK = ("hinge", "logistic", "poisson", "square")
         for name in (*EVERY, "smooth_absolute")
     ],
 )
+@pytest.mark.sample(2)
 def test_compiled_steps_are_bit_identical(name) -> None:
     """The same s and a, compiled and uncompiled."""
     loss = EVERY[name] if name in EVERY else smoothed(find_loss("absolute"))

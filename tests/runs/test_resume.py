@@ -205,6 +205,7 @@ def test_a_finished_run_tells_its_result_again(shards: Path, url: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [900, 400, None])
+@pytest.mark.sample(3)
 def test_more_epochs_than_before(
     after: int | None, shards: Path, url: Path, tmp_path: Path
 ) -> None:

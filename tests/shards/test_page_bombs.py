@@ -96,6 +96,7 @@ def bomb(path: Path, elements: int) -> None:
     path.write_bytes(data[:at] + page + tail + len(tail).to_bytes(4, "little") + b"PAR1")
 
 
+@pytest.mark.slow
 def test_training_on_a_bomb(tmp_path: Path) -> None:
     """A file of kilobytes, a page header of which claims 2^28 elements where the footer knows of
     some hundred: exit 2, and at most 400 MB in a whole training."""

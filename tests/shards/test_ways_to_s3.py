@@ -63,6 +63,7 @@ def local_hash(folder: Path) -> str:
     return streamomd.train(paths, label="y", rule="nag", checkpoint="none", quiet=True).state_sha256
 
 
+@pytest.mark.slow
 def test_an_endpoint_and_keys_of_the_environment(endpoint: str, tmp_path: Path) -> None:
     done = train(tmp_path, {"AWS_ENDPOINT_URL": endpoint, **KEYS})
     assert done.returncode == 0, done.stderr

@@ -137,6 +137,7 @@ def test_a_bar_that_ends_without_new_rows_keeps_its_last_loss(
     assert re.search(r"loss 0\.250000, last 0\.250000,", out.getvalue())
 
 
+@pytest.mark.slow
 def test_a_terminal_of_80_columns(data: Path) -> None:
     """The bar is there, no line is longer, and phases are shown until it is."""
     code, _, seen = on_a_terminal(command(data, "--epochs", "3"), columns=80)
