@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 import zmq
 
 from streamomd.distributed.allreduce_zmq import ZmqStar
