@@ -43,7 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_quick(config):
         import lazy_loops
 
+        from streamomd.analysis.plugin_checks.learner import Learner
+
         lazy_loops.install()
+        Learner.__init__.__kwdefaults__["compiled"] = lazy_loops.LAZY
         os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([lazy_loops.__file__]))
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.analysis.plugin_checks.learner import Learner
 from streamomd.core import jit
 from streamomd.engine import Engine
 from streamomd.engine import compile as fuse
@@ -109,7 +108,12 @@ def install() -> None:
     Engine.__init__.__defaults__ = tuple(
         LAZY if value is True else value for value in Engine.__init__.__defaults__
     )
-    Learner.__init__.__kwdefaults__["compiled"] = LAZY
+
+
+def compile_all(patch: Any) -> None:
+    """Engines compile as for users until the patch, a ``pytest.MonkeyPatch``, ends."""
+    values = (True if value is LAZY else value for value in Engine.__init__.__defaults__)
+    patch.setattr(Engine.__init__, "__defaults__", tuple(values))
 
 
 def dask_setup(worker: Any) -> None:
