@@ -93,6 +93,7 @@ def test_a_start_leaves_out_what_is_not_needed(script: str, tmp_path: Path) -> N
     subprocess.run([sys.executable, "-c", script], check=True, timeout=100, env=environment)
 
 
+@pytest.mark.slow
 def test_a_run_on_numbers_leaves_out_what_is_slow_to_import(tmp_path: Path) -> None:
     """The bar of a terminal, pyarrow's functions with their docstrings, stores, pandas; the same
     with texts, categories and classes that are texts.

@@ -69,6 +69,7 @@ def literally(given: dict[str, Any]) -> State:
     return whole
 
 
+@pytest.mark.slow
 def test_it_is_what_it_says_and_resumes(
     data: Path, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def with_bad(table: pa.Table) -> pa.Table:
 
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
 @pytest.mark.parametrize("bad", [False, True])
+@pytest.mark.sample(2)
 def test_every_start(kind: str, bad: bool, tmp_path: Path, decoded: list[int]) -> None:
     """From any row on, bad ones among them: what the shards give, and none is decoded."""
     data, kept = tmp_path / "data", tmp_path / "kept"

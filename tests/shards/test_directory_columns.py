@@ -105,6 +105,7 @@ def stored(tree: Path) -> Path:
         ["--numeric", "x", "--label", "hour", "--epochs", "2"],
     ],
 )
+@pytest.mark.sample(2)
 def test_it_is_learned_as_a_column_of_the_files(tree: Path, flags: list[str]) -> None:
     """Inferred, or as date, in crosses, as weight and as label: the same bits."""
     ignored = [] if "--dates" in flags or "--numeric" in flags else ["--ignore", "day"]

@@ -72,6 +72,7 @@ def write(path: Path, rows: pa.Table, codec: str | None = None, most: int = BATC
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("copied", [arrow.MOST_COPIED, 0])
+@pytest.mark.sample(3)
 def test_every_type(
     codec: str | None, known: bool, copied: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +172,7 @@ COMMANDS = ("train", "resume", "evaluate", "predict", "certify", "report", "swee
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+@pytest.mark.sample(3)
 def test_a_truncated_shard_is_exit_3(
     suffix: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def test_an_object_in_ranges(service: tuple[Bucket, dict[str, Any]], tmp_path: P
 
 @pytest.mark.parametrize("change", ["replaced", "removed"])
 @pytest.mark.parametrize("count", [SMALL, LARGE])
+@pytest.mark.sample(2)
 def test_an_object_that_changes_is_refused(
     service: tuple[Bucket, dict[str, Any]], count: int, change: str
 ) -> None:

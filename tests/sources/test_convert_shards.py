@@ -153,6 +153,7 @@ def test_a_form_takes_the_place_of_another(tmp_path):
     assert names(tmp_path) == ["part-00000.arrow"]
 
 
+@pytest.mark.slow
 def test_training_does_not_depend_on_the_form(tmp_path):
     """The same state, to the bit."""
     source, states = tmp_path / "rows", set()

@@ -59,6 +59,7 @@ def _text(value: Any, decimal: str, missing: str) -> str:
         for k, other in enumerate(DELIMITERS)
     ],
 )
+@pytest.mark.sample(5)
 def test_every_dialect_gives_the_same_rows(encoding: str, delimiter: str, tmp_path: Path) -> None:
     """Both decimal marks, line ends inside quotes or none, LF and CRLF, a last line with or without
     an end, empty or NA for missing; the delimiter given or found; the same when read directly."""
