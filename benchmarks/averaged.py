@@ -34,8 +34,8 @@ import streamomd
 from streamomd.distributed.averaged import rounds_of
 from streamomd.engine.state import State
 from streamomd.features import Names
-from streamomd.shards.find import find
 from streamomd.shards.row_ranges import RowRange
+from streamomd.sources.find import find
 from streamomd.training.model import Model
 from streamomd.training.row_stream import rows_of_group
 

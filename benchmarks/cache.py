@@ -46,7 +46,7 @@ def child(folder: str, cache: str) -> None:
 def batches(folder: Path) -> list[Any]:
     """The rows as ``train`` has them, in its pieces."""
     from streamomd.config.spec import Spec
-    from streamomd.shards.find import find
+    from streamomd.sources.find import find
     from streamomd.training.new_model import plan_columns
     from streamomd.training.row_stream import rows_of
 

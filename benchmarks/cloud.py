@@ -33,8 +33,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamomd.shards import stored_object
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
+from streamomd.sources.find import find
 from streamomd.training.row_stream import REMOTE_AHEAD_BYTES, UNIT_BYTES
 
 BUCKET = "bucket"

@@ -39,8 +39,8 @@ from streamomd.analysis.cluster_cost import (
 from streamomd.engine.merge import merge
 from streamomd.engine.state import State
 from streamomd.features import Names
-from streamomd.shards.find import find
 from streamomd.shards.row_ranges import split_rows
+from streamomd.sources.find import find
 from streamomd.training.load_model import load_model
 from streamomd.training.row_stream import rows_of_group
 

@@ -20,7 +20,7 @@ from typing import Any
 import common
 
 import streamomd
-from streamomd.shards.convert.convert import convert
+from streamomd.sources.text.convert import convert
 
 SOURCE = Path(__file__).parents[2] / "shared/data/covertype/covtype.csv.gz"
 

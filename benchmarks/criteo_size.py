@@ -47,7 +47,7 @@ def written(path: Path, rows: int) -> None:
     sys.path.insert(0, str(PEERS))
     from rows import clicks
 
-    from streamomd.shards.convert.output_formats import FORMS
+    from streamomd.sources.text.output_formats import FORMS
 
     form, writer = FORMS["parquet"], None
     for table in clicks.tables(rows):

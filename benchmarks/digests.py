@@ -31,10 +31,10 @@ from streamomd.runs import exact
 from streamomd.runs.session import Session
 from streamomd.shards import reader as read
 from streamomd.shards.chunks import ChunkFile, RecordingFile, read_into_of
-from streamomd.shards.filesystem import open_file
 from streamomd.shards.formats.arrow_stored import StoredBatches
 from streamomd.shards.formats.footer import read_footer
 from streamomd.shards.formats.parquet import _opened, _ranges
+from streamomd.shards.shard_file import open_file
 from streamomd.training.row_stream import rows_of
 
 SIZE = 1 << 18

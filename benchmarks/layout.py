@@ -28,11 +28,11 @@ from kinds import KINDS
 from streamomd.config.data_table import Data
 from streamomd.config.model_table import Model
 from streamomd.features import make_plan
-from streamomd.shards import find
-from streamomd.shards.convert.encoding import stored
-from streamomd.shards.convert.output_formats import FORMS
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.reader import read_batches
+from streamomd.sources import find
+from streamomd.sources.text.encoding import stored
+from streamomd.sources.text.output_formats import FORMS
 
 UNIT_BYTES, AHEAD_BYTES = 4 << 20, 32 << 20  # those of streamomd/training/row_stream.py
 DICTIONARY, PLAIN, SPLIT = "RLE_DICTIONARY", "PLAIN", "BYTE_STREAM_SPLIT"

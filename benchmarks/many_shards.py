@@ -39,8 +39,8 @@ import pyarrow.parquet as pq
 from streamomd.checkpoint import Ledger, Writer, compare, read_commit, read_ledger
 from streamomd.checkpoint.stores.contract import open_store
 from streamomd.shards import read_footers
-from streamomd.shards.find import find, list_shards
 from streamomd.shards.read_footers import open_listed
+from streamomd.sources.find import find, list_shards
 from streamomd.training.allowed_urls import by_url
 from streamomd.training.holdout import ledger_facts
 

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from distributed import Client, LocalCluster
 
 import streamomd
-from streamomd.shards.convert.convert import convert
+from streamomd.sources.text.convert import convert
 
 DATA = Path(__file__).parents[2] / "shared/data"
 SHARDS, BITS = 16, 18

@@ -30,9 +30,10 @@ import pyarrow.parquet as pq
 
 from streamomd.checkpoint import Ledger, Writer, read_commit, read_ledger
 from streamomd.checkpoint.stores.contract import open_store
-from streamomd.shards.arrivals import Choice, find_arrivals
-from streamomd.shards.find import list_shards
 from streamomd.shards.formats.footer import read_shard
+from streamomd.sources.arrivals import find_arrivals
+from streamomd.sources.find import list_shards
+from streamomd.sources.new_files import Choice
 
 IN_A_DIRECTORY = 1_000
 LINKS = 50_000

@@ -1,7 +1,8 @@
-"""Checks for authors of a rule, a loss or a file format, in this package or in a plug-in.
+"""Checks for authors of a rule, a loss, a file format or a source, in this package or in a plug-in.
 
 ``check_rule`` compares a rule with its oracle and holds it to what the engine relies on;
-``check_loss`` and ``check_shards`` do the same for losses and file formats. Each raises
+``check_loss``, ``check_shards`` and ``check_source`` do the same for losses, file formats and
+sources of shards. Each raises
 AssertionError, whose message says what differs, where, and what to look at, and returns nothing.
 
 >>> from streamomd.losses import find_loss
@@ -24,7 +25,7 @@ from streamomd.analysis.plugin_checks.rule_case import KINDS, RuleCase, scale_fr
 from streamomd.losses import Loss, all_losses, find_loss
 from streamomd.rules.contract import Rule
 
-__all__ = ["OracleRow", "check_loss", "check_rule", "check_shards"]
+__all__ = ["OracleRow", "check_loss", "check_rule", "check_shards", "check_source"]
 
 
 def check_rule(
@@ -113,8 +114,37 @@ def check_shards(write: Callable[[str, Any, int], None], suffix: str) -> None:
     read first; a truncated file, or one with damaged bytes, is refused with a StreamomdError or,
     in a format without checksums, has as many rows as before.
     """
-    from streamomd.shards.format_laws import shard_problems
+    from streamomd.sources.format_laws import shard_problems
 
     with tempfile.TemporaryDirectory(prefix="streamomd-check-") as folder:
         for problem in shard_problems(write, suffix, Path(folder)):
             raise AssertionError(f"format {suffix!r}: {problem}")
+
+
+def check_source(
+    source: Any,
+    url: str,
+    add: Callable[[int], Sequence[Mapping[str, Any]]],
+    *,
+    missing: str,
+    change: Callable[[], object] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Raise AssertionError unless a source of shards does what training and updates rely on.
+
+    source: a `Source`, installed or not. url: what it takes.
+    add: ``add(n)`` for n = 0, 1, 2 adds rows to what the URL names, and returns them in order, each
+    as a dict; they become files of their own. missing: a URL of the source that names nothing.
+    change: changes rows that are listed; None where that cannot happen. storage_options: for it.
+
+    In turn: two listings are equal, and a listed URL alone lists that file; rows are those that
+    were added, in order, and also from a copy, as workers get; the position is the same after JSON,
+    and after it only new files are listed, at it only those that were there; fingerprints change if
+    content changes and only then; each key without effect is refused by name; the error on
+    ``missing`` is a StreamomdError with that URL.
+    """
+    from streamomd.sources.source_laws import SourceCase
+
+    case = SourceCase(source, url, add, change, missing, storage_options or {})
+    for problem in case.problems():
+        raise AssertionError(f"source {source.name!r}: {problem}")

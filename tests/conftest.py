@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
+import zlib
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 # Two test processes with two threads each would wait for one another in every small matrix product:
 # L-BFGS on 10 unknowns then takes 4 ms a step. Read when numpy is first imported.
@@ -20,6 +25,57 @@ sys.dont_write_bytecode = False
 os.environ.setdefault(
     "STREAMOMD_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"streamomd-tests-{os.getuid()}")
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Parts of the long run."""
+    text = "Run the i-th of n parts of what is selected, about equally long each, e.g. 3/12. [all]"
+    parser.addoption("--part", metavar="i/n", help=text)
+
+
+def is_quick(config: pytest.Config) -> bool:
+    """Whether tests that are marked slow are left out."""
+    return str(config.option.markexpr) in ("not slow", "smoke")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Quick tests compile few loops; see ``tests/support/lazy_loops.py``."""
+    if is_quick(config):
+        import lazy_loops
+
+        from streamomd.analysis.plugin_checks.learner import Learner
+
+        lazy_loops.install()
+        Learner.__init__.__kwdefaults__["compiled"] = lazy_loops.LAZY
+        os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([lazy_loops.__file__]))
+
+
+def marks(obj: Any) -> list[Any]:
+    """The marks of a module, a class or a function."""
+    found = getattr(obj, "pytestmark", [])
+    return found if isinstance(found, list) else [found]
+
+
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> list[Any] | None:
+    """Slow tests cost the quick run nothing: thousands of cases are not made to be deselected."""
+    if not is_quick(collector.config):
+        return None
+    found = [*marks(collector.obj), *marks(obj)]
+    slow = any(mark.name == "slow" for mark in found)
+    return [] if slow and collector.istestfunction(obj, name) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Any:
+    """No test file has doctests: each would be searched for some."""
+    found = yield
+    return [one for one in found if not isinstance(one, DoctestModule)]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was imported and collected is never garbage: do not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -36,8 +92,35 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.write_line(line)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """``-m smoke`` leaves slow tests out, also in files whose tests are all marked."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Any:
+    """Of a test with ``sample(n)`` the quick run has each n-th case, ``-m slow`` the others: which
+    ones depends on the test's name, so that each rule has quick cases of some tests.
+
+    ``-m smoke`` leaves slow tests out, also in files whose tests are all marked. ``--part`` deals
+    the cases of each test to the parts in turn.
+    """
+    for item, number in numbered(items):
+        mark = item.get_closest_marker("sample")
+        if mark is not None and number % mark.args[0]:
+            item.add_marker(pytest.mark.slow)
+    found = yield
     if config.option.markexpr == "smoke":
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    if config.option.part:
+        part, parts = map(int, config.option.part.split("/"))
+        dealt = {item: number % parts == part % parts for item, number in numbered(items)}
+        config.hook.pytest_deselected(items=[item for item in items if not dealt[item]])
+        items[:] = [item for item in items if dealt[item]]
+    return found
+
+
+def numbered(items: list[pytest.Item]) -> list[tuple[pytest.Item, int]]:
+    """Cases of each test, numbered one after another; tests begin at numbers of their own."""
+    seen: Counter[str] = Counter()
+    found = []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        found.append((item, zlib.crc32(name.encode()) + seen[name]))
+        seen[name] += 1
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from streamomd.shards.convert.convert import convert
+from streamomd.sources.text.convert import convert
 
 COLUMNS = (
     "age", "class of worker", "industry code", "occupation code", "education", "wage per hour",

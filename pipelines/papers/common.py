@@ -23,7 +23,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.features import Plan, make_plan
 from streamomd.shards.distinct_labels import distinct_labels
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 from streamomd.training.model import Model
 from streamomd.training.row_stream import rows_of
 from streamomd.training.training_step import learn_rows

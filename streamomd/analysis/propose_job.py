@@ -14,7 +14,7 @@ from streamomd.core.urls import printable
 from streamomd.features.arrow_types import DATES, MEASURED, SCALARS, is_text_list
 from streamomd.features.classes import targets
 from streamomd.features.infer_plan import nearest
-from streamomd.shards.column_facts import ColumnFacts, DataFacts
+from streamomd.sources.column_facts import ColumnFacts, DataFacts
 
 LABELS = (
     "y", "label", "labels", "target", "class", "outcome", "response", "churn", "churned",

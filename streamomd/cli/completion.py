@@ -156,6 +156,6 @@ def _shards_of(text: str) -> list[Path]:
 
 
 def _schema_names(path: Path) -> list[str]:
-    from streamomd.shards.find import find
+    from streamomd.sources.find import find
 
     return [name for shard in find(str(path)) for name in shard.schema.names]

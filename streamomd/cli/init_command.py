@@ -89,8 +89,8 @@ def init(
     from streamomd.core.phases import phase
     from streamomd.runs.session import Session, find_shards
     from streamomd.shards.atomic_write import open_atomic
-    from streamomd.shards.column_facts import look
-    from streamomd.shards.text_cache import text_notes
+    from streamomd.sources.column_facts import look
+    from streamomd.sources.text.text_cache import text_notes
     from streamomd.training.progress import note
 
     options = read_options_file(storage_options)

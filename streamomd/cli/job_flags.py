@@ -145,7 +145,7 @@ def _nulls(text: str) -> list[str]:
 
 
 def _shares(text: str) -> dict[str, float]:
-    from streamomd.shards.convert.split import parse_shares
+    from streamomd.sources.text.split import parse_shares
 
     return parse_shares(text)
 

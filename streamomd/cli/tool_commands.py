@@ -112,7 +112,7 @@ def convert(
     """
     with phase("starting"):
         from streamomd.core.prompt_stop import stopping_promptly
-        from streamomd.shards.convert.convert import convert
+        from streamomd.sources.text.convert import convert
         from streamomd.training.progress import copying
 
     given = python_arguments(given)
@@ -139,8 +139,8 @@ def list_command(kind: str) -> tuple[Any, str]:
 
 def _assumed(sources: tuple[str, ...]) -> str:
     """The format that the first source's name says."""
-    from streamomd.shards.convert.text_formats import assumed_format
-    from streamomd.shards.paths import is_shard_name
+    from streamomd.sources.files.paths import is_shard_name
+    from streamomd.sources.text.text_formats import assumed_format
 
     if found := assumed_format(sources[0]):
         return found

@@ -19,11 +19,10 @@ from streamomd.config.aliases import canonical_keys
 from streamomd.config.flags import assign, assign_flags, check_key, dotted
 from streamomd.config.inherited import with_inherited
 from streamomd.config.job_file import read_job
-from streamomd.config.kafka_brokers import with_typed_brokers
-from streamomd.config.source_keys import changed_keys, refuse_without_effect
 from streamomd.config.spec import Spec
 from streamomd.config.values import parse_scalar
 from streamomd.core.errors import ResumeRefusedError, UsageError, refuse_rows_in_memory
+from streamomd.core.registry import sources
 from streamomd.core.urls import (
     absolute,
     is_inside,
@@ -83,7 +82,7 @@ def build_job(
     if not spec.data.shards:
         raise UsageError("no shards to read: give files, a directory, a glob or URLs")
     spec = _absolute(spec, _stem(job))
-    refuse_without_effect(spec.data.shards, changed_keys(spec))
+    sources().refuse_without_effect(spec.data.shards, _changed_keys(spec))
     _refuse_checkpoint_among_shards(spec)
     _refuse_cache_among_shards(spec)
     return spec
@@ -126,7 +125,7 @@ def change_job(
             )
         assign(tables, key, value)
     spec = Spec.parse(tables)
-    refuse_without_effect(spec.data.shards, {*map(dotted, sets), *given})
+    sources().refuse_without_effect(spec.data.shards, {*map(dotted, sets), *given})
     _refuse_cache_among_shards(spec)
     return spec
 
@@ -199,7 +198,7 @@ def _absolute(spec: Spec, stem: str) -> Spec:
     places = {
         "data": {
             "shards": shards,
-            "storage_options": with_typed_brokers(shards, spec.data.storage_options),
+            "storage_options": sources().options_for(shards, spec.data.storage_options),
         },
         "model": {"start": absolute(spec.model.start) if spec.model.start else ""},
         "checkpoint": {"url": url if url == "none" else absolute(url)},
@@ -239,3 +238,17 @@ def _data_name(shards: Sequence[str]) -> str:
         if name and not _PATTERN.search(part):
             return name[:_MAX_NAME]
     return ""
+
+
+def _changed_keys(spec: Spec) -> set[str]:
+    """The keys of a job's tables [data] and [update] that are not the defaults."""
+    tables = spec.model_dump(exclude_defaults=True, include={"data", "update"})
+    return set(_dotted("", tables))
+
+
+def _dotted(above: str, table: dict[str, Any]) -> list[str]:
+    found = [f"{above}{name}" for name in table]
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found += _dotted(f"{above}{name}.", value)
+    return found

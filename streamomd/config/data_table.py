@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError
 
@@ -28,7 +28,7 @@ from streamomd.config.field_types import (
 from streamomd.config.job_table import Table, key
 from streamomd.config.values import MOST_NGRAMS
 from streamomd.core.errors import UsageError
-from streamomd.core.urls import is_kafka
+from streamomd.core.registry import sources
 
 WHOLE = "a whole number from 0 to 4,294,967,295"
 EXAMPLE = '{ every = 10, after = "2026-01-01" }'
@@ -282,11 +282,9 @@ class Data(Table):
 
     @property
     def store_options(self) -> dict[str, Any]:
-        """Storage options as a worker needs them: those of Kafka topics have the types of columns,
-        which JSON has not."""
-        if not any(map(is_kafka, self.shards)) or not self.csv.types:
-            return self.storage_options
-        return {**self.storage_options, "types": self.csv.types}
+        """Storage options as a worker needs them; see ``Source.read_options``."""
+        found = sources().read_options(self.shards, self.storage_options, self.csv.types)
+        return cast("dict[str, Any]", found)
 
     @property
     def holds_out(self) -> bool:

@@ -56,19 +56,20 @@ SCHEMES = (
     "https",
     "file",
     "memory",
-    "kafka",
 )
 
 
-def scheme_hint(scheme: str) -> str:
-    """The end of a message about an unsupported URL: the nearest scheme, or "".
+def scheme_hint(scheme: str, more: Iterable[str] = ()) -> str:
+    """The end of a message about an unsupported URL: the nearest scheme, or "". more: schemes in
+    addition to ``SCHEMES``.
 
     >>> scheme_hint("s4"), scheme_hint("s3")
     ('; did you mean s3://?', '')
     """
-    near = [one for one in SCHEMES if len(one) == len(scheme) and one[0] == scheme[0]]
-    found = nearest(scheme, SCHEMES) or next(iter(near), None)
-    return f"; did you mean {found}://?" if found and scheme not in SCHEMES else ""
+    schemes = (*SCHEMES, *more)
+    near = [one for one in schemes if len(one) == len(scheme) and one[0] == scheme[0]]
+    found = nearest(scheme, schemes) or next(iter(near), None)
+    return f"; did you mean {found}://?" if found and scheme not in schemes else ""
 
 
 def missing_columns(missing: Sequence[str], there: Sequence[Any], where: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from importlib.metadata import EntryPoint, distributions
 from pkgutil import resolve_name
 from typing import Any, TypeVar
@@ -29,6 +30,27 @@ def load(group: str) -> list[Any]:
 def offers(group: str) -> bool:
     """Whether installed packages have plug-ins in an entry-point group."""
     return any(entry.group == group for entry in _offered())
+
+
+def load_named(group: str, name: str) -> Any:
+    """The plug-in of a name in an entry-point group, made if it is a class; None if there is none.
+
+    The others of the group are not imported.
+    """
+    found = [entry for entry in _offered() if (entry.group, entry.name) == (group, name)]
+    return _made(found[0]) if found else None
+
+
+def sources() -> Any:
+    """The module that knows the sources of URLs. It is of a higher package: lower ones ask it by
+    way of this function alone, when they meet a URL."""
+    return import_module("streamomd.sources.known_sources")
+
+
+@functools.cache
+def _made(entry: EntryPoint) -> Any:
+    found = entry.load()
+    return found() if isinstance(found, type) else found
 
 
 def find(kind: str, name: str, known: Mapping[str, T]) -> T:

@@ -22,32 +22,19 @@ _BAD_CREDENTIALS = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*://{_SLASHED}@")
 _CHAINED = re.compile(r"::[A-Za-z][A-Za-z0-9+.-]*:/")
 _ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]*\]")
 _LOCAL = ("file", "local")
-DELTA, ICEBERG, KAFKA = "delta+", "iceberg", "kafka"
+MARK = "delta+"
+"""Before a URL or path: it is that of a table. A scheme would take the place of the store's own."""
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])([:/?#]|$)", re.IGNORECASE)
 
 
-def is_delta(url: str) -> bool:
-    """Whether a source is marked as a Delta table: ``delta+`` before its URL or path."""
-    return url[: len(DELTA)].lower() == DELTA
-
-
-def is_iceberg(url: str) -> bool:
-    """Whether a source is an Iceberg table: one of a catalog, or its metadata file.
-
-    >>> is_iceberg("iceberg://prod/web.clicks"), is_iceberg("s3://b/t/metadata/v3.metadata.json")
-    (True, True)
-    """
-    return protocol(url) == ICEBERG or url.endswith((".metadata.json", ".metadata.json.gz"))
-
-
-def is_kafka(url: str) -> bool:
-    """Whether a source is a Kafka topic, or a range of its offsets."""
-    return protocol(url) == KAFKA
+def is_marked(url: str) -> bool:
+    """Whether ``MARK`` is before a URL or path."""
+    return url[: len(MARK)].lower() == MARK
 
 
 def location(url: str) -> str:
-    """A URL or path without a ``delta+`` before it."""
-    return url[len(DELTA) :] if is_delta(url) else url
+    """A URL or path without ``MARK`` before it."""
+    return url[len(MARK) :] if is_marked(url) else url
 
 
 def protocol(url: str) -> str:
@@ -72,8 +59,8 @@ def absolute(url: str) -> str:
     """
     if protocol(url):
         return url
-    if is_delta(url):
-        return DELTA + absolute(location(url))
+    if is_marked(url):
+        return MARK + absolute(location(url))
     path = os.path.join(os.getcwd(), local_name(url))
     if ".." not in path.split("/"):
         return os.path.normpath(path)
@@ -121,8 +108,8 @@ def is_unencrypted(url: str) -> bool:
 
 def without_userinfo(url: str) -> str:
     """The URL without ``user:password@``; a local path is unchanged."""
-    if is_delta(url):
-        return DELTA + without_userinfo(location(url))
+    if is_marked(url):
+        return MARK + without_userinfo(location(url))
     if not protocol(url) or _CONTAINER.match(url):
         return url
     return _USERINFO.sub(r"\1", url)

@@ -1,16 +1,16 @@
 """Compile one loop for one rule, loss and shape: the one place where numba compiles.
 
-A compiled loop is cached on disk under a name of its own that holds a hash of every source it is
-made of, so a second process compiles nothing, an edited rule or helper is recompiled, and no
-two loops share an index file (numba's index is read, changed and written back: two loops in one
-would race). Where no cache can be written the loop is compiled for this process alone.
+A compiled loop is cached on disk under a name of its own that holds a hash of the files of the
+functions it reaches and of the constants they read, so a second process compiles nothing, an edited
+rule or helper is recompiled, an edit elsewhere recompiles nothing, and no two loops share an index
+file (numba's index is read, changed and written back: two loops in one would race). Where no cache
+can be written the loop is compiled for this process alone.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -51,6 +51,9 @@ VECTORS = {"-vectorizer-min-trip-count": (4, 16), "-unroll-full-max-count": (2, 
 """Options of LLVM, by which loops of 4, 8 or 12 turns become vector instructions as longer ones do,
 and their defaults, by which such loops are written out turn by turn. They change speed and no bit.
 """
+OPTIONS = (__file__, jit.__file__, cache_prefetch.__file__)
+"""Files that say how every loop is compiled, and one whose function has a compiled form of its own.
+"""
 LOOPS: dict[str, Any] = {
     "coordinates": sparse,
     "matrix": matrix,
@@ -80,7 +83,7 @@ def plain_loop(operation: str, rule: Rule, loss: Loss, shape: Shape) -> Any:
 def compiled_function(function: FunctionType, signature: Any) -> Any:
     """A function that serves every rule and loss, compiled."""
     made = FunctionType(function.__code__, function.__globals__, function.__name__)
-    digest = _sources_digest(made)
+    digest = _digest(made, *OPTIONS)
     made.__name__ = made.__qualname__ = f"{function.__name__}_{digest.hexdigest()[:10]}"
     for called in _reached(made):
         _register(called, False)
@@ -116,36 +119,41 @@ def _short_vectors() -> Iterator[None]:
 
 
 def stamp(rule: Rule, loss: Loss, loop: FunctionType) -> str:
-    """A hash of all that a loop of this rule and loss is made of: sources, and what is closed over.
+    """A hash of all that a loop of this rule and loss is made of: sources, and constants.
 
     It is the only key of the loop on disk: see ``core.startup.numba_cache``.
     """
-    digest = _sources_digest(loop, Path(inspect.getfile(type(rule))))
+    digest = _digest(loop, *OPTIONS)
     # A rule with accounts for its certificate has the name and the file of the one without.
-    made = [(_given_name(function), _constants(function)) for function in (loop, *_reached(loop))]
-    digest.update(repr((rule.own_slots, rule.shared_slots, rule.total_slots, made)).encode())
+    digest.update(repr((rule.own_slots, rule.shared_slots, rule.total_slots)).encode())
     found: str = digest.hexdigest()[:10]
     return found
 
 
-def _sources_digest(function: FunctionType, *more: Path) -> hashlib._Hash:
-    """A hash of the files that a function is made of, of more files, and of this package's."""
-    files = {Path(called.__code__.co_filename) for called in (function, *_reached(function))}
-    digest = hashlib.sha256(_package_sources())
-    for file in sorted({*files, *more}):
-        digest.update(file.read_bytes())
+def _digest(function: FunctionType, *more: str) -> hashlib._Hash:
+    """A hash of a function, of all that it reaches, and of more files.
+
+    Files count whole, because a function made inside another depends on both. What a function reads
+    from other files counts by its value, and those files do not.
+    """
+    reached = (function, *_reached(function))
+    files = sorted({called.__code__.co_filename for called in reached} | {*more})
+    digest = hashlib.sha256(b"".join(map(_text, files)))
+    made = [(_given_name(called), _constants(called)) for called in reached]
+    digest.update(repr(made).encode())
     return digest
 
 
 @functools.cache
-def _package_sources() -> bytes:
-    """The text of all files of this package."""
-    return b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.rglob("*.py")))
+def _text(file: str) -> bytes:
+    return Path(file).read_bytes()
 
 
 def _constants(function: FunctionType) -> list[str]:
-    """What a function closes over, in words that are the same in every process."""
-    return [_in_words(cell.cell_contents) for cell in function.__closure__ or ()]
+    """What a function closes over and reads of modules, in words that are the same in every
+    process. Functions among it are reached, and named there."""
+    closed = [cell.cell_contents for cell in function.__closure__ or ()]
+    return [_in_words(value) for value in (*_read(function), *closed)]
 
 
 def _in_words(value: Any) -> str:
@@ -201,14 +209,19 @@ def _reached(loop: FunctionType) -> dict[FunctionType, None]:
     return found
 
 
+def _read(function: FunctionType) -> list[Any]:
+    """What a function reads of its module, and of the modules that it names."""
+    names = function.__code__.co_names
+    named = [function.__globals__[name] for name in names if name in function.__globals__]
+    modules = [module for module in named if isinstance(module, ModuleType)]
+    inside = [vars(module)[name] for module in modules for name in names if name in vars(module)]
+    return [value for value in (*named, *inside) if not isinstance(value, ModuleType)]
+
+
 def _called(function: FunctionType) -> Iterator[FunctionType]:
     """The plain functions that a function names, or closes over."""
-    names = function.__code__.co_names
-    named = [function.__globals__.get(name) for name in names]
-    modules = [module for module in named if isinstance(module, ModuleType)]
-    named += [vars(module).get(name) for module in modules for name in names]
     closed = [cell.cell_contents for cell in function.__closure__ or ()]
-    for called in (*named, *closed):
+    for called in (*_read(function), *closed):
         # The prefetch has a compiled form of its own.
         ours = isinstance(called, FunctionType) and not called.__module__.startswith(FOREIGN)
         if ours and called.__module__ != cache_prefetch.__name__:

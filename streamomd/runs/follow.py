@@ -28,9 +28,10 @@ from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.update import UpdateRun
 from streamomd.runs.update_choice import choice_of, given_keys, update_table
-from streamomd.shards.arrivals import Arrivals, SkippedShard
-from streamomd.shards.folder_watch import FileWatch, Polling, watch_sources
 from streamomd.shards.shard import ShardSet
+from streamomd.sources.arrivals import Arrivals
+from streamomd.sources.folder_watch import FileWatch, Polling, watch_sources
+from streamomd.sources.new_files import SkippedShard
 from streamomd.training.callbacks import Callback
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note, note_return, quiet_notes, show

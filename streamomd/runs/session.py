@@ -25,11 +25,11 @@ from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.directory_columns import partition_notes
 from streamomd.shards.filtered_shards import filter_columns, filter_notes
-from streamomd.shards.find import find
 from streamomd.shards.first_rows import unique_string_notes
-from streamomd.shards.shard import ShardSet, checksum_notes, describe_tables
-from streamomd.shards.table_finder import TableOptions
+from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.shards.time_order import column_in_order
+from streamomd.sources.find import describe_sources, find
+from streamomd.sources.table_options import TableOptions
 from streamomd.training.allowed_urls import by_url
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
@@ -245,7 +245,7 @@ def data_notes(plan: Plan, shards: ShardSet) -> list[str]:
     """Lines on shards: versions of tables, directories that are no columns, and what a filter does
     not read."""
     return [
-        *describe_tables(shards),
+        *describe_sources(shards),
         *partition_notes(shards, plan.partitions),
         *filter_notes(shards),
     ]

@@ -15,7 +15,7 @@ from streamomd.runs.connection import learns_on_worker
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan
-from streamomd.shards.memory.row_streams import written_rows
+from streamomd.sources.memory.row_streams import written_rows
 from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model

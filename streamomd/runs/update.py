@@ -28,7 +28,7 @@ from streamomd.core.errors import (
 )
 from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
-from streamomd.core.urls import absolute, is_kafka, shown, typed
+from streamomd.core.urls import absolute, shown, typed
 from streamomd.features import check_schema
 from streamomd.runs.connection import record_cluster
 from streamomd.runs.metrics_address import MetricsAddress
@@ -36,26 +36,26 @@ from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
 from streamomd.runs.update_choice import choice_of, given_keys, refuse_update, update_table
-from streamomd.shards.arrivals import (
+from streamomd.shards.columns import distinct_schemas
+from streamomd.shards.cursor import Cursor
+from streamomd.shards.digests import Digests
+from streamomd.shards.filtered_shards import filter_columns
+from streamomd.shards.read_footers import recorded_projection
+from streamomd.shards.reader import digests_of
+from streamomd.shards.renames import refuse_unknown_renames
+from streamomd.shards.shard import Shard, ShardSet
+from streamomd.sources.arrivals import (
     Arrivals,
-    Choice,
-    SkippedShard,
     find_arrivals,
     skipped_of_tables,
     without_bad_shards,
 )
-from streamomd.shards.columns import distinct_schemas
-from streamomd.shards.copies import Contents
-from streamomd.shards.cursor import Cursor
-from streamomd.shards.digests import Digests
-from streamomd.shards.filtered_shards import filter_columns
-from streamomd.shards.find import Listing, list_shards
-from streamomd.shards.kafka.offset_ranges import message_count
-from streamomd.shards.reader import digests_of
-from streamomd.shards.recorded_shard import recorded_projection
-from streamomd.shards.renames import refuse_unknown_renames
-from streamomd.shards.shard import Shard, ShardSet
-from streamomd.shards.table_finder import TableOptions
+from streamomd.sources.contract import Request
+from streamomd.sources.copies import Contents
+from streamomd.sources.find import Listing, list_shards
+from streamomd.sources.known_sources import by_source, source_of
+from streamomd.sources.new_files import Choice, SkippedShard
+from streamomd.sources.table_options import TableOptions
 from streamomd.training.allowed_urls import check_sources
 from streamomd.training.callbacks import Callback
 from streamomd.training.checkpoint_manager import CheckpointManager
@@ -225,7 +225,7 @@ class UpdateRun:
                 (view,) = view_shards(ShardSet((shard,), shards.fs), data, plan)
                 if view.rows:
                     check_schema(plan, view.schema, view.url)
-                if decode and not is_kafka(view.url):  # whose messages are verified as they come
+                if decode and not source_of(view.url).verifies_rows:
                     digests_of(shards.fs, view, plan.columns, plan.dictionary, decode=True)
             except (DataError, InputNotFoundError) as error:
                 bad[shard.url] = error
@@ -244,18 +244,18 @@ class UpdateRun:
 
         return Contents(fs, recorded, read)
 
-    def count_messages(self) -> tuple[int, int]:
-        """Ranges of topics that are not in the ledger, and their offsets. No message is read."""
+    def count_unopened(self) -> tuple[int, int]:
+        """New shards that are not in the ledger, and what their sources count of them; none is
+        opened."""
         data = self.model.spec.data
         check_sources(data.shards, data, self.report)
         known = {str(facts["url"]) for facts in self.ledger.shards}
         new = [one.url for one in self._list().files if one.url not in known]
-        return len(new), sum(map(message_count, new))
+        return len(new), sum(source_of(url).count(url) for url in new)
 
     def _list(self, *, appends_only: bool = False) -> Listing:
         data = self.model.spec.data
-        return list_shards(
-            data.shards,
+        request = Request(
             storage_options=data.store_options,
             tables=TableOptions(as_files=data.as_files),
             since=self.model.table_versions,
@@ -265,11 +265,13 @@ class UpdateRun:
             with_new=True,
             may_be_gone=lambda url: any(facts["url"] == url for facts in self.ledger.shards),
         )
+        return list_shards(data.shards, request)
 
     def _recorded_files(self) -> dict[str, Facts]:
-        """The ledger's entries by URL, of topics and tables, skipped ones too."""
-        sources = self.model.spec.data.shards
-        if not (self.model.table_versions or any(map(is_kafka, sources))):
+        """The ledger's entries by URL, skipped ones too, where a source lists by them."""
+        sources = by_source(self.model.spec.data.shards)
+        by_ledger = any(source.lists_by_ledger for source in sources)
+        if not (self.model.table_versions or by_ledger):
             return {}
         return {str(facts["url"]): facts for facts in self.ledger.shards}
 
@@ -474,8 +476,9 @@ def report_unlearned(model: Model, loaded: Loaded) -> None:
     """Print how many new shards the sources of a finished run have, where they can be listed."""
     try:
         run = UpdateRun.of(model, loaded, stop=StopRequest(), reporting=Reporting(quiet=True))
-        if any(map(is_kafka, model.spec.data.shards)):
-            _note_new(model, *run.count_messages(), "message")
+        units = [source.unit for source in by_source(model.spec.data.shards) if source.unit]
+        if units:
+            _note_new(model, *run.count_unopened(), units[0])
             return
         arrivals = run.find(choice_of(model.spec)._replace(on_bad_shard="skip"), decode=False)
     except StreamomdError:

@@ -12,10 +12,9 @@ from streamomd.config.run_tables import Update
 from streamomd.config.spec import Spec
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import UnsupportedError, UsageError
-from streamomd.core.urls import shown
-from streamomd.shards.arrivals import Choice
 from streamomd.shards.dataset import COLLECTION
-from streamomd.shards.text_cache import is_text
+from streamomd.sources.known_sources import by_source
+from streamomd.sources.new_files import Choice
 
 SHUFFLED = (
     'data.order = "shuffled" permutes all shards of an epoch, so no shard can be added to one: '
@@ -30,14 +29,8 @@ def refuse_update(spec: Spec) -> None:
             "this run learned a Dask collection, which lists no files: train on the new rows from "
             "its state (streamomd.train(ddf, start=URL))"
         )
-    if any(map(is_text, spec.data.shards)):
-        raise UnsupportedError(
-            f"this run learned text, {shown(spec.data.shards[0])}, which is converted as a whole, "
-            "so its rows would be learned again. For updates convert each file to a directory of "
-            "its own (`streamomd convert 2026-01.csv -o rows/2026-01`), train on "
-            "'rows/*/*.parquet' and update that run; or learn a new file once: "
-            "`streamomd train NEW.csv --start URL`"
-        )
+    for source, urls in by_source(spec.data.shards).items():
+        source.refuse_update(urls)
     if spec.data.order == "shuffled":
         raise UnsupportedError(SHUFFLED)
     if spec.data.held_after is not None:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from streamomd.core.errors import SchemaError
+from streamomd.core.registry import sources
 from streamomd.core.urls import printable, shown
 from streamomd.features import Plan, check_schema
 from streamomd.shards.shard import Shard
-from streamomd.shards.text_cache import text_of
 
 MOST = 12
 
@@ -59,7 +59,7 @@ def check_columns(plan: Plan, shard: Shard, *, labelled: bool = True, made: bool
     try:
         check_schema(plan, shard.schema, shard.url, labelled=labelled, made=made)
     except SchemaError as error:
-        file = text_of(shard.path)
+        file = sources().source_of(shard.url).origin(shard.path)
         if not file:
             raise
         problem = str(error).removeprefix(f"shard {printable(shard.url)}: ")

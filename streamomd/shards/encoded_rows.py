@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch
 from streamomd.core.errors import BadRowError
-from streamomd.core.urls import is_kafka, printable
+from streamomd.core.registry import sources
+from streamomd.core.urls import printable
 from streamomd.features import Names, Plan, encode
 from streamomd.shards.open_shard import explain
 from streamomd.shards.prediction_files import passthrough_columns
 from streamomd.shards.reader import Piece, ShardBatch
-from streamomd.shards.text_cache import place_in_text
 
 
 class Rows(NamedTuple):
@@ -65,16 +65,8 @@ def encode_rows(
 def _of_text(error: BadRowError, url: str, path: str) -> BadRowError:
     """The error, with file and line of the text that the shard was converted from, if it was."""
     number, _, rest = str(error).removeprefix(f"shard {printable(url)}, row ").partition(", ")
-    where = _place(url, path, int(number)) if number.isdecimal() else ""
+    where = sources().source_of(url).place_of(url, path, int(number)) if number.isdecimal() else ""
     return BadRowError(f"{where}, {rest}", reason=error.reason) if where else error
-
-
-def _place(url: str, path: str, row: int) -> str:
-    if not is_kafka(url):
-        return place_in_text(path, row)
-    from streamomd.shards.kafka.file_system import place_in_topic  # late: few runs read topics
-
-    return place_in_topic(url, row)
 
 
 def _learned(rows: ShardBatch, encoded: Batch) -> NDArray[np.bool_]:

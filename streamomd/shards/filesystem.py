@@ -25,10 +25,11 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.machine_errors import store_error
-from streamomd.core.nearest import scheme_hint
+from streamomd.core.nearest import SCHEMES, scheme_hint
 from streamomd.core.programming_errors import PROGRAMMING
+from streamomd.core.registry import sources
 from streamomd.core.run_events import count_request, same_receivers
-from streamomd.core.urls import KAFKA, protocol, refuse_ambiguous, refuse_output_url, scrub, shown
+from streamomd.core.urls import protocol, refuse_ambiguous, refuse_output_url, scrub, shown
 
 if TYPE_CHECKING:
     import fsspec
@@ -116,7 +117,7 @@ def output_errors(url: str) -> Iterator[None]:
 def _is_unreachable(cause: BaseException | None) -> bool:
     """Whether http:// said "not found" of a refused connection or a forbidden page."""
     if getattr(getattr(cause, "response", None), "status_code", None) in (404, 410):
-        return False  # of a repository or revision of hf://
+        return False  # of what is above the file, as a repository
     if isinstance(cause, OSError):
         return not isinstance(cause, FileNotFoundError)
     return getattr(cause, "status", 404) not in (404, 410)
@@ -125,9 +126,10 @@ def _is_unreachable(cause: BaseException | None) -> bool:
 def connect_output(url: str, options: Mapping[str, Any] | None) -> fsspec.AbstractFileSystem:
     """As ``connect``, to write to. Raises UsageError for what is read only, and for ``::``."""
     refuse_output_url(url)
-    if protocol(url) == KAFKA:
+    source = sources().source_of(url)
+    if source.name == protocol(url):
         raise UsageError(
-            f"{shown(url)} is a Kafka topic, which is only read: write to a directory or a store"
+            f"{shown(url)} is {source.title}, which is only read: write to a directory or a store"
         )
     if protocol(url) in ("http", "https"):
         raise UsageError(
@@ -148,10 +150,8 @@ def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
     import fsspec
 
     scheme = protocol(url) or "file"
-    if scheme == KAFKA:
-        from streamomd.shards.kafka.file_system import KafkaFileSystem  # late: few runs read topics
-
-        fsspec.register_implementation(KAFKA, KafkaFileSystem, clobber=True)
+    if scheme not in SCHEMES and (own := sources().source_of(url).file_system()) is not None:
+        fsspec.register_implementation(scheme, own, clobber=True)
     try:
         kind = fsspec.get_filesystem_class(scheme)
         from_url = kind._get_kwargs_from_urls(url) if protocol(url) else {}
@@ -161,7 +161,8 @@ def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
     except (ValueError, TypeError) as error:
         text = scrub(str(error))
         raise UsageError(
-            f"{shown(url)}: unsupported URL or storage options: {text}{scheme_hint(scheme)}"
+            f"{shown(url)}: unsupported URL or storage options: {text}"
+            f"{scheme_hint(scheme, sources().schemes())}"
         ) from None
     except Exception as error:
         text = store_error(error)
@@ -243,7 +244,7 @@ def is_directory(fs: fsspec.AbstractFileSystem, path: str, url: str) -> bool:
             return _is_listed(fs, path)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return False
-        except (ValueError, NotImplementedError):  # hf://: above a repository are no names
+        except (ValueError, NotImplementedError):  # some stores have no names above a root
             return False
         except Exception as error:
             codes = {getattr(error, name, None) for name in ("code", "status", "status_code")}

@@ -8,6 +8,15 @@ if TYPE_CHECKING:
     from streamomd.shards.projection import TableColumns
 
 
+class Table(NamedTuple):
+    """The table that a file is of, for messages. kind: such as "Delta". url: of its root. missing:
+    why a file of it may be missing, with ``{version}`` for that of the commit that added it."""
+
+    kind: str
+    url: str
+    missing: str
+
+
 class Listed(NamedTuple):
     """A file of a directory, glob or table, as it is listed.
 
@@ -15,7 +24,7 @@ class Listed(NamedTuple):
     relative to the source that lists it. size: bytes, −1 if not listed. mtime_ns, etag: where the
     file system has them. partitions: column and text of each partition value (None: null), where a
     table's log records them; None: they are in the name. version: of the table's commit that added
-    the file, and its position in that commit. table: URL of that table. columns: of a table whose
+    the file, and its position in that commit. table: of which it is. columns: of a table whose
     columns have ids, by which those of its files are found.
     """
 
@@ -27,19 +36,5 @@ class Listed(NamedTuple):
     etag: str | None = None
     partitions: tuple[tuple[str, str | None], ...] | None = None
     version: tuple[int, int] = (0, 0)
-    table: str = ""
+    table: Table | None = None
     columns: TableColumns | None = None
-
-
-class TableFiles(NamedTuple):
-    """Files of a table, in the order of its commits; the version they are of; lines to print.
-
-    schema: of an Iceberg table, the id of the one whose names its columns have here.
-    lost: why some of the files cannot be read, and what to do; empty: nothing is known of it.
-    """
-
-    version: int
-    files: list[Listed]
-    notes: tuple[str, ...] = ()
-    lost: str = ""
-    schema: int | None = None

@@ -1,4 +1,8 @@
-"""The shards of listed files: their footers are read, each once, by several threads."""
+"""The shards of listed files: their footers are read, each once, by several threads.
+
+Of a file that did not change, as a run's ledger records it, the footer is not read. What the ledger
+says of it is compared when the shard is opened, before a row of it is learned; see ``open_shard``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from streamomd.checkpoint.segments import Facts
+from streamomd.checkpoint.segments import HASH_BYTES, TYPES, Facts, groups_of
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, InputNotFoundError
 from streamomd.core.phases import phase
@@ -18,15 +22,60 @@ from streamomd.core.run_events import same_receivers
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
 from streamomd.shards.filesystem import CONNECTIONS, Entry, is_local, stat_entry
-from streamomd.shards.formats.footer import read_shard
+from streamomd.shards.formats.footer import FORMATS, read_shard
 from streamomd.shards.listed import Listed
-from streamomd.shards.projection import project
-from streamomd.shards.recorded_shard import recorded_shard
+from streamomd.shards.projection import Projection, parse_projection, project, with_projection
+from streamomd.shards.schema_facts import schema_of_text
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.stored_object import RECENT_BYTES
 
 if TYPE_CHECKING:
     import fsspec
+
+
+def is_unchanged(facts: Facts, entry: Entry) -> bool:
+    """Whether a file has the recorded size, ETag and time; at least one of the latter two."""
+    if entry.etag is None and entry.mtime_ns is None:
+        return False
+    now = (entry.size, entry.etag, entry.mtime_ns)
+    return (facts.get("size"), facts.get("etag"), facts.get("mtime_ns")) == now
+
+
+def recorded_shard(file: Listed, entry: Entry, facts: Facts) -> Shard | None:
+    """The shard of a file that did not change, without its footer; None if that has to be read.
+
+    Earlier versions recorded less, and of a shard of many row groups not all are recorded.
+    """
+    text, footer = facts.get(TYPES), facts.get("footer_sha256", "")
+    if not is_unchanged(facts, entry) or not isinstance(text, str):
+        return None
+    known, groups = schema_of_text(text), groups_of(facts)
+    whole = len(footer) == 2 * HASH_BYTES and any(one.name == facts["format"] for one in FORMATS)
+    if known is None or groups is None or not whole or known.columns != facts.get("schema"):
+        return None
+    shard = Shard(
+        url=file.url,
+        path=file.path,
+        format=facts["format"],
+        size=entry.size,
+        rows=sum(groups),
+        groups=groups,
+        schema=known.fields,
+        stored=None if known.fields is known.schema else known.schema,
+        footer_sha256=footer,
+        etag=entry.etag,
+        mtime_ns=entry.mtime_ns,
+        name=file.name,
+        partitions=file.partitions,
+    )
+    return with_projection(shard, recorded_projection(facts))
+
+
+def recorded_projection(facts: Facts) -> Projection | None:
+    """How a ledger says that columns of rows follow from those of the file."""
+    text = facts.get("projection")
+    return None if text is None else parse_projection(text)
+
 
 LOCAL_THREADS, LOCAL_BATCH = 4, 32
 """Threads that read footers of local files, and files that each of them takes at a time."""
@@ -138,16 +187,13 @@ def _read(
         shard = replace(shard, name=file.name, partitions=file.partitions)
         return shard if file.columns is None else project(shard, file.columns)
     except InputNotFoundError:
-        if not file.table:
+        if file.table is None:
             raise
-        kind, removed = (
-            ("Delta", f"added in version {file.version[0]}, but it does not exist: VACUUM deletes")
-            if file.columns is None
-            else ("Iceberg", "but it does not exist: expiring snapshots deletes")
-        )
+        kind, url, missing = file.table
         raise DataError(
-            f"{kind} table {shown(file.table)} lists the file {shown(file.url)}, {removed} files "
-            "of old versions. Read a newer version, or train on the table's current version "
+            f"{kind} table {shown(url)} lists the file {shown(file.url)}, "
+            f"{missing.format(version=file.version[0])} files of old versions. Read a newer "
+            "version, or train on the table's current version "
             "(--start URL begins from a model's state)"
         ) from None
 

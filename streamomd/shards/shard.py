@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
-from streamomd.core.urls import is_iceberg, is_kafka, shown
+from streamomd.core.urls import shown
 from streamomd.features.binary_lists import declared
 from streamomd.shards.formats.parquet_statistics import GroupStatistics
 from streamomd.shards.row_filter import RowFilter
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from streamomd.shards.projection import Projection
 
 SHA256_LETTERS = 64
-SCHEMA = "#schema"
-"""After the URL of an Iceberg table: its entry among ``table_versions`` is the id of the schema by
-whose names a run knows the table's columns."""
 
 
 class Constant(NamedTuple):
@@ -210,20 +207,6 @@ class ShardSet:
     def fingerprint(self) -> list[dict[str, Any]]:
         """One dict a shard, in order; see `Shard.fingerprint`."""
         return [shard.fingerprint() for shard in self.shards]
-
-
-def describe_tables(shards: ShardSet) -> list[str]:
-    """A line for each table among the sources, and on text that was converted."""
-    from streamomd.shards.text_cache import text_notes  # it converts, so it imports shards
-
-    tables = [
-        f"Iceberg table {shown(url)}: snapshot {version}"
-        if is_iceberg(url)
-        else f"Delta table {shown(url)}: version {version}"
-        for url, version in shards.table_versions.items()
-        if not (is_kafka(url) or url.endswith(SCHEMA))
-    ]
-    return tables + text_notes([shard.path for shard in shards])
 
 
 def checksum_notes(shards: ShardSet) -> list[str]:

@@ -1,4 +1,4 @@
-"""The file of a shard: of a disk through the operating system, of a store in few requests."""
+"""Files to read: of a disk through the operating system, of a store in few requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamomd.core.errors import DataError
+from streamomd.core.urls import shown
 from streamomd.shards.filesystem import Entry, is_local, stat_entry, store_errors
+from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.stored_object import ObjectFile, stored_object
 
 if TYPE_CHECKING:
@@ -78,3 +81,19 @@ def identity(file: Any) -> object:
     if isinstance(file, ObjectFile):
         return version(file)
     return version(file), os.fstat(file.fileno()).st_ctime_ns
+
+
+def read_whole(fs: fsspec.AbstractFileSystem, path: str, url: str, most: int, what: str) -> bytes:
+    """The bytes of a small file, such as one of a table's log. Raises DataError, which says what it
+    is, for one of more than ``most`` bytes and for one that is written while it is read."""
+    entry = stat_entry(fs, path, url)
+    if entry.size > most:
+        problem = f"has {entry.size:,} bytes, more than {most:,}"
+        raise DataError(f"{what}, {shown(url)}: {problem}")
+    file = open_file(fs, path, url, entry)
+    try:
+        return bytes(file.read())
+    except ChangedWhileReadError as error:
+        raise DataError(f"{what}, {shown(url)}: {error}") from None
+    finally:
+        file.close()

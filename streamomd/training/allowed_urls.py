@@ -1,5 +1,5 @@
-"""URLs that a manifest names: printed before they are opened, checked against an allow-list, and
-Kafka brokers against those that the user names."""
+"""URLs that a manifest names: printed before they are opened, and checked against an allow-list and
+by their sources."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from functools import partial
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.config.data_table import Data
-from streamomd.config.kafka_brokers import refuse_unnamed_brokers
 from streamomd.core.urls import absolute, protocol, shown
 from streamomd.features import Plan
 from streamomd.shards.filtered_shards import filter_columns
-from streamomd.shards.find import find
 from streamomd.shards.projection import with_projection
-from streamomd.shards.recorded_shard import recorded_projection
+from streamomd.shards.read_footers import recorded_projection
 from streamomd.shards.shard import Shard, ShardSet
-from streamomd.shards.table_finder import TableOptions
+from streamomd.sources.find import find
+from streamomd.sources.known_sources import refuse_recorded
+from streamomd.sources.table_options import TableOptions
 from streamomd.training.progress import note
 
 MOST_LINES = 20
@@ -73,13 +73,13 @@ def check_sources(
     """Print the URLs that a checkpoint names; what checks those that they lead to, if anything.
 
     data: of the job, as this command changed it. Raises UsageError for URLs outside an allow-list,
-    and for Kafka brokers that this command does not name.
+    and for those that their source refuses, as for brokers that this command does not name.
     """
     for line in described(urls):
         report(f"the checkpoint names the shards: {line}")
     lists = allow_lists()
     refuse_outside(urls, lists)
-    refuse_unnamed_brokers(urls, data.storage_options)
+    refuse_recorded(urls, data.storage_options)
     return partial(refuse_outside, lists=lists) if lists else None
 
 

@@ -53,7 +53,7 @@ def score(rule: str, loss: str = "", *, params: dict[str, Any] | None = None, **
         layout = replace(layout, size=whole, numeric=COLUMNS, most=whole)
     legal = with_lipschitz(description, target, model.params, model.loss_params)
     # A thousand short rows are learned before their loop is compiled, except where a row is dear.
-    compiled = description.storage.kind not in ("coordinates", "block")
+    compiled = description.storage.kind in ("root", "recent")
     engine = Engine(layout, target, classes, block, legal, model.loss_params, compiled)
     state = State.start(layout)
     engine.begin(state)

@@ -14,7 +14,7 @@ from streamomd.core.column_values import ColumnValues
 from streamomd.core.errors import DataError, UsageError
 from streamomd.features import Names, Plan
 from streamomd.features.labels import labels_in_memory
-from streamomd.shards.memory.encoded_frames import batch_of_memory, row_dicts, values_of_columns
+from streamomd.sources.memory.encoded_frames import batch_of_memory, row_dicts, values_of_columns
 
 ROWS = "rows"
 

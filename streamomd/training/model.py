@@ -24,7 +24,7 @@ from streamomd.features import Names, Plan, decode_labels
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import Unread
-from streamomd.shards.table_finder import TableOptions
+from streamomd.sources.table_options import TableOptions
 from streamomd.training.build_engine import engine_of
 from streamomd.training.class_numbers import refuse_unknown_classes
 from streamomd.training.class_weights import ClassWeights, class_weights_of, natural_mean

@@ -30,8 +30,9 @@ from streamomd.shards.prediction_files import (
     output_names,
     remove_unfinished,
 )
-from streamomd.shards.shard import ShardSet, describe_tables
-from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
+from streamomd.shards.shard import ShardSet
+from streamomd.sources.find import describe_sources
+from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.residuals import LEVELS, least_rows
 from streamomd.training.progress import note, progress, quiet_notes, watching
@@ -135,7 +136,7 @@ def predict(
 
 def _report_tables(found: ShardSet, *, quiet: bool) -> None:
     with quiet_notes(quiet):
-        for line in describe_tables(found):
+        for line in describe_sources(found):
             note(line)
 
 

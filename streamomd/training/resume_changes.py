@@ -10,13 +10,13 @@ from streamomd.checkpoint import Loaded
 from streamomd.config.build_job import change_job
 from streamomd.config.field_types import as_renames
 from streamomd.config.flags import dotted
-from streamomd.config.kafka_brokers import with_brokers_named_elsewhere
 from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, ResumeRefusedError, UsageError
 from streamomd.core.finite import NOT_FINITE
 from streamomd.core.urls import shown
 from streamomd.features.infer_plan import nearest
 from streamomd.shards.filtered_shards import filter_columns
+from streamomd.sources.known_sources import options_for
 from streamomd.training.checkpoint_manager import diverged_remedy
 from streamomd.training.model import Model
 
@@ -61,7 +61,7 @@ def change_model_job(
     """
     data = model.spec.data
     secrets = {
-        "data.storage_options": with_brokers_named_elsewhere(data.shards, storage_options or {}),
+        "data.storage_options": options_for(data.shards, storage_options or {}, recorded=True),
         "checkpoint.storage_options": dict(checkpoint_storage_options or {}),
         "checkpoint.url": model.url,
     }

@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamomd.config.data_table import Data
-from streamomd.config.kafka_brokers import with_typed_brokers
-from streamomd.config.source_keys import refuse_without_effect
 from streamomd.features import Plan
 from streamomd.shards.directory_columns import infer_partitions, with_partitions
 from streamomd.shards.filtered_shards import filter_columns, with_filter
-from streamomd.shards.find import find, source_texts
 from streamomd.shards.renames import refuse_unknown_renames, with_renames
 from streamomd.shards.shard import ShardSet
-from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
+from streamomd.sources.find import find, source_texts
+from streamomd.sources.known_sources import options_for, refuse_without_effect
+from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
 
 
 def view_shards(
@@ -55,7 +54,7 @@ def find_for_model(
     found = find(
         named,
         order=order,
-        storage_options=with_typed_brokers(named, storage_options or {}),
+        storage_options=options_for(named, storage_options or {}),
         tables=tables,
         versions=versions,
         statistics=filter_columns(where),

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamomd.config.kafka_brokers import BROKERS
 from streamomd.config.spec import Spec
 from streamomd.core.urls import is_unencrypted, protocol, shown
+from streamomd.sources.known_sources import by_source
 
 ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST")
 UNCHECKED = (
     ("verify", False), ("use_ssl", False), ("ssl", False),
-    ("enable.ssl.certificate.verification", False),
-    ("enable.ssl.certificate.verification", "false"),
-    ("ssl.endpoint.identification.algorithm", "none"),
 )  # fmt: skip
 
 
@@ -34,18 +31,19 @@ def transport_warnings(spec: Spec, environment: Mapping[str, str]) -> list[str]:
     lines = [
         f"{place} is read and written unencrypted: https:// would encrypt it" for place in places
     ]
+    sources = by_source(spec.data.shards)
+    unchecked = (*UNCHECKED, *(off for source in sources for off in source.unchecked))
     for name, options in stores.items():
-        if any(_has(options, *off) for off in UNCHECKED):
+        if any(_has(options, *off) for off in unchecked):
             lines.append(f"{name}.storage_options switch TLS or its check of certificates off")
-    if _has(stores["data"], "security.protocol", "sasl_plaintext"):
-        lines.append("Kafka brokers get the password unencrypted: SASL_SSL would encrypt it")
-    return lines
+    return lines + [line for source in sources for line in source.warnings(stores["data"])]
 
 
 def scheduler_warnings(spec: Spec, address: str) -> list[str]:
     """The same of a job that goes to the workers of a scheduler."""
     options = spec.data.storage_options, spec.checkpoint.storage_options
-    if not (is_unencrypted(address) and any(one.keys() - {BROKERS} for one in options)):
+    addresses = {name for source in by_source(spec.data.shards) for name in source.addresses}
+    if not (is_unencrypted(address) and any(one.keys() - addresses for one in options)):
         return []
     return [f"storage options go to {shown(address)} unencrypted: use tls://"]
 

@@ -60,6 +60,7 @@ def compare(seed: int, name: str) -> None:
     [pytest.param(name, marks=pytest.mark.slow if name in SMOOTHED_LIKE_OTHERS else ())
      for name in LOSSES],
 )  # fmt: skip
+@pytest.mark.sample(3)
 def test_best_is_scipys_constrained_optimum(name: str) -> None:
     """In each set the loss is within 0.1 % of a linear programme's or SLSQP's, its gap is true."""
     compare(0, name)
@@ -115,6 +116,7 @@ LEARNED = [name for name, rule in all_rules().items() if rule.storage.kind != "b
 
 
 @pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.sample(6)
 def test_weights_of_a_rule_are_in_the_set_it_names(name: str) -> None:
     """With every variant of parameters; a rule with a constraint names a set."""
     rule = find_rule(name)

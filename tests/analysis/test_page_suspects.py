@@ -64,6 +64,7 @@ CENTRED = [name for name in PLANTED if name not in ("spike", "c24")]  # auto sto
         ("", "auto", "rows"),
     ],
 )
+@pytest.mark.sample(3)
 def test_what_is_planted_is_reported(
     name: str, rule: str, source: str, drawn: Any, tmp_path: Path
 ) -> None:

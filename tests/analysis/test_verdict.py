@@ -25,8 +25,8 @@ from streamomd.analysis.report.verdict import (
     sentences,
     verdict_box,
 )
-from streamomd.shards.find import find
 from streamomd.shards.time_order import column_in_order
+from streamomd.sources.find import find
 from streamomd.training.model_figures import last_tenth
 
 ROWS = 2000

@@ -125,6 +125,7 @@ def test_ctrl_c_leaves_the_run_alone(
     assert "the run continues" in done.err
 
 
+@pytest.mark.slow
 def test_on_a_terminal_it_stays_in_place(data: Path, tmp_path: Path) -> None:
     """One block, drawn over itself; names cannot send codes to the terminal."""
     kept(data, tmp_path / "run", 1)

@@ -183,6 +183,7 @@ QUICK = ("winnow", "nag", "arow", "dual_ascent")
     "rule",
     [*QUICK, *(pytest.param(r, marks=pytest.mark.slow) for r in all_rules() if r not in QUICK)],
 )
+@pytest.mark.sample(2)
 def test_a_manifest_takes_no_memory_for_what_is_not_there(rule: str, tmp_path: Path) -> None:
     """Manifests edited to claim more bits, classes, columns, parts or larger arrays are refused
     with less than 400 MB; none is loaded as another model."""

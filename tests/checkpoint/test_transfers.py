@@ -330,6 +330,7 @@ writer.commit({"rows": 20}, numbers(2, ranges=30))
         *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGINT, signal.SIGTERM)),
     ],
 )
+@pytest.mark.slow
 def test_a_process_that_ends_with_parts_in_flight(server: S3Server, how: signal.Signals) -> None:
     """No manifest: the commit before is loaded, and another process continues."""
     begin(opened(server)).commit({"rows": 10}, numbers(1))

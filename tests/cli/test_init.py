@@ -198,7 +198,7 @@ def test_missing_labels_are_skipped_rows() -> None:
 
 def test_a_large_data_set_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Footers count missing values outside of the rows that are looked at."""
-    from streamomd.shards import column_facts
+    from streamomd.sources import column_facts
 
     monkeypatch.setattr(column_facts, "MOST_ROWS", 30)
     monkeypatch.setattr(column_facts, "LEAST_ROWS", 30)

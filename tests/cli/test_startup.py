@@ -47,7 +47,7 @@ data = {"shards": sys.argv[1], "label": "y", "text": ["t"], "hashed": ["c"]}
 job = {"data": data, "checkpoint": {"url": "none"}}
 learner.train(job, quiet=True)
 unused = {"pandas", "rich.console", "pyarrow.compute", "fsspec", "asyncio", "scipy.special", "yaml"}
-unused |= {"streamomd.training.scoring.scorer", "streamomd.shards.delta.table"}
+unused |= {"streamomd.training.scoring.scorer", "streamomd.sources.delta.table"}
 assert not unused & {*sys.modules}
 """
 NUMBERS = """
@@ -93,6 +93,7 @@ def test_a_start_leaves_out_what_is_not_needed(script: str, tmp_path: Path) -> N
     subprocess.run([sys.executable, "-c", script], check=True, timeout=100, env=environment)
 
 
+@pytest.mark.slow
 def test_a_run_on_numbers_leaves_out_what_is_slow_to_import(tmp_path: Path) -> None:
     """The bar of a terminal, pyarrow's functions with their docstrings, stores, pandas; the same
     with texts, categories and classes that are texts.

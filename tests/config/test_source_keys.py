@@ -10,9 +10,9 @@ from running import run
 from streamomd.config.build_job import build_job, change_job
 from streamomd.config.data_table import Csv, Data
 from streamomd.config.run_tables import Update
-from streamomd.config.source_keys import refuse_without_effect
 from streamomd.core.errors import UsageError
-from streamomd.shards.table_finder import TableOptions
+from streamomd.sources.known_sources import refuse_without_effect
+from streamomd.sources.table_options import TableOptions
 from streamomd.training.shard_views import find_for_model
 
 TOPIC, TABLE = "kafka://127.0.0.1:1/t", "iceberg://none/ns.t"

@@ -90,6 +90,7 @@ def trained(trained_once: Path, tmp_path: Path) -> Path:
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("what", ["train", "predict"])
+@pytest.mark.sample(2)
 def test_a_device_that_fails_is_named_with_the_shard(trained: Path, what: str, nth: int) -> None:
     """EIO while the footer is read (the first read), or rows: exit 1."""
     words = {"train": (*TRAIN[:-1], "other"), "predict": ("predict", "run", "data", "--to", "out")}

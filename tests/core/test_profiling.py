@@ -14,9 +14,9 @@ from running import everything, rows, run, train, write
 
 import streamomd
 from streamomd.core.profiling import STAGES, Profile, Stage, current, profiled, staged
-from streamomd.shards.find import find
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.io_costs import shares
+from streamomd.sources.find import find
 
 READING = {"read": 0.25, "decompress": 0.25, "decode": 0.5}
 

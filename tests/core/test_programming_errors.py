@@ -11,9 +11,9 @@ import pytest
 from streamomd.core.errors import CorruptionError, DataError
 from streamomd.core.programming_errors import is_mistake
 from streamomd.shards import projection
-from streamomd.shards.delta import actions
-from streamomd.shards.iceberg.metadata import damaged
-from streamomd.shards.kafka import messages
+from streamomd.sources.delta import actions
+from streamomd.sources.iceberg.metadata import damaged
+from streamomd.sources.kafka import messages
 
 
 def caught(call: Any) -> BaseException:

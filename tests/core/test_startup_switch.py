@@ -58,6 +58,7 @@ def test_shortcuts_are_in_one_module() -> None:
 
 
 @pytest.mark.parametrize("loops", ["from disk", pytest.param("compiled", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_training_without_shortcuts_has_the_same_state(loops: str, tmp_path: Path) -> None:
     """The command ends with the same exit code and the same ``state_sha256`` whether the switch is
     on or off; compiled loops on disk are shared, or compiled by each."""
@@ -71,6 +72,7 @@ def test_a_training_without_shortcuts_has_the_same_state(loops: str, tmp_path: P
     assert len(hashes) == 1
 
 
+@pytest.mark.slow
 def test_the_switch_turns_every_shortcut_off(tmp_path: Path) -> None:
     """With it off, Python's and the other packages' own ways are taken."""
     file = rows(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,19 @@ def workers() -> Iterator[LocalCluster]:
     if not _cluster:
         _cluster.append(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None))
     yield _cluster[0]
-    if _cluster[0].scheduler.tasks:  # submitted jobs, which outlive their clients
+    if not is_idle(_cluster[0]):
         _cluster.pop().close()
+
+
+def is_idle(cluster: LocalCluster) -> bool:
+    """Forget submitted jobs, which outlive their clients; whether nothing is left to do."""
+    with Client(cluster, set_as_default=False) as client:
+        for name in client.list_datasets():
+            client.unpublish_dataset(name)
+    until = time.monotonic() + 10
+    while cluster.scheduler.tasks and time.monotonic() < until:
+        time.sleep(0.05)
+    return not cluster.scheduler.tasks
 
 
 @pytest.fixture(scope="module")

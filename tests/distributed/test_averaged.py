@@ -26,8 +26,8 @@ from streamomd.distributed import averaged, averaged_worker, cluster, memory_che
 from streamomd.distributed.averaged import Averaged
 from streamomd.engine.merge import tree
 from streamomd.rules import all_rules
-from streamomd.shards.find import find
 from streamomd.shards.row_ranges import split_rows
+from streamomd.sources.find import find
 from streamomd.training.model import Model
 from streamomd.training.progress import verbose_output
 from streamomd.training.row_stream import rows_of_group
@@ -68,6 +68,7 @@ def literally(table: dict[str, Any]) -> Model:
 @pytest.mark.parametrize(
     "parts, rounds, merge", [(5, 2, "gradients"), *long((4, 2, "examples"), (8, 3, "examples"))]
 )
+@pytest.mark.sample(2)
 def test_it_is_what_it_says(
     data: Path, client: Client, tmp_path: Path, parts: int, rounds: int, merge: str
 ) -> None:
@@ -346,6 +347,7 @@ def test_a_merged_run_has_no_certificate(data: Path, client: Client, tmp_path: P
     assert "averaged" in found[0]["reason"]
 
 
+@pytest.mark.slow
 def test_columns_far_from_0_are_reported_once(
     client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

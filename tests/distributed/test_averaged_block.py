@@ -20,9 +20,9 @@ from streamomd.distributed.averaged import Averaged, rounds_of
 from streamomd.engine.merge import tree
 from streamomd.engine.state import State
 from streamomd.rules import all_rules
-from streamomd.shards.find import find
 from streamomd.shards.row_ranges import RowRange
 from streamomd.shards.shard import ShardSet
+from streamomd.sources.find import find
 from streamomd.training.row_stream import rows_of_group
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -69,6 +69,7 @@ def literally(given: dict[str, Any]) -> State:
     return whole
 
 
+@pytest.mark.slow
 def test_it_is_what_it_says_and_resumes(
     data: Path, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

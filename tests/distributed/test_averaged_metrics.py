@@ -28,6 +28,7 @@ def averaged(url: Path, data: Path, client: Client, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("holdout", [0, 5])
+@pytest.mark.sample(2)
 def test_one_part_has_the_figures_of_exact_mode(
     holdout: int, data: Path, client: Client, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from sharded_jobs import sharded_job
 import streamomd
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.distributed.decode import DecodeRequest, Decoders
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -40,6 +40,7 @@ def test_the_faster_one_continues(
     assert f"continuing with {faster}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_in_auto_a_cluster_that_fails_is_left(
     data: Path, alone: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,6 +126,7 @@ def hold(name: str) -> None:
     Event(name, client=get_client()).wait(60)
 
 
+@pytest.mark.slow
 def test_doctor_waits_for_a_worker_that_is_busy_and_reports_it(
     workers: LocalCluster, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def test_a_local_cluster_without_cryptography_names_the_extra(
         cluster.local_security()
 
 
+@pytest.mark.slow
 def test_a_cluster_without_workers_is_waited_for(data: Path, alone: Any) -> None:
     """Workers that come later are used."""
     with (

@@ -190,7 +190,7 @@ def test_pandas_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     made, zeros = collection(), da.zeros(6, chunks=3, dtype=np.int64)
-    monkeypatch.setattr("streamomd.shards.memory.frames.import_module", missing)
+    monkeypatch.setattr("streamomd.sources.memory.frames.import_module", missing)
     with pytest.raises(UsageError, match=r"streamomd\[collections\]"):
         learn(made)
     found = streamomd.train(shards=(X, zeros), checkpoint="none", quiet=True)

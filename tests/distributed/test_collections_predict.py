@@ -41,6 +41,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize("kind", ["words for classes", *long("two classes", "regression")])
+@pytest.mark.slow
 def test_predictions_are_those_of_shards(kind: str, shards: Path, tmp_path: Path) -> None:
     """Columns, types and values of the files that Model.predict writes; the index is preserved."""
     model = model_of(shards, **JOBS[kind])

@@ -46,6 +46,7 @@ def described(name: str, data: Path, url: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name", ["averaged there", *long(*(name for name in PREFIXES if name != "averaged there"))]
 )
+@pytest.mark.slow
 def test_the_cluster_is_reported_once_and_tasks_have_similar_names(
     data: Path, tmp_path: Path, shown: Client, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:

@@ -47,6 +47,7 @@ def test_bits_do_not_depend_on_the_window(
 
 
 @pytest.mark.parametrize("how, where, seed", cases("decoders", 2, quick=(("kill", "round", 0),)))
+@pytest.mark.slow
 def test_a_worker_that_goes_costs_no_bit(
     data: Path,
     alone: Any,

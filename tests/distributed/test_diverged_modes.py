@@ -32,6 +32,7 @@ def job(data: Path, url: Path, mode: str, **cluster: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", ["averaged", "sharded"])
+@pytest.mark.sample(2)
 def test_workers_that_learn(mode: str, client: Client, tmp_path: Path) -> None:
     """The row's batch is named from the worker; resume exits 6 as well, with the same rows."""
     data, url = shards(tmp_path / "data"), tmp_path / "run"
@@ -59,6 +60,7 @@ def test_a_learner_on_a_worker(mode: str, client: Client, tmp_path: Path) -> Non
         streamomd.resume(str(url), client=client, quiet=True)
 
 
+@pytest.mark.slow
 def test_a_slot_of_one_owner(client: Client, tmp_path: Path) -> None:
     """In sharded mode a slot that only its owner can see ends the run for all of them."""
     data, url = shards(tmp_path / "data", at=None), tmp_path / "run"

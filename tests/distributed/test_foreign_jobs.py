@@ -122,6 +122,7 @@ def test_resume_names_the_cluster_of_a_client(
     assert "--cache" not in done.err
 
 
+@pytest.mark.slow
 def test_resume_names_the_cluster_of_a_submitted_run(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path, alone: Any
 ) -> None:

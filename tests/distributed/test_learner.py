@@ -54,6 +54,7 @@ def test_the_learner_on_a_worker_has_the_same_bits(
 
 
 @pytest.mark.parametrize("how, where, seed", cases("learner", 2, quick=(("kill", "commit", 0),)))
+@pytest.mark.slow
 def test_a_learner_that_is_lost_resumes_elsewhere(
     data: Path,
     alone: Any,

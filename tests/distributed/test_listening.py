@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 
 from streamomd.distributed.cluster import connect_client
 
@@ -21,6 +22,7 @@ def listening() -> set[tuple[str, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_our_own_cluster_is_of_this_machine_alone() -> None:
     """Scheduler, workers and every page of theirs: on the loopback address and no other."""
     before = listening()

@@ -64,6 +64,7 @@ def tasks_by_worker(other: Client) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("mode", ["decoders", *long(*(one for one in MODES if one != "decoders"))])
+@pytest.mark.slow
 def test_a_mixed_cluster_trains_to_the_same_bits_on_the_usable_workers(
     data: Path,
     bits: Callable[[str], str],
@@ -92,6 +93,7 @@ def test_a_mixed_cluster_trains_to_the_same_bits_on_the_usable_workers(
         assert {key.rsplit("-", 1)[0] for key in had[at[name]]} <= {"omd-probe"}
 
 
+@pytest.mark.slow
 def test_doctor_lists_them(
     cluster: tuple[Mixed, Client], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ def test_doctor_lists_them(
                 assert "has streamomd 0.0.1" in lines[place + 1]
 
 
+@pytest.mark.slow
 def test_a_job_that_is_submitted_runs_on_a_usable_worker(
     cluster: tuple[Mixed, Client],
     data: Path,

@@ -40,6 +40,7 @@ def longer(mode: str, data: Path, url: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", ["sharded", *long(*(one for one in MODES if one != "sharded"))])
 @pytest.mark.parametrize("later", [0.0, *long(0.3, 1.1)])
+@pytest.mark.slow
 def test_a_lost_scheduler_is_one_line_and_it_resumes_the_run(
     data: Path, tmp_path: Path, mode: str, later: float
 ) -> None:

@@ -58,6 +58,7 @@ def count(events: list[Event], name: str) -> float:
 
 
 @pytest.mark.parametrize("how", ["kill", *long("retire")])
+@pytest.mark.slow
 def test_a_worker_that_dies_costs_its_tasks(
     how: str,
     client: Client,
@@ -127,6 +128,7 @@ def test_a_round_that_is_lost_costs_its_rows(
     assert count(events, "rounds_total") >= 1
 
 
+@pytest.mark.slow
 def test_owners_that_are_lost_cost_the_rows_since_the_commit(
     data: Path, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     events: list[Event],

@@ -53,6 +53,7 @@ ROUNDS = 2 * -(-4 * ROWS // 256)
 
 
 @pytest.mark.parametrize("nth", [80, *long(0, 7, 120, 240)])
+@pytest.mark.slow
 def test_an_owner_that_retires_costs_no_row(
     data: Path, bits: Callable[[str], str], client: Client, workers: LocalCluster, tmp_path: Path,
     events: list[Event], nth: int,

@@ -79,6 +79,7 @@ def test_every_mode_and_learner_is_in_the_table() -> None:
 @pytest.mark.parametrize("bits", [20, 26, 27])
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.sample(3)
 def test_doctor_knows_what_each_mode_needs(
     data: Path, narrow: Client, tmp_path: Path, mode: str, learner: str, bits: int
 ) -> None:

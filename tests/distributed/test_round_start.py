@@ -77,6 +77,7 @@ def counting(client: Client, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("count", [2, *long(1, 4)])
+@pytest.mark.sample(2)
 def test_a_run_reads_its_state_from_the_store_once(
     data: Path, workers: LocalCluster, tmp_path: Path, expected: str, count: int
 ) -> None:

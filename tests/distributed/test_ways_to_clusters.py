@@ -104,6 +104,7 @@ def at(workers: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("way", ["file", "factory of a client", "factory of a cluster"])
+@pytest.mark.sample(3)
 def test_the_bits_are_those_of_one_process(
     data: Path, alone: Any, at: Path, notes: list[str], client: Client, way: str
 ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from auto import Auto, Floats
 from auto_grouped import Grouped
+from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, made
 
 from streamomd.engine import state as state_module
@@ -142,6 +143,7 @@ def assert_same_slots(run: Run, oracle: Auto, rtol: float) -> None:
 @pytest.mark.parametrize("K", [7, 64])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.sample(6)
 def test_a_learner_is_its_oracle(form: str, loss: str, K: int) -> None:
     """Predictions, sums, state and weights, over changes of the reference, with importances."""
     rows = some_unlearned(made(loss, 170, seed=3))
@@ -178,6 +180,7 @@ def test_float32_slots(loss: str) -> None:
     "loss", ["square", "logistic", pytest.param("softmax", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("p, K, d", [(131, 64, 6), (70, 140, 80)])
+@pytest.mark.sample(2)
 def test_wide_blocks_are_in_groups(
     loss: str, p: int, K: int, d: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +188,7 @@ def test_wide_blocks_are_in_groups(
     monkeypatch.setattr(state_module, "WIDE", 128)
     rows = made(loss, 300, p=p, d=d, seed=6)
     run, oracle, shown, expected = pair(
-        "auto", loss, rows, K, partial(Grouped, most=max(p + 1, K)), compiled=True
+        "auto", loss, rows, K, partial(Grouped, most=max(p + 1, K)), compiled=LAZY
     )
     assert run.state.extra["A"].shape[1:] == (max(p + 1, K), 64)
     assert np.abs(shown - expected).max() <= 1e-9 * max(1.0, float(rows.y.std()))
@@ -194,6 +197,7 @@ def test_wide_blocks_are_in_groups(
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.sample(3)
 def test_a_column_that_leaves_its_reference(form: str, loss: str) -> None:
     """abs(z) above 10^6: the reference changes before the row is predicted."""
     rows = made(loss, 80, seed=7)
@@ -267,7 +271,7 @@ def test_any_split_is_one_batch(loss: str, seed: int) -> None:
     n, rng = REFRESH + 150, np.random.default_rng(seed)
     rows = some_unlearned(made(loss, n, seed=seed))
     rows.X[n // 2, 0] += 1e5 * rows.X[:, 0].std()
-    whole, cut = (Run("auto", loss, 4, 6, compiled=True) for _ in range(2))
+    whole, cut = (Run("auto", loss, 4, 6, compiled=LAZY) for _ in range(2))
     margins = whole.learn(rows)
     cuts = sorted({0, n, *range(20), *rng.integers(0, n, 40).tolist(), n // 2, n // 2 + 1})
     batch = rows.batch()

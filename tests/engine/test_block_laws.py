@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from auto import Auto, Floats
+from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, labelled, made
 
 from streamomd.rules.common.standardized import mixed
@@ -60,7 +61,7 @@ def ridge(run: Run, rows: Rows) -> Floats:
 def test_square_loss_is_ridge_in_closed_form(n: int) -> None:
     """After any number of rows, with importances: to 1e-10 of the target's standard deviation."""
     rows = made("square", 5000, seed=1).some(slice(n))
-    run = trained("square", rows, prefer="whole", compiled=True)
+    run = trained("square", rows, prefer="whole", compiled=LAZY)
     error = np.abs(run.predict(rows)[:, 0] - ridge(run, rows)).max()
     assert error <= 1e-10 * max(1.0, float(np.std(rows.y)))
 
@@ -87,7 +88,7 @@ def assert_invariant(loss: str, n: int, seed: int, **given: Any) -> None:
 @pytest.mark.parametrize("loss", ["square", "logistic"])
 def test_units_do_not_matter(loss: str, seed: int, prefer: str) -> None:
     """Over 5,000 rows."""
-    assert_invariant(loss, 5000, seed, prefer=prefer, compiled=True)
+    assert_invariant(loss, 5000, seed, prefer=prefer, compiled=LAZY)
 
 
 @pytest.mark.parametrize("loss", ["softmax", "hinge", "absolute"])
@@ -107,7 +108,7 @@ def test_units_do_not_matter_to_other_losses(loss: str) -> None:
 def test_units_do_not_matter_on_a_hundred_streams(loss: str) -> None:
     """Over 5,000 rows each."""
     for seed in range(100):
-        assert_invariant(loss, 5000, seed, prefer=["recent", "whole"][seed % 2], compiled=True)
+        assert_invariant(loss, 5000, seed, prefer=["recent", "whole"][seed % 2], compiled=LAZY)
 
 
 @pytest.mark.parametrize("rule", ["auto", "laplace", "adagrad_standardized"])
@@ -126,6 +127,7 @@ def test_rows_of_importance_zero_change_nothing(rule: str, loss: str) -> None:
 
 @pytest.mark.parametrize("rule", ["auto", "laplace", "adagrad_standardized"])
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.sample(4)
 def test_a_constant_factor_of_importances_changes_nothing(rule: str, loss: str) -> None:
     """Of uneven importances: progressive and later predictions, to 1e-9 of their spread; passes
     after the first and coordinates outside the block included; a power of two to the bit."""
@@ -140,7 +142,7 @@ def test_a_constant_factor_of_importances_on_many_streams(rule: str, loss: str) 
     for seed in range(20):
         rows, draw = made(loss, 2000, seed=seed), np.random.default_rng(seed)
         factors = (2.0**20, *10.0 ** draw.uniform(-6, 6, 2))
-        assert_factors_change_nothing(rule, loss, rows, factors, compiled=True)
+        assert_factors_change_nothing(rule, loss, rows, factors, compiled=LAZY)
 
 
 def assert_factors_change_nothing(
@@ -195,6 +197,7 @@ def test_importances_are_copies_in_every_statistic() -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.slow
 def test_importance_two_is_the_row_twice(loss: str) -> None:
     """Up to the order effect: a copy is learned from the state that the other copy has left. Both
     models are far closer to each other than to the one without importances."""
@@ -285,7 +288,7 @@ class Extended(Auto):
 def test_hard_columns(loss: str, kind: str) -> None:
     """Finite; P is the inverse of A + prior."""
     rows = hard(kind, loss, 6000)
-    run = Run("auto", loss, 4, 6, compiled=True)
+    run = Run("auto", loss, 4, 6, compiled=LAZY)
     assert np.isfinite(run.learn(rows)).all()
     assert np.isfinite(run.sums).all()
     assert run.state.problem() == ""
@@ -294,10 +297,11 @@ def test_hard_columns(loss: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", HARD)
 @pytest.mark.parametrize("loss", ["square", "logistic"])
+@pytest.mark.sample(5)
 def test_hard_columns_in_extended_precision(loss: str, kind: str) -> None:
     """Progressive predictions are those of the oracle in extended precision, to 1e-6."""
     rows = hard(kind, loss, 400)
-    run = Run("auto", loss, 4, 6, compiled=True)
+    run = Run("auto", loss, 4, 6, compiled=LAZY)
     oracle = Extended(loss, 4)
     expected = np.array([oracle.learn(*row) for row in rows], dtype=np.float64)
     scale = float(rows.y.std()) if loss == "square" else 1.0
@@ -310,7 +314,7 @@ def test_hard_columns_in_extended_precision(loss: str, kind: str) -> None:
 def test_hard_columns_in_extended_precision_over_many_rows(loss: str, kind: str) -> None:
     """Over 12,000 rows, which see P inverted between two changes of the reference."""
     rows = hard(kind, loss, 12_000)
-    run = Run("auto", loss, 4, 6, compiled=True)
+    run = Run("auto", loss, 4, 6, compiled=LAZY)
     oracle = Extended(loss, 4)
     expected = np.array([oracle.learn(*row) for row in rows], dtype=np.float64)
     scale = float(rows.y.std()) if loss == "square" else 1.0
@@ -324,7 +328,7 @@ def test_hard_columns_over_a_million_rows(loss: str, kind: str) -> None:
     """P is the inverse still; for the square loss predictions are those of ridge regression in
     extended precision, to 1e-6."""
     rows = hard(kind, loss, 1_000_000)
-    run = Run("auto", loss, 4, 6, compiled=True, prefer="whole")
+    run = Run("auto", loss, 4, 6, compiled=LAZY, prefer="whole")
     for low in range(0, 1_000_000, 50_000):
         run.learn(rows.some(slice(low, low + 50_000)))
     assert run.state.problem() == ""

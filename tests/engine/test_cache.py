@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 
 import pytest
 
@@ -15,6 +16,7 @@ import streamomd
 from streamomd.core import jit
 from streamomd.engine import Engine
 from streamomd.engine import compile as fuse
+from streamomd.engine.loops import row
 from streamomd.engine.state import Layout
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule
@@ -152,6 +154,7 @@ def test_nor_where_another_loop_was_compiled_before(package: Path) -> None:
     ],
     ids=["rule", "helper", "engine", "loss"],
 )
+@pytest.mark.slow
 def test_an_edit_is_compiled_anew(package: Path, file: str, old: str, new: str) -> None:
     """An edited rule, helper or loss is never run as it was before."""
     rule = "ng" if "schedule" in file else "nag"  # the one that calls it
@@ -253,16 +256,89 @@ def test_what_is_loaded_does_not_stand_in_for_what_is_compiled(rule: str, tmp_pa
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("rule", all_rules())
-def test_what_a_factory_makes_is_named_after_its_loop(
-    rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So that of two loops in a process, each of other constants, each calls its own."""
-    monkeypatch.setattr(jit, "compile_cached", lambda loop, signature: loop)
+def made_loop(rule: str, operation: str = "learn") -> tuple:
+    """A rule, its first loss, a shape, and a loop of them, uncompiled."""
     described = find_rule(rule)
     loss = find_loss((described.losses.names or ("hinge",))[0])
     bias = int(described.storage.kind == "block")  # which has one always
     shape = fuse.Shape(3, 3, Layout(described, 4, 3, "float64").width, bias, False)
+    return (
+        described,
+        loss,
+        shape,
+        fuse.OPERATIONS[operation].maker(described)(described, loss, shape),
+    )
+
+
+FOLDER = Path(streamomd.__file__).parent
+
+
+@pytest.mark.parametrize(
+    "file, rule, operation, is_part",
+    [
+        ("rules/nag.py", "nag", "learn", True),
+        ("losses/hinge.py", "nag", "learn", True),
+        ("rules/common/schedule.py", "ng", "learn", True),
+        ("engine/loops/load_store.py", "nag", "learn", True),
+        ("engine/loops/sparse.py", "nag", "learn", True),
+        ("engine/loops/cache_prefetch.py", "nag", "learn", True),
+        ("engine/linalg/matrix_root.py", "adagrad_full", "learn", True),
+        ("engine/loops/microbatch.py", "nag", "sense", True),
+        ("engine/compile.py", "nag", "learn", True),
+        ("core/jit.py", "nag", "learn", True),
+        ("engine/loops/microbatch.py", "nag", "learn", False),
+        ("engine/linalg/matrix_root.py", "nag", "learn", False),
+        ("engine/loops/dense.py", "nag", "learn", False),
+        ("engine/merge.py", "nag", "learn", False),
+        ("engine/state.py", "nag", "learn", False),
+        ("rules/arow.py", "nag", "learn", False),
+        ("losses/square.py", "nag", "learn", False),
+    ],
+)
+def test_the_key_of_a_loop_is_of_the_files_that_it_reaches(
+    file: str, rule: str, operation: str, is_part: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edit in one of them changes the key; an edit in another file does not."""
+    described, loss, _, loop = made_loop(rule, operation)
+    before, edited, read = fuse.stamp(described, loss, loop), FOLDER / file, fuse._text
+    assert edited.exists()
+    monkeypatch.setattr(fuse, "_text", lambda name: read(name) + b"\n#" * (Path(name) == edited))
+    assert (fuse.stamp(described, loss, loop) != before) is is_part
+
+
+def test_the_key_of_a_loop_has_the_constants_of_other_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A number that a loop reads is in its key, wherever it was defined, at any depth."""
+    rule, loss, _, loop = made_loop("nag")
+    before = fuse.stamp(rule, loss, loop)
+    for function, name in ((loop, "AHEAD"), (row.span, "FAR")):
+        with monkeypatch.context() as patch:
+            patch.setitem(function.__globals__, name, 7)
+            assert fuse.stamp(rule, loss, loop) != before
+    assert fuse.stamp(rule, loss, loop) == before
+
+
+@pytest.mark.parametrize("rule", all_rules())
+def test_a_loop_is_known_by_its_key_and_its_parts_are_named_after_it(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a loop reads is of kinds whose words in the key say all of it.
+
+    Of two loops in a process, each of other constants, each calls its own parts.
+    """
+    described, loss, shape, loop = made_loop(rule)
+    for function in (loop, *fuse._reached(loop)):
+        closed = [cell.cell_contents for cell in function.__closure__ or ()]
+        read = [*fuse._read(function), *closed]
+        read += [each for value in read if isinstance(value, tuple) for each in value]
+        for value in read:
+            foreign = type(value).__module__.startswith(fuse.FOREIGN) and callable(value)
+            assert foreign or isinstance(
+                value, (int, float, tuple, type, FunctionType, BuiltinFunctionType)
+            ), (function, value)
+
+    monkeypatch.setattr(jit, "compile_cached", lambda loop, signature: loop)
     loop = fuse.compiled_loop.__wrapped__("learn", described, loss, shape, "float64", "float64")
     reached = fuse._reached(loop)
     assert len(reached) > 1
@@ -277,7 +353,8 @@ def test_a_loop_with_implicit_steps_has_a_name_of_its_own(monkeypatch: pytest.Mo
     try:
         for params in ({}, {"implicit": True}):
             layout = Layout(rule, 4, 1, "float64")
-            engine = Engine(layout, find_loss("logistic"), 2, True, rule.parse_params(params))
+            numbers = rule.parse_params(params)
+            engine = Engine(layout, find_loss("logistic"), 2, True, numbers, {}, True)
             names.append(engine._make("learn", False, "float64").__name__)
     finally:
         fuse.compiled_loop.cache_clear()

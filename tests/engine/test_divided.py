@@ -99,6 +99,7 @@ def check(rule: str, loss: str, **more: Any) -> None:
 
 
 @pytest.mark.parametrize("rule, loss", marked())
+@pytest.mark.sample(6)
 def test_threads_change_no_bit(rule: str, loss: str) -> None:
     """Every rule with every loss of one-against-all, in both dtypes."""
     check(rule, loss, seed=len(rule))
@@ -158,6 +159,7 @@ STANDARDIZABLE = sorted(
 
 
 @pytest.mark.parametrize("rule", STANDARDIZABLE)
+@pytest.mark.sample(2)
 def test_references_change_as_on_one_thread(rule: str) -> None:
     """Columns on standardised inputs: references are one for all classes, slots move in each."""
     found, count = find_rule(rule), 40

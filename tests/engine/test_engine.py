@@ -12,6 +12,7 @@ import pytest
 from helpers import Learner, dense, pairs, some_pairs, sparse
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lazy_loops import LAZY
 
 from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.core.batch import SparseBatch
@@ -29,7 +30,7 @@ ROWS = 60
 def Plain(rule: str, loss: str, size: int, **told: Any) -> Learner:
     """A learner in plain Python, except where a row takes too many steps for that."""
     dear = all_rules()[rule].storage.kind in ("root", "recent")
-    return Learner(rule, loss, size, **told, compiled=dear)
+    return Learner(rule, loss, size, **told, compiled=LAZY if dear else False)
 
 
 UNCOUPLED = [pair for pair in some_pairs() if not all_losses()[pair[1]].coupled]
@@ -51,6 +52,7 @@ def first(rows: streams.Stream) -> streams.Stream:
 
 
 @pytest.mark.parametrize("rule, loss", list(some_pairs()))
+@pytest.mark.sample(5)
 def test_cuts_leave_no_trace(rule, loss) -> None:
     """One batch, and batches of 1, of 7 and of 4096 rows, end in the same bits."""
     rows = stream("sparse", 3, 3)
@@ -70,6 +72,7 @@ def test_cuts_leave_no_trace(rule, loss) -> None:
 
 
 @pytest.mark.parametrize("rule", list(all_rules()))
+@pytest.mark.sample(6)
 def test_dense_is_sparse(rule) -> None:
     """A matrix and its CSR rows, explicit zeros or none, end in the same bits."""
     loss = all_rules()[rule].losses.default
@@ -92,6 +95,7 @@ def test_dense_is_sparse(rule) -> None:
 
 
 @pytest.mark.parametrize("rule, loss", [pair for pair in UNCOUPLED if pair[0] not in MIXED])
+@pytest.mark.sample(5)
 def test_learners_side_by_side_are_learners_alone(rule, loss) -> None:
     """Each learner of one-against-all has the margins it has when it learns its class alone."""
     rows = stream("dense", 3, 11)
@@ -111,6 +115,7 @@ EXPONENTIAL = ("poisson", "logistic", "softmax")
 @pytest.mark.parametrize("rule", SCALE_FREE)
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.sample(6)
 def test_powers_of_two_change_no_bit(rule, loss, seed) -> None:
     """Any feature times ±2^k, k in −60 … 60, leaves every prediction bit-equal."""
     rng = np.random.default_rng(seed)
@@ -132,6 +137,7 @@ def test_powers_of_two_change_no_bit(rule, loss, seed) -> None:
 @pytest.mark.parametrize("rule", SCALE_FREE)
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.sample(3)
 def test_any_unit_changes_nothing_but_rounding(rule, loss, seed) -> None:
     """Any feature times any c, 1e-9 … 1e9, moves no prediction by more than 1e-9 of its terms."""
     rng = np.random.default_rng(seed)
@@ -160,6 +166,7 @@ def test_order_of_features_permutes_the_slots(rule, loss) -> None:
 
 
 @pytest.mark.parametrize("rule, loss", list(some_pairs()))
+@pytest.mark.sample(6)
 def test_a_row_of_no_importance_moves_only_what_x_moves(rule, loss) -> None:
     """Importance 0: the clock and the scales see the row, own slots do not."""
     rows = stream("dense", 2, 4)
@@ -178,6 +185,7 @@ def test_a_row_of_no_importance_moves_only_what_x_moves(rule, loss) -> None:
 
 
 @pytest.mark.parametrize("rule, loss", list(some_pairs()))
+@pytest.mark.sample(3)
 def test_predict_learns_nothing_and_agrees_with_the_next_row(rule, loss) -> None:
     """Predictions move no state, and equal the margin the row would meet if it were learned."""
     rows = stream("dense", 2, 6)

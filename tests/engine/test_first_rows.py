@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from auto import Auto, sigmoid, softmax
+from lazy_loops import LAZY
 from standardized import Rows, Run, made
 
 from streamomd.engine import stored_rows as stored
@@ -59,7 +60,7 @@ def test_rows_are_stored_until_the_last_solve(loss: str) -> None:
     as a part of a round. With the oracle's predictions, however the rows are cut."""
     rows = made(loss, 2300)
     rows = Rows(rows.X, rows.S, rows.y, np.where(np.arange(2300) % 50 == 7, 0.0, rows.h))
-    one, cut = (Run("auto", loss, 4, 6, compiled=True) for _ in range(2))
+    one, cut = (Run("auto", loss, 4, 6, compiled=LAZY) for _ in range(2))
     shown = one.learn(rows)
     assert stored_rows(one) == 0
     cuts = [0, 31, 64, 700, 2080, 2081, 2300]

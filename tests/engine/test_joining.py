@@ -101,6 +101,7 @@ def write(state: State, j: int, k: int, numbers: Any) -> None:
 
 @pytest.mark.parametrize("classes, dtype", LAYOUTS)
 @pytest.mark.parametrize("name", MERGES)
+@pytest.mark.sample(4)
 def test_a_compiled_merge_is_an_uncompiled_one(name: str, classes: int, dtype: str) -> None:
     """To the bit, of states that cannot be written."""
     engine, start, *parts = run(name, classes, dtype)
@@ -114,6 +115,7 @@ def test_a_compiled_merge_is_an_uncompiled_one(name: str, classes: int, dtype: s
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 @pytest.mark.parametrize("classes, dtype", LAYOUTS)
 @pytest.mark.parametrize("name", ALIGNED)
+@pytest.mark.sample(2)
 def test_own_slots_are_carried_to_the_common_scale(
     name: str, classes: int, dtype: str, compiled: bool
 ) -> None:

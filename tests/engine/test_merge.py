@@ -113,6 +113,7 @@ def same(a: State, b: State, parts: tuple) -> None:
 
 
 @pytest.mark.parametrize("name, at", CASES)
+@pytest.mark.sample(6)
 def test_a_merge_of_one_is_the_identity(name: str, at: int) -> None:
     engine, start, parts, examples = run(name, at)
     for join in (merge, tree):
@@ -122,6 +123,7 @@ def test_a_merge_of_one_is_the_identity(name: str, at: int) -> None:
 
 
 @pytest.mark.parametrize("name, at", CASES)
+@pytest.mark.sample(2)
 def test_merges_commute_and_associate(name: str, at: int) -> None:
     """To 1e-12; and no input is changed."""
     engine, start, parts, examples = run(name, at)
@@ -146,6 +148,7 @@ def test_merges_commute_and_associate(name: str, at: int) -> None:
 
 
 @pytest.mark.parametrize("name, at", CASES)
+@pytest.mark.sample(3)
 def test_a_merged_state_learns_on(name: str, at: int) -> None:
     """Weights stay finite, and the rows after it teach as usual."""
     engine, start, parts, examples = run(name, at)
@@ -157,6 +160,7 @@ def test_a_merged_state_learns_on(name: str, at: int) -> None:
 
 
 @pytest.mark.parametrize("name, at", CASES)
+@pytest.mark.sample(3)
 def test_blocks_leave_no_trace(name: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many coordinates are taken at a time, a merge has the same bits."""
     engine, start, parts, examples = run(name, at)
@@ -185,6 +189,7 @@ def test_copies_of_one_state_have_its_weights(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MERGED)
+@pytest.mark.sample(6)
 def test_accounts_and_classes_merge_too(name: str) -> None:
     """The rule with its certificate's slots, and a learner for each of three classes.
 

@@ -234,6 +234,7 @@ def test_alone_it_is_the_identity(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("loss", CLASSES)
+@pytest.mark.sample(3)
 def test_a_constant_factor_of_importances_changes_no_merge(rule: str, loss: str) -> None:
     """The merged model, and what it learns then: a power of two to the bit, others to 1e-8."""
     found = []

@@ -54,6 +54,7 @@ ACCOUNTED = [(name, 0, True) for name in LAWS if all_rules()[name].certificate.a
 
 
 @pytest.mark.parametrize("name, at, accounts", [*((*case, False) for case in CASES), *ACCOUNTED])
+@pytest.mark.sample(6)
 def test_parts_merge_as_the_literal_does(name: str, at: int, accounts: bool) -> None:
     """Four parts of one stream; two, three and all of them."""
     engine, start, parts, examples = run(name, at, accounts=accounts)
@@ -64,6 +65,7 @@ def test_parts_merge_as_the_literal_does(name: str, at: int, accounts: bool) -> 
 
 
 @pytest.mark.parametrize("name, at", CASES)
+@pytest.mark.sample(6)
 def test_the_start_is_the_identity(name: str, at: int) -> None:
     """A part that learned nothing adds nothing: weights and slots are the other's.
 
@@ -111,6 +113,7 @@ FREE = [
 
 
 @pytest.mark.parametrize("name, at", FREE)
+@pytest.mark.sample(3)
 def test_sums_and_maxima_are_those_of_one_pass(name: str, at: int) -> None:
     """Where slopes do not depend on weights, what is added and what is largest is the same after
     one pass over all rows, in one state: the truth that the table's words have to meet."""
@@ -248,6 +251,7 @@ def alive(name: str) -> tuple[set[tuple[str, str]], int]:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in LAWS]
 )
+@pytest.mark.sample(4)
 def test_another_annotation_fails_a_law(name: str) -> None:
     """Each slot declared as each other kind merges to other numbers than the literal merge: but for
     those that are listed, and each of these is none that any annotation could change."""

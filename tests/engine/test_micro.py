@@ -188,6 +188,7 @@ COMPILED = ["nag", "adagrad", "arow_diag", "ftrl_centered"]
         for m, layout in enumerate(LAYOUTS)
     ],
 )
+@pytest.mark.sample(2)
 def test_compiled_is_uncompiled(rule, classes, bias, is_dense, dtype) -> None:
     """Margins, slots, totals and sums agree to the bit, whatever the layout."""
     rows, loss = stream("weights", classes), find_rule(rule).losses.default

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, made
 from test_block import FORMS, assert_same, pair, some_unlearned
 
@@ -20,6 +21,7 @@ PASSES = 3
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.sample(6)
 def test_passes_are_their_oracle(form: str, loss: str) -> None:
     """Predictions, state and weights after each pass, with a slot and coordinates outside."""
     rows = some_unlearned(made(loss, 120, seed=3))
@@ -90,7 +92,7 @@ def test_predictions_stay_when_groups_change_their_centres(
     y = Z @ np.r_[np.zeros(63), np.abs(draw.normal(size=p - 63))] + 0.1 * draw.normal(size=500)
     rows = Rows(Z + 3.0, rows.S, y, np.ones(500))
     given: Any = {"prefer": "whole", "block": K, "prior": 1e-8, "prior_bias": 1e-8}
-    run = Run("auto", "square", p, d, compiled=True, **given)
+    run = Run("auto", "square", p, d, compiled=LAZY, **given)
     run.learn(rows)
     reference, totals = run.state.extra["reference"], run.state.totals[0]
     assert run.state.extra["A"].shape[2] == 64
@@ -133,7 +135,7 @@ def test_passes_of_the_square_loss_end_at_ridge_regression() -> None:
     S[np.arange(n), at] = 1.0
     y = rng.normal(size=d)[at] + 2.0 * rng.normal(size=n)
     rows = Rows(np.zeros((n, 0)), S, y, np.ones(n))
-    run = Run("laplace", "square", 0, d, block=1, compiled=True)
+    run = Run("laplace", "square", 0, d, block=1, compiled=LAZY)
     for at_pass in range(40):
         if at_pass:
             run.engine.begin_pass(run.state)

@@ -80,6 +80,7 @@ def test_what_can_be_learned() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.sample(6)
 def test_every_rule_and_loss(rule: str, loss: str) -> None:
     """Units and offsets of the target change no prediction after the first label; any batches end
     in the same bits; losses are those of raw margins; weights, and a change, leave predictions."""

@@ -22,6 +22,7 @@ CUTS: dict[str, tuple[tuple[int, ...], int]] = {
 
 @pytest.mark.parametrize("every_rows", [0, pytest.param(97, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.sample(2)
 def test_split(cut: str, every_rows: int, tmp_path: Path) -> None:
     """However rows are cut into shards, groups, batches of a file and commits: the same bits."""
     table = rows(300)
@@ -87,6 +88,7 @@ def bank() -> pa.Table:
 
 
 @pytest.mark.parametrize("hashed", [False, True], ids=["numeric", "with categories"])
+@pytest.mark.sample(2)
 def test_bank_at_two_scales(hashed: bool, bank: pa.Table, tmp_path: Path) -> None:
     """NAG on raw columns and on each divided by its maximum: mistakes within 3 of 45,211."""
     numeric = "age,balance,day,duration,campaign,pdays,previous"

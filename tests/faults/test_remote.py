@@ -18,7 +18,7 @@ from running import rows
 from streamomd.checkpoint import open_store
 from streamomd.checkpoint.stores.remote import RemoteStore
 from streamomd.core.errors import StorageError
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 
 @pytest.fixture(scope="module")

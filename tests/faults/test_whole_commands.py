@@ -153,6 +153,7 @@ QUICK = ("train",)
     "name",
     [*QUICK, *(pytest.param(one, marks=pytest.mark.slow) for one in COMMANDS if one not in QUICK)],
 )
+@pytest.mark.slow
 def test_some_faults_of_a_whole_command(place: Path, name: str) -> None:
     """Two, of all calls and errors."""
     strike(place, name, 2)

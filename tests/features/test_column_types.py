@@ -75,16 +75,18 @@ def plan_of(roles: dict[str, tuple[str, pa.DataType]]) -> Any:
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("kind", TYPES, ids=str)
-def test_a_type_in_a_role(kind: pa.DataType, role: str) -> None:
+def test_a_type_in_a_role(role: str) -> None:
     """It has coordinates, or the message names the column, its type and what to do."""
-    if takes(role, kind):
-        assert {name.partition(".")[0] for name in plan_of({"c": (role, kind)}).features} == {"c"}
-        return
-    with pytest.raises(SchemaError) as error:
-        plan_of({"c": (role, kind)})
-    assert f"column 'c' is {kind}: " in str(error.value)
-    assert "add it to ignore" in str(error.value)
+    wrong: list[tuple[pa.DataType, Any]] = []
+    for kind in TYPES:
+        try:
+            features = {name.partition(".")[0] for name in plan_of({"c": (role, kind)}).features}
+        except SchemaError as error:
+            named = f"column 'c' is {kind}: " in str(error) and "add it to ignore" in str(error)
+            wrong += [] if named and not takes(role, kind) else [(kind, error)]
+        else:
+            wrong += [] if takes(role, kind) and features == {"c"} else [(kind, features)]
+    assert not wrong
 
 
 @settings(max_examples=60, deadline=None)

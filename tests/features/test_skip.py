@@ -80,6 +80,7 @@ QUICKLY = [case for case in CASES if case[1] == "sparse" or case[0] == "nan"]
     "name, kind",
     [pytest.param(*case, marks=() if case in QUICKLY else pytest.mark.slow) for case in CASES],
 )
+@pytest.mark.sample(5)
 def test_bits_are_those_of_the_rows_that_are_left(name: str, kind: str, tmp_path: Path) -> None:
     """Every reason, dense and sparse: state and figures of shards without the bad rows."""
     values, reason = SPOILS[name]

@@ -45,6 +45,7 @@ PICKLE = Path(__file__).parents[1] / "golden" / "estimator.pickle.b64"
     "load",
     [load_iris, pytest.param(load_wine, marks=SLOW), pytest.param(load_breast_cancer, marks=SLOW)],
 )
+@pytest.mark.slow
 def test_defaults_classify_as_a_tuned_pipeline(load: Any) -> None:
     """Accuracy by 4-fold cross-validation, raw units: at most .02 below LogisticRegression's."""
     X, y = load(return_X_y=True)
@@ -53,6 +54,7 @@ def test_defaults_classify_as_a_tuned_pipeline(load: Any) -> None:
     assert ours > theirs.mean() - 0.02
 
 
+@pytest.mark.slow
 def test_defaults_regress_as_ridge() -> None:
     """R² by 4-fold cross-validation, of rows that are sorted by their target."""
     X, y = load_diabetes(return_X_y=True)
@@ -203,6 +205,7 @@ def with_gaps(classes: int) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 @pytest.mark.parametrize("nulls", ["mean", "zero", "indicator", {"a": "mean"}])
+@pytest.mark.sample(2)
 def test_frames_with_missing_values(nulls: Any) -> None:
     """Roles are parameters; NaN of pandas is a missing value; predictions accept it, too."""
     frame, y = with_gaps(2)
@@ -249,6 +252,8 @@ def sixteen_columns(rows: int) -> tuple[pd.DataFrame, pd.Series]:
 
 
 @pytest.mark.parametrize("rule", ["auto", "nag", "arow_diag", "ftrl_proximal"])
+@pytest.mark.sample(2)
+@pytest.mark.slow
 def test_pickles_are_small(rule: str) -> None:
     """16 columns, nine of them hashed to 2^18 coordinates: below 100 KB, and the same bits."""
     frame, y = sixteen_columns(60)

@@ -76,6 +76,7 @@ def worlds(count: int) -> list[tuple[list[str], str, str]]:
     (["float32"], "error", "nag"), (["float64", "text"], "error", "nag"),
     (["float64", "missing"], "indicator", "auto"), (["object", "missing"], "indicator", "nag"),
 ])  # fmt: skip
+@pytest.mark.sample(2)
 def test_few_rows_have_the_bits_of_many(names: list[str], nulls: str, rule: str) -> None:
     """Whatever the types of the columns and the values that are missing."""
     frame = pd.DataFrame({name: COLUMNS[name] for name in names})

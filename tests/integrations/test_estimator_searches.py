@@ -73,6 +73,7 @@ SEARCHES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", SEARCHES)
 @pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV, HalvingGridSearchCV])
+@pytest.mark.sample(3)
 def test_searches_tune_parameters_of_the_rule(case: str, search: Any) -> None:
     """A strength that sets all weights to 0 loses; the best estimator has the other one."""
     estimator, grid = SEARCHES[case]

@@ -87,6 +87,7 @@ DEFAULTS = [OMDClassifier(), OMDRegressor(), NAGClassifier(), VAWRegressor()]
         ),
     ],
 )
+@pytest.mark.sample(6)
 def test_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> None:
     """Every one of them."""
     check(estimator)

@@ -61,6 +61,7 @@ def estimator(model: dict[str, Any], **more: Any) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sample(6)
 def test_fit_is_train(tmp_path: Path, case: str, kind: str) -> None:
     """With weights, two epochs: dense, float32, as columns of numbers, sparse."""
     classes, model = CASES[case]
@@ -127,6 +128,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("library", FRAMES)
+@pytest.mark.sample(3)
 def test_frames_are_encoded_as_shards(tmp_path: Path, library: str) -> None:
     """Numbers, text, categories and missing words: the bits, and the names of coordinates."""
     table = rows(90).drop_columns(["i", "v"])
@@ -161,6 +163,7 @@ def test_numbers_in_a_frame_are_those_of_its_shards(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "two passes"])
 @pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.sample(2)
 def test_partial_fit_is_fit_in_pieces(case: str, sparse: bool) -> None:
     """Pieces of any size, pickled and copied on the way, of any kind of matrix."""
     classes, model = CASES[case]

@@ -106,6 +106,7 @@ READERS: dict[str, Callable[[Model, pa.Table, bytes], np.ndarray]] = {
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.sample(6)
 def test_every_format_has_our_margins(form: str, task: str) -> None:
     """Of numbers far from 0 and hashed values, in the block and outside."""
     if form == "vw" and task.startswith("three"):
@@ -119,6 +120,7 @@ def test_every_format_has_our_margins(form: str, task: str) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
+@pytest.mark.sample(3)
 def test_weights_are_one_linear_model(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one piece, in pieces, and of an estimator."""
     model, rows = learned(task)

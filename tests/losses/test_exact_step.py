@@ -126,6 +126,7 @@ def sigmoid(z: Decimal) -> Decimal:
         *(pytest.param(m, marks=pytest.mark.slow) for m in (-130.0, -20.0, 0.3, 5.0)),
     ],
 )
+@pytest.mark.sample(2)
 def test_the_logistic_step_and_its_secant_have_all_digits(m) -> None:
     """s and a are those of 700 decimal digits: a by its definition, which cancels most of them."""
     solve = find_loss("logistic").solve
@@ -247,6 +248,7 @@ QUICK = ("hinge", "logistic", "poisson", "square")
         for name in (*EVERY, "smooth_absolute")
     ],
 )
+@pytest.mark.sample(2)
 def test_compiled_steps_are_bit_identical(name) -> None:
     """The same s and a, compiled and uncompiled."""
     loss = EVERY[name] if name in EVERY else smoothed(find_loss("absolute"))
@@ -259,6 +261,7 @@ def test_compiled_steps_are_bit_identical(name) -> None:
 
 
 @pytest.mark.parametrize("C", [2, 7, 20])
+@pytest.mark.slow
 def test_compiled_joint_steps_are_bit_identical(C) -> None:
     """The same s and a of every class, compiled and uncompiled."""
     solve_all, rng = find_loss("softmax").solve_all, np.random.default_rng(C)

@@ -116,6 +116,7 @@ def run_without_rebase(oracle: Auto, rows: Rows) -> Auto:
 @pytest.mark.parametrize("prefer", ["recent", "whole"])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.sample(4)
 def test_predictions_are_invariant_under_affine_changes(loss: str, prefer: str, seed: int) -> None:
     """x_j -> alpha_j x_j + beta_j, shifts to 10^3 standard deviations, scales 10^-6 … 10^6 of
     either sign; and for the square loss y -> 7 y - 1000: from the second row on."""
@@ -152,6 +153,7 @@ def test_importances_are_copies_in_every_statistic() -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.sample(3)
 def test_weight_two_is_the_row_twice(loss: str) -> None:
     """Up to the order effect: their models are far closer to each other than to the unweighted."""
     rows = made(loss, 400)
@@ -168,6 +170,7 @@ def test_weight_two_is_the_row_twice(loss: str) -> None:
 
 @pytest.mark.parametrize("prefer", ["recent", "whole", "first"])
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.sample(3)
 def test_a_constant_factor_of_importances_changes_nothing(loss: str, prefer: str) -> None:
     """B's recalibration and the mixture included; P is a part of it."""
     rows = made(loss, 99)
@@ -194,6 +197,7 @@ def test_a_row_of_importance_zero_changes_nothing(loss: str, prefer: str) -> Non
 
 @pytest.mark.parametrize("K", [7, 64])
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.sample(3)
 def test_P_is_the_inverse(loss: str, K: int) -> None:
     """|P (A + prior) - I| <= 64 D eps cond(A + prior), whether or not all coordinates have slots,
     and P is positive."""
@@ -245,6 +249,7 @@ def log_loss(oracle: Auto, rows: Rows) -> float:
 
 @pytest.mark.parametrize("prefer", ["recent", "whole"])
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.sample(2)
 def test_merging_in_rounds_loses_little(loss: str, prefer: str) -> None:
     """Two rounds of three parts: held-out log loss within 2 % of one run's, P positive.
 

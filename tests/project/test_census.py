@@ -41,6 +41,7 @@ def check(there: Path, rows: int) -> None:
     assert "instance weight" in [one["name"] for one in alone["look"]]
 
 
+@pytest.mark.slow
 def test_some_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first 3,000 people."""
     if not SOURCE.exists():

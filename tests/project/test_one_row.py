@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from documented import ROOT
+from lazy_loops import compile_all
 from running import rows, write
 
 import streamomd
@@ -153,9 +154,12 @@ def test_a_row_passes_what_the_page_lists(job: dict[str, Any]) -> None:
     assert len({file for file, _ in listed}) <= MOST_FILES
 
 
-def test_every_function_on_the_page_is_called(tmp_path: Path) -> None:
+def test_every_function_on_the_page_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each name on the page exists, and each function is called as rows are learned, or is in the
     loop that learns them."""
+    compile_all(monkeypatch)
     write(tmp_path / "data" / "a.parquet", rows(400))
     columns = KINDS["hashed"] | KINDS["sparse"]
     data = {"shards": str(tmp_path / "data"), "label": "y", **columns}

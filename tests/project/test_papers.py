@@ -58,6 +58,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     assert "bank-marketing, census-income-kdd, covertype" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_report_joins_the_sections(tmp_path: Path) -> None:
     """In their order, under one heading."""
     for name in ("p3_equalities", "p1_tables"):
@@ -68,6 +69,7 @@ def test_the_report_joins_the_sections(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["common", "sets", "tune", "p2_passive_aggressive"])
+@pytest.mark.sample(2)
 def test_what_docstrings_show_is_so(module: str) -> None:
     """Doctests: these modules are not in the package that pytest collects them from."""
     command = [sys.executable, "-m", "doctest", str(PAPERS / f"{module}.py")]

@@ -75,6 +75,7 @@ def test_what_it_kept_is_said(quickstart: subprocess.CompletedProcess[str], ther
     assert result_of("streamomd resume runs/quickstart", there)["state_sha256"] == sha[1]
 
 
+@pytest.mark.slow
 def test_what_to_type_next_works(quickstart: subprocess.CompletedProcess[str], there: Path) -> None:
     """inspect, predict and resume work as printed, word for word, on real shards."""
     lines = lines_to_type(quickstart)

@@ -53,6 +53,7 @@ def test_iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert updated["state_sha256"] == whole["state_sha256"]
 
 
+@pytest.mark.slow
 def test_by_time() -> None:
     """The loss of the week of the change is above those around it; the run reports an alert."""
     runpy.run_path("pipelines/by_time/make_rows.py", run_name="__main__")

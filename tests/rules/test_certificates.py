@@ -28,6 +28,7 @@ def check(name: str, tally: Tally, streams: int, record) -> None:
     # Ten seconds in plain Python; the long run has a thousand streams of it.
     [pytest.param(n, marks=pytest.mark.slow if n == "adagrad_full" else ()) for n in CERTIFIED],
 )
+@pytest.mark.sample(6)
 def test_no_bound_is_below_what_was_measured(name: str, record_property) -> None:
     """On streams of every kind, for comparators good and bad; every bound is a finite number."""
     check(name, examine(all_rules()[name], STREAMS), STREAMS, record_property)
@@ -46,6 +47,7 @@ def test_no_bound_is_below_what_was_measured_long(name: str, record_property) ->
     # Plain Python takes ten seconds for the planted stream's multipliers.
     [pytest.param(n, marks=pytest.mark.slow if n == "online_svm" else ()) for n in CERTIFIED],
 )
+@pytest.mark.sample(5)
 def test_bounds_say_something(name: str) -> None:
     """On one planted stream the bound is below the loss of always predicting 0."""
     ratio, which = planted(all_rules()[name])

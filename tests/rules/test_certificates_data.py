@@ -116,7 +116,7 @@ def loss_of(name: str) -> str:
 @functools.cache
 def comparator(where: str, loss: str, model_url: str) -> np.ndarray:
     from streamomd.analysis.certify.replay import Replay
-    from streamomd.shards.find import find
+    from streamomd.sources.find import find
 
     model = streamomd.load(model_url)
     past = Replay(model, find(where))

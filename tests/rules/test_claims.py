@@ -129,6 +129,7 @@ def test_pa1_has_the_perceptrons_bound_on_short_rows(data: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("many", [40, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_pa1_never_makes_more_mistakes_than_that(many: int) -> None:
     """On streams of every kind with C ||x||^2 <= 1, for comparators good and bad."""
     kinds = ("dense", "sparse", "noise", "zeros", "repeats", "rare", "adverse", "few")

@@ -101,6 +101,7 @@ def test_one_hot_rows_are_those_of_the_full_matrix(rule: str, params: dict) -> N
 
 
 @pytest.mark.parametrize("rule, params", CASES)
+@pytest.mark.sample(3)
 def test_extreme_scales_give_finite_numbers(rule: str, params: dict) -> None:
     """Features from 1e-12 to 1e12, alone and together, importances too, labels of no meaning."""
     for seed in range(5):
@@ -188,6 +189,7 @@ def claims(rule: str, params: dict, rows: tuple, u: np.ndarray, *, accounts: boo
 
 @pytest.mark.parametrize("many", [50, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", THETA)
+@pytest.mark.slow
 def test_certificates_hold(rule: str, many: int) -> None:
     """On many streams, for the truth in several lengths, 0 and a random vector."""
     seen = 0

@@ -53,6 +53,7 @@ def test_a_pair_is_solved_exactly(numbers, cross, caps) -> None:
     assert values.max() - 1e-9 <= totals.D
 
 
+@pytest.mark.slow
 def test_all_rows_are_the_svm() -> None:
     """The online SVM ends at the maximum of the dual of all rows, found by a solver."""
     told = rows(7, "dense")

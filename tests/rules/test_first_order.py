@@ -66,6 +66,7 @@ def load_comparator(made: Learner) -> np.ndarray:
 
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("C", [0.1, 5.0])
+@pytest.mark.sample(4)
 def test_weights_are_the_slope_of_the_conjugate(link: str, C: float) -> None:
     """w_i is (f*(theta + e_i) - f*(theta - e_i)) / 2 e, and the live figure is the dual value."""
     for seed in range(5):
@@ -120,6 +121,7 @@ def test_p_norm_2_is_the_perceptron() -> None:
         np.testing.assert_array_equal(theta_of(one), theta_of(other))
 
 
+@pytest.mark.slow
 def test_dual_step_with_l2_is_pa1() -> None:
     for seed in range(20):
         stream = streams.make(np.random.default_rng(seed), "weights")
@@ -129,6 +131,7 @@ def test_dual_step_with_l2_is_pa1() -> None:
         np.testing.assert_allclose(one.learn(rows), other.learn(rows), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_pa_is_pa1_without_a_cap_and_pa2_with_a_large_one() -> None:
     for seed in range(20):
         stream = streams.make(np.random.default_rng(seed), "dense")
@@ -248,6 +251,7 @@ CERTIFIED = [
 
 @pytest.mark.parametrize("many", [21, pytest.param(210, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule, loss, params", CERTIFIED)
+@pytest.mark.sample(6)
 def test_certificates_hold(rule: str, loss: str, params: dict, many: int) -> None:
     """On many streams and for three comparators each; the bound is a number."""
     target = "real" if loss in oracles.REGRESSION else "binary"

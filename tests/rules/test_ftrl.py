@@ -119,6 +119,7 @@ def test_proximal_weights_minimize_all_that_was_added(charge: str, seed: int) ->
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "scales", "unseen", "weights"])
 @pytest.mark.parametrize("radius", [0.0, 0.4])
+@pytest.mark.sample(5)
 def test_proximal_is_adaptive_gradient_descent(kind: str, radius: float) -> None:
     """P3 lemma 8: equal trajectories where nothing is projected or regularized."""
     told = {"eta": math.sqrt(2.0) * radius} if radius else {"eta": 0.3, "delta": 0.7}

@@ -84,6 +84,7 @@ def best(loss: str, stream: Stream) -> Floats:
 
 @pytest.mark.parametrize("many", [20, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.sample(3)
 def test_certificates_hold(rule: str, many: int) -> None:
     """Never less than the measured regret: best, zero and random comparators, all options."""
     choices = itertools.cycle(itertools.product(oracles_ftrl.VARIANTS[rule], LOSSES))
@@ -124,6 +125,7 @@ def test_certificates_hold(rule: str, many: int) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.sample(3)
 def test_accounts_change_nothing(rule: str) -> None:
     """The rule with accounts predicts what the rule without does, to the bit."""
     for seed, params in enumerate(oracles_ftrl.VARIANTS[rule]):

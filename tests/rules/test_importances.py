@@ -90,6 +90,7 @@ def test_each_rule_declares_what_importance_means() -> None:
 
 
 @pytest.mark.parametrize("name, at", CASES)
+@pytest.mark.sample(3)
 def test_importance_0_teaches_nothing(name: str, at: int) -> None:
     """Weights stay to the bit where a row has none, but for what the clock alone does."""
     made = learner(name, params_of(name, at))
@@ -133,6 +134,7 @@ def test_copies(name: str, at: int) -> None:
 
 
 @pytest.mark.parametrize("name, at", of("updates"))
+@pytest.mark.sample(6)
 def test_updates(name: str, at: int) -> None:
     """Importance 2 is the row twice, wherever the second copy updates as well."""
     params, tried = params_of(name, at), 0
@@ -174,6 +176,7 @@ def doubled(loss: Loss) -> Loss:
 
 
 @pytest.mark.parametrize("name, at", of("loss"))
+@pytest.mark.sample(6)
 def test_multiples_of_the_loss(name: str, at: int) -> None:
     """Importance 2 on every row is twice the loss, to the bit; with twice its Lipschitz constant
     where a scale bounds the gradient by it."""

@@ -77,6 +77,7 @@ def variants(rule: Rule) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name, dtype", RANGED)
+@pytest.mark.sample(3)
 def test_a_rule_learns_within_its_range(name: str, dtype: str) -> None:
     """At both ends, alone and together, every number stays finite and the weights move."""
     rule = all_rules()[name]
@@ -92,6 +93,7 @@ def test_a_rule_learns_within_its_range(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name, dtype", ALL)
+@pytest.mark.sample(2)
 def test_what_cannot_be_learned_is_never_silent(name: str, dtype: str) -> None:
     """Of huge values each rule learns, or has numbers that are not finite, or refuses the row."""
     rule = all_rules()[name]
@@ -109,6 +111,7 @@ def test_what_cannot_be_learned_is_never_silent(name: str, dtype: str) -> None:
     [pytest.param(*one, marks=pytest.mark.slow if one == ("dual_ascent", "float32") else ())
      for one in ALL],
 )  # fmt: skip
+@pytest.mark.sample(6)
 def test_tiny_values_leave_finite_numbers(name: str, dtype: str) -> None:
     """Also subnormal ones, where the range has them, next to values of 1."""
     rule = all_rules()[name]

@@ -128,6 +128,7 @@ def hold(rule: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(14))
 @pytest.mark.parametrize("rule", ["laplace", "auto"])
+@pytest.mark.sample(2)
 def test_bounds_hold_on_hard_columns(rule: str, seed: int) -> None:
     """Of the best weights and of random ones."""
     hold(rule, seed)
@@ -174,6 +175,7 @@ def test_units_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize("rule", ["laplace", "auto"])
+@pytest.mark.sample(2)
 def test_accounts_change_nothing_else(rule: str) -> None:
     """Margins and state are those of the rule without; compiled accounts have the same bits."""
     rows = made("square", 100, seed=3)
@@ -203,6 +205,7 @@ def synthetic(n: int) -> tuple[Floats, Floats]:
 @pytest.mark.parametrize(
     "data, most, by_volume", [("diabetes", 1.002, 5.0), ("synthetic", 1.001, 6.0)]
 )
+@pytest.mark.slow
 def test_what_bounds_are_worth(data: str, most: float, by_volume: float, tmp_path: Path) -> None:
     """Multiples of the regret of the best weights; neither is trivial."""
     X, y = load_diabetes(return_X_y=True) if data == "diabetes" else synthetic(5000)

@@ -66,6 +66,7 @@ def errors(name: str, columns: int, params: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.sample(6)
 def test_defaults_learn_separable_classes(name: str) -> None:
     """Less than 15 % of 2,000 rows of 12 columns; else the page and ``list rules`` name what to
     set, and with that value it is less."""
@@ -78,6 +79,7 @@ def test_defaults_learn_separable_classes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REGRESSORS)
+@pytest.mark.sample(6)
 def test_defaults_learn_a_standardised_regression(name: str) -> None:
     """Better than the mean over 1,000 rows (100 of adagrad_full) of 9 columns, target and columns
     of deviation 1."""

@@ -110,6 +110,7 @@ def claims(name: str, seed: int, params: dict) -> list[Claim]:
 
 @pytest.mark.parametrize("many", [40, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CERTIFIED)
+@pytest.mark.sample(2)
 def test_certificates_hold(name: str, many: int) -> None:
     """On many streams no measured regret is above its bound, and no bound is idle."""
     closest: dict[str, float] = {}
@@ -132,6 +133,7 @@ def test_no_certificate_beyond_the_theorem(name: str, params: dict) -> None:
 
 
 @pytest.mark.parametrize("name", SCALE_FREE)
+@pytest.mark.sample(3)
 def test_units_do_not_matter(name: str) -> None:
     """Features times powers of 2, to the bit; times any number, to 1e-9."""
     for seed, params in enumerate(SCALE_FREE[name] * 4):
@@ -163,6 +165,7 @@ def units(rng: np.random.Generator, X: Any, least: float, most: float) -> list[n
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", SCALE_FREE)
+@pytest.mark.sample(6)
 def test_units_do_not_matter_up_to_the_ends_of_the_range(name: str, dtype: str, loss: str) -> None:
     """Features at either end of the range are predicted as those near 1, bit for bit."""
     limits = find_rule(name).row.range.of(dtype)

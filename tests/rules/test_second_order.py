@@ -175,6 +175,7 @@ def test_adagrad_full_in_the_ball_of_section_1_2_errs_once_in_each_direction() -
     [{}, {"update": "dual"}, {"l1": 0.02}, {"every": 3}, {"ball": "l2", "radius": 0.5}],
     ids=str,
 )
+@pytest.mark.sample(6)
 def test_adagrad_full_of_gradients_that_do_not_span(kind, params) -> None:
     """delta = 0: the pseudo-inverse, as by singular values of all gradients."""
     made = streams.make(np.random.default_rng(4), kind, "binary")
@@ -201,6 +202,7 @@ QUICK = ("cw", "aggressive_second_order")
     "rule, params",
     [pytest.param(*case, marks=() if case[0] in QUICK else pytest.mark.slow) for case in OPTIONS],
 )
+@pytest.mark.sample(2)
 def test_options_compiled_are_uncompiled(rule, params) -> None:
     """Also with several learners, a bias, importances and float32 slots; to the bit."""
     made = streams.make(np.random.default_rng(7), "weights", "classes")
@@ -217,6 +219,7 @@ def test_options_compiled_are_uncompiled(rule, params) -> None:
 
 @pytest.mark.parametrize("many", [40, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", CERTIFIED)
+@pytest.mark.sample(3)
 def test_certificates_hold(rule, many) -> None:
     """On streams of all kinds (fewer where a row costs d^3), each against several comparators."""
     many //= 4 if find_rule(rule).storage.kind == "root" else 1

@@ -91,6 +91,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.sample(2)
 def test_threads_change_no_figure(variant: str, shards: Path, tmp_path: Path) -> None:
     """State, loss, error, metrics per class, hold-out loss and epochs."""
     words = [shards, *JOB, "--nulls", "zero", *VARIANTS[variant]]
@@ -103,6 +104,7 @@ def test_threads_change_no_figure(variant: str, shards: Path, tmp_path: Path) ->
         assert figures(train(*words, *threads(count))) == expected
 
 
+@pytest.mark.slow
 def test_a_run_resumes_with_other_threads(shards: Path, tmp_path: Path) -> None:
     """From commits in either epoch, with fewer threads, more, or one; the default is obeyed."""
     url = tmp_path / "run"

@@ -36,6 +36,7 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("delay", DELAYS)
+@pytest.mark.sample(2)
 def test_rows_are_learned_when_their_labels_are_known(delay: str, data: Path) -> None:
     """Predictions and the state are those of river's simulation, event by event, to the bit, of
     rows in any order of time; the answers after the last question are rows that wait."""
@@ -128,6 +129,7 @@ def test_no_delay_is_todays_run(data: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [1, 61, 130, 239])
+@pytest.mark.sample(2)
 def test_a_resumed_run_is_the_undisturbed_one(stop: int, data: Path, tmp_path: Path) -> None:
     """A stop after any row, with hold-out rows; commits hold no rows."""
     sets = {"data.holdout": 7, "checkpoint.every_rows": 60}

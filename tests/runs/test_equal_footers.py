@@ -19,7 +19,7 @@ from test_follow import followed
 
 import streamomd
 from streamomd.core.errors import ResumeRefusedError
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 ROWS = 1000
 PLAIN = {"compression": "none", "use_dictionary": False}

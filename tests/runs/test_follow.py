@@ -38,9 +38,9 @@ from streamomd.runs.follow import Follower, follow_to_end
 from streamomd.runs.landings import Landings
 from streamomd.runs.reporting import Reporting, log_events
 from streamomd.runs.update import UpdateRun
-from streamomd.shards import folder_watch
-from streamomd.shards.folder_watch import FolderWatch, Polling, watch_sources
 from streamomd.shards.listed import Listed
+from streamomd.sources import folder_watch
+from streamomd.sources.folder_watch import FolderWatch, Polling, watch_sources
 
 
 def begin(tmp_path: Path, count: int = 1, *more: object) -> tuple[Path, Path]:

@@ -21,15 +21,14 @@ from running import run, train
 
 import streamomd
 from streamomd.config.build_job import build_job
-from streamomd.config.kafka_brokers import (
-    VARIABLE,
-    refuse_unnamed_brokers,
-    with_brokers_named_elsewhere,
-    with_typed_brokers,
-)
 from streamomd.core.errors import UsageError
 from streamomd.runs.worker_task import SentSettings
-from streamomd.shards.kafka.broker import Broker
+from streamomd.sources.kafka.broker import Broker
+from streamomd.sources.kafka.brokers import (
+    VARIABLE,
+    refuse_unnamed_brokers,
+)
+from streamomd.sources.known_sources import options_for, refuse_recorded
 from streamomd.training.load_model import load_model
 from streamomd.training.resume_changes import change_model_job
 
@@ -170,11 +169,11 @@ def test_brokers_are_named_by_flag_or_environment_or_configuration(
 
 def test_names_of_brokers() -> None:
     both = ["kafka://a,B:7/t/0000000000-00000-0-9", "kafka://[::1]/u"]
-    options = with_typed_brokers(both, {"client.id": "x", "bootstrap.servers": "c"})
+    options = options_for(both, {"client.id": "x", "bootstrap.servers": "c"})
     assert options == {"client.id": "x", "bootstrap.servers": "c,a,B:7,[::1]"}
     refuse_unnamed_brokers(["kafka://b:7,A:9092,c/t", "kafka://[::1]:9092/v"], options)
-    refuse_unnamed_brokers(["s3://bucket/rows"], {})
-    assert with_brokers_named_elsewhere(["rows.parquet"], {}) == {}
+    refuse_recorded(["s3://bucket/rows"], {})
+    assert options_for(["rows.parquet"], {}, recorded=True) == {}
     for named in ("", "a:9093", "b:9092", "ab"):
         with pytest.raises(UsageError, match=f"{VARIABLE}=a,b:7"):
             refuse_unnamed_brokers(["kafka://a,b:7/t"], {"bootstrap.servers": named})
@@ -207,7 +206,7 @@ def test_a_task_gets_the_brokers_of_its_sender() -> None:
 
 def test_brokers_are_asked_only_if_they_are_named() -> None:
     """Also where no command checked that before."""
-    from streamomd.shards.kafka.offset_ranges import Topic
+    from streamomd.sources.kafka.offset_ranges import Topic
 
     with pytest.raises(UsageError, match="names the Kafka brokers a:1"):
         Broker(Topic("a:1", "t"), {"sasl.password": SECRET})

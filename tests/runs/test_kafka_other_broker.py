@@ -28,8 +28,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from running import run, train
 
-from streamomd.config.kafka_brokers import VARIABLE
 from streamomd.shards.stored_object import forget_recent
+from streamomd.sources.kafka.brokers import VARIABLE
 
 pytestmark = pytest.mark.slow
 

@@ -18,11 +18,11 @@ pytest.importorskip("confluent_kafka")
 from kafka_topics import Cluster, cluster, stream_of
 from running import run, train
 
-from streamomd.config.kafka_brokers import VARIABLE
-from streamomd.shards.kafka import broker, offset_ranges
-from streamomd.shards.kafka.broker import Broker
-from streamomd.shards.kafka.offset_ranges import Marks
 from streamomd.shards.stored_object import forget_recent
+from streamomd.sources.kafka import broker, offset_ranges
+from streamomd.sources.kafka.broker import Broker
+from streamomd.sources.kafka.brokers import VARIABLE
+from streamomd.sources.kafka.offset_ranges import Marks
 from streamomd.training.load_model import load_model
 
 COLUMNS = ("--type", "y=int64,x=double,c=string", "--label", "y", "--rule", "nag")

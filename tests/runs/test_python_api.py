@@ -20,7 +20,7 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
-from streamomd.shards.convert.convert import convert
+from streamomd.sources.text.convert import convert
 
 FLAGS: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "hashed": ["h"], "bits": 10}
 

@@ -125,6 +125,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.sample(3)
 def test_changed_shards_are_refused_field_by_field(change: str, shards: Path, url: Path) -> None:
     """Exit 3 names the shard and the field, writes nothing; put back, the run ends as it would."""
     undisturbed = figures(train(*words(shards, url)))
@@ -204,6 +205,7 @@ def test_a_finished_run_tells_its_result_again(shards: Path, url: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [900, 400, None])
+@pytest.mark.sample(3)
 def test_more_epochs_than_before(
     after: int | None, shards: Path, url: Path, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def test_shards_cut_elsewhere_change_no_bit(
 
 
 @pytest.mark.parametrize("rows", [1, 64, 100, 900, 1000])
+@pytest.mark.sample(2)
 def test_interruptions_change_no_bit(
     data: Path, whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:

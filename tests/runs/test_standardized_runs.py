@@ -45,6 +45,7 @@ def test_a_resumed_run_is_an_undisturbed_one(
 @pytest.mark.parametrize(
     "loss", ["logistic", "square", pytest.param("softmax", marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_a_run_of_passes_resumes(loss: str, tmp_path: Path) -> None:
     """From commits within a later pass, at the end of one, and of a finished run of fewer."""
     model = ["--rule", "auto", "--loss", loss]

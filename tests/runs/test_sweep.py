@@ -47,6 +47,7 @@ QUICK = ("rules", "nag", "nag_projected")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in GRIDS]
 )
+@pytest.mark.slow
 def test_each_learner_is_as_trained_alone(name: str, tmp_path: Path) -> None:
     """Of all rules in one sweep, and of each rule's options, two epochs over three shards."""
     told = job(shards(tmp_path / "rows", 14, 0, 9), train={"epochs": 2})
@@ -57,6 +58,7 @@ def test_each_learner_is_as_trained_alone(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("loss", [*all_losses(), "one-against-all"])
+@pytest.mark.sample(3)
 def test_losses(loss: str, tmp_path: Path) -> None:
     """Of numbers, of two classes, and of five: coupled, and one-against-all."""
     told = job(shards(tmp_path / "rows", 30), model={"loss": loss, "task": "auto"})

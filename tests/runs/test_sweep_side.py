@@ -90,6 +90,7 @@ def compare(
 
 
 @pytest.mark.parametrize("rule, loss", sorted(set(cases())))
+@pytest.mark.sample(3)
 def test_side_by_side_is_alone(rule: str, loss: str) -> None:
     """In plain Python: slots, totals, clock, sums and margins, bit by bit, in both dtypes."""
     for seed, dtype in enumerate(("float64", "float32")):

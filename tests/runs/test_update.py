@@ -218,6 +218,7 @@ def test_an_update_that_is_killed_at_any_operation_of_its_store_continues(
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_process_that_is_killed_leaves_an_update_to_continue(tmp_path: Path, kills: int) -> None:
     expected, draw = whole(tmp_path, SHARDS), random.Random(kills)
     for case in range(kills):

@@ -20,7 +20,7 @@ from running import run, train, write
 
 import streamomd
 from streamomd.core.errors import UnsupportedError
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 from streamomd.training.holdout import held_out, number_of
 
 OGD = ["--rule", "ogd", "--eta", "0.1", "--label", "y", "--numeric", "x", "--checkpoint"]

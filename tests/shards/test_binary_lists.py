@@ -25,7 +25,7 @@ from streamomd.features.binary_lists import (
     stored_as_binary,
     with_lists,
 )
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 FIGURES = ("rows", "loss", "state_sha256")
 NONE = ["--checkpoint", "none"]

@@ -13,10 +13,9 @@ from running import Impatient, everything, rows, run, shards, train, with_column
 
 from streamomd.features import Names
 from streamomd.shards import encoded_rows
-from streamomd.shards.cache.cached_reader import WRONG, cached_rows
-from streamomd.shards.cache.name_file import SCHEMA, add_names
-from streamomd.shards.find import find
+from streamomd.shards.cache.cached_reader import SCHEMA, WRONG, add_names, cached_rows
 from streamomd.shards.group_jobs import Group
+from streamomd.sources.find import find
 from streamomd.training.row_stream import rows_of, rows_of_group
 
 FLAGS = [*everything(), "--checkpoint", "none"]
@@ -73,6 +72,7 @@ def with_bad(table: pa.Table) -> pa.Table:
 
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
 @pytest.mark.parametrize("bad", [False, True])
+@pytest.mark.sample(2)
 def test_every_start(kind: str, bad: bool, tmp_path: Path, decoded: list[int]) -> None:
     """From any row on, bad ones among them: what the shards give, and none is decoded."""
     data, kept = tmp_path / "data", tmp_path / "kept"

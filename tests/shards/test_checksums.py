@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from running import rows, run, write
 
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 FLAGS = ("--label", "y", "--numeric", "n", "--set", 'data.ignore=["w","k","h","c","i","v"]')
 LINE = "no page checksums"

@@ -22,7 +22,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import DataError, SchemaError
 from streamomd.features import Plan
 from streamomd.shards.directory_columns import NULL, infer_partitions, keys_of, with_partitions
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 pytestmark = pytest.mark.smoke
 slow = pytest.mark.slow
@@ -105,6 +105,7 @@ def stored(tree: Path) -> Path:
         ["--numeric", "x", "--label", "hour", "--epochs", "2"],
     ],
 )
+@pytest.mark.sample(2)
 def test_it_is_learned_as_a_column_of_the_files(tree: Path, flags: list[str]) -> None:
     """Inferred, or as date, in crosses, as weight and as label: the same bits."""
     ignored = [] if "--dates" in flags or "--numeric" in flags else ["--ignore", "day"]

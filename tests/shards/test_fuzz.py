@@ -69,6 +69,7 @@ def test_a_page_with_a_checksum(seed: int, cases: int, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("seed, cases", [(0, 80), *MORE])
+@pytest.mark.slow
 def test_a_checkpoint_that_was_sealed_again(seed: int, cases: int, capsys: Any) -> None:
     """Any field of a manifest and any byte of a part's header, hashes made right again."""
     found = run("checkpoints", seed, cases, capsys)

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamomd.core.errors import InputNotFoundError, StorageError
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
 from streamomd.shards.stored_object import WHOLE_BYTES, forget_recent
+from streamomd.sources.find import find
 
 pytest.importorskip("aiohttp", reason="fsspec's http needs aiohttp")
 

@@ -13,7 +13,7 @@ from running import run
 
 import streamomd
 from streamomd.shards.distinct_labels import label_bounds
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 
 def write(path: Path, labels: Any, **options: Any) -> None:

@@ -15,8 +15,9 @@ from streamomd.checkpoint.segments import shorten_facts
 from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
 from streamomd.shards import stored_object
 from streamomd.shards.filesystem import CONNECTIONS, LISTINGS_AT_ONCE, connect, entries
-from streamomd.shards.find import find, list_shards
-from streamomd.shards.table_finder import TableOptions
+from streamomd.sources.contract import Request
+from streamomd.sources.find import find, list_shards
+from streamomd.sources.table_options import TableOptions
 
 pytest.importorskip("s3fs", reason="s3fs is not installed")
 
@@ -53,7 +54,9 @@ def requests(server: S3Server) -> Counter[str]:
 def test_footers_are_requested_64_at_a_time(server: S3Server) -> None:
     """Of shards that were listed in one request; each is one request, as it has its ETag."""
     fill(server, [f"data/{at:03}.parquet" for at in range(2 * CONNECTIONS)])
-    list_shards("s3://bucket/data", storage_options=options(server))  # the client has started
+    list_shards(
+        "s3://bucket/data", Request(storage_options=options(server))
+    )  # the client has started
     server.count()
     server.fault = hold(CONNECTIONS, ".parquet")
     shards = find("s3://bucket/data", storage_options=options(server))
@@ -90,10 +93,10 @@ def test_directories_of_columns_are_listed_at_the_same_time(server: S3Server) ->
     """One request for each; what is in a directory says whether a table's log is."""
     names = [f"data/day={day}/{at}.parquet" for day in range(64) for at in range(2)]
     fill(server, names)
-    list_shards("s3://bucket/data/day=1", storage_options=options(server))
+    list_shards("s3://bucket/data/day=1", Request(storage_options=options(server)))
     server.count()
     server.fault = hold(LISTINGS_AT_ONCE, "data/day=")
-    listing = list_shards("s3://bucket/data", storage_options=options(server))
+    listing = list_shards("s3://bucket/data", Request(storage_options=options(server)))
     assert [one.url for one in listing.files] == sorted(f"s3://bucket/{name}" for name in names)
     lists = sorted((begin, end) for operation, _, begin, end in server.log if operation == "LIST")
     at_once = max(sum(low <= begin < high for low, high in lists) for begin, _ in lists)
@@ -105,14 +108,14 @@ def test_a_match_of_a_glob_takes_no_request(server: S3Server) -> None:
     fill(server, [f"data/day={day}/{at}.parquet" for day in range(3) for at in range(5)])
     fill(server, ["data/day=1/_delta_logs", "data/day=1/a.csv"])
     url = "s3://bucket/data/day=*/*.parquet"
-    listing = list_shards(url, storage_options=options(server))
+    listing = list_shards(url, Request(storage_options=options(server)))
     assert len(listing.files) == 15
     assert {one.etag for one in listing.files} == {"0"}
     found = requests(server)
     assert found["GET"] == 0
     heads = found["HEAD"]
     fill(server, [f"data/day={day}/{at}.parquet" for day in range(3) for at in range(5, 30)])
-    assert len(list_shards(url, storage_options=options(server)).files) == 90
+    assert len(list_shards(url, Request(storage_options=options(server))).files) == 90
     assert requests(server)["HEAD"] == heads
 
 
@@ -148,7 +151,7 @@ def test_a_marked_directory_of_many_pages_is_listed_once(server: S3Server) -> No
     """The first page, which is requested early, is a part of the listing."""
     names = [f"data/{at:05}.parquet" for at in range(PAGE + 10)]
     fill(server, names)
-    listing = list_shards("s3://bucket/data/", storage_options=options(server))
+    listing = list_shards("s3://bucket/data/", Request(storage_options=options(server)))
     assert [one.url for one in listing.files] == [f"s3://bucket/{name}" for name in names]
     assert requests(server) == {"LIST": 2 + 2 * 2}
 
@@ -159,11 +162,13 @@ def test_of_a_table_one_page_of_names_is_listed(server: S3Server) -> None:
     server.objects["bucket/table/_delta_log/00000000000000000000.json"] = b"{}"
     given = {"storage_options": options(server)}
     with pytest.raises(StreamomdError, match=r"Delta|delta"):
-        list_shards("s3://bucket/table/", **given)
+        list_shards("s3://bucket/table/", Request(**given))
     assert requests(server)["LIST"] <= 1 + 2 * 2 + 3  # and what its log takes
     with pytest.raises(UsageError, match="names files of the Delta table"):
-        list_shards("s3://bucket/table/00000.parquet", **given)
-    files = list_shards("s3://bucket/table/", tables=TableOptions(as_files=True), **given).files
+        list_shards("s3://bucket/table/00000.parquet", Request(**given))
+    files = list_shards(
+        "s3://bucket/table/", Request(tables=TableOptions(as_files=True), **given)
+    ).files
     assert len(files) == 3 * PAGE
 
 
@@ -174,7 +179,7 @@ def test_names_that_are_not_what_they_say(server: S3Server, slash: str) -> None:
     given = {"storage_options": options(server)}
 
     def found(name: str) -> list[str]:
-        files = list_shards(f"s3://bucket/{name}{slash}", **given).files
+        files = list_shards(f"s3://bucket/{name}{slash}", Request(**given)).files
         return [one.path.removeprefix("bucket/") for one in files]
 
     assert found("folder.parquet") == ["folder.parquet/0.parquet"]

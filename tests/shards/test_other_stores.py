@@ -17,10 +17,10 @@ from fsspec import AbstractFileSystem
 from shard_rows import readers
 
 from streamomd.core.errors import ChangedDataError, IncompleteShardError
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.stored_object import WHOLE_BYTES, forget_recent
+from streamomd.sources.find import find
 
 SMALL, LARGE = 2_000, 600_000
 """Rows of objects on either side of ``WHOLE_BYTES``."""

@@ -18,8 +18,8 @@ import pytest
 import thrift_compact as thrift
 from page_bombs import CODECS, ENCODINGS, ROWS, column, whole
 
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
+from streamomd.sources.find import find
 
 SUPPORT = Path(__file__).parents[1] / "support"
 MOST = 400 << 20
@@ -55,6 +55,7 @@ def fuzzed(encodings: Sequence[str], seed: int, cases: int, capsys: Any) -> None
         assert found["peak"] <= MOST, f"python tests/support/page_bombs.py {found['worst']}"
 
 
+@pytest.mark.slow
 def test_some_claims(capsys: Any) -> None:
     """Headers, levels and values spoilt, of each encoding, codec and version: at most 400 MB
     each."""
@@ -95,6 +96,7 @@ def bomb(path: Path, elements: int) -> None:
     path.write_bytes(data[:at] + page + tail + len(tail).to_bytes(4, "little") + b"PAR1")
 
 
+@pytest.mark.slow
 def test_training_on_a_bomb(tmp_path: Path) -> None:
     """A file of kilobytes, a page header of which claims 2^28 elements where the footer knows of
     some hundred: exit 2, and at most 400 MB in a whole training."""

@@ -22,6 +22,7 @@ ONCE_WRONG = (
 )
 
 
+@pytest.mark.slow
 def test_files_that_were_once_wrong() -> None:
     """pyarrow's values, or an error of streamomd's that names the file."""
     assert list(violations(ONCE_WRONG)) == []

@@ -29,8 +29,8 @@ from streamomd.checkpoint.segments import (
     shorten_facts,
 )
 from streamomd.core.errors import ChangedDataError
-from streamomd.shards.find import find
 from streamomd.shards.shard import ShardSet
+from streamomd.sources.find import find
 
 Known = dict[str, Facts]
 

@@ -17,9 +17,9 @@ import streamomd
 from streamomd.core.errors import ChangedDataError
 from streamomd.shards import fetch_ahead
 from streamomd.shards.digests import Digests
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
+from streamomd.sources.find import find
 
 pytest.importorskip("moto.server", reason="moto[server] is not installed")
 MIB = 1 << 20
@@ -62,6 +62,7 @@ def train(shards: str, options: dict[str, object] | None = None) -> str:
     return streamomd.train({"data": data, "checkpoint": {"url": "none"}}).state_sha256
 
 
+@pytest.mark.slow
 def test_an_object_of_many_row_groups(bucket: CountedBucket, tmp_path) -> None:
     """2.5 MB, 8 row groups of 55 columns: found, looked at for labels, learned in one request; and
     the model is that of the file on the disk."""
@@ -118,6 +119,7 @@ def made(kind: str) -> bytes:
 
 @pytest.mark.parametrize("digests", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sample(6)
 def test_requests_by_layout(kind: str, digests: bool, bucket: CountedBucket) -> None:
     """A row group of a large object is one request for each 8 MiB or so of its columns, with gaps
     of up to 1 MiB; the footer is one more; an object of up to 8 MiB is one in all. Rows are those
@@ -168,6 +170,7 @@ def test_what_is_in_flight_is_bounded(
 
 @pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("change", ["replaced", "removed", "same size"])
+@pytest.mark.sample(3)
 def test_an_object_that_changes_is_refused(change: str, size: str, bucket: CountedBucket) -> None:
     """Without a request of its own: the store refuses to give another version."""
     count = 500 if size == "small" else 200_000

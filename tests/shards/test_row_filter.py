@@ -32,6 +32,7 @@ def footer_of(table: pa.Table, **options: Any) -> tuple[bytes, pa.Schema]:
 
 
 @pytest.mark.parametrize("seed", range(60))
+@pytest.mark.sample(2)
 def test_a_filter_takes_the_rows_that_it_says(seed: int) -> None:
     """Read literally, row by row, in the logic of SQL; its text says the same."""
     draw = random.Random(seed)
@@ -59,6 +60,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("seed", range(35))
+@pytest.mark.sample(2)
 def test_no_row_is_lost_by_statistics(seed: int) -> None:
     """A group is dropped only if none of its rows satisfies the filter."""
     draw = random.Random(seed)

@@ -20,11 +20,11 @@ from streamomd.core.profiling import profiled
 from streamomd.shards import chunks, reader
 from streamomd.shards.digests import Digests
 from streamomd.shards.fetch_ahead import JOBS_AT_ONCE, FetchAhead, Load, Need
-from streamomd.shards.find import find
 from streamomd.shards.group_jobs import Group, Job
 from streamomd.shards.prefetch import LEAST_BYTES, Prefetcher, Run
 from streamomd.shards.reader import Piece
 from streamomd.shards.seekable_file import ChangedWhileReadError
+from streamomd.sources.find import find
 
 
 def numbers(jobs: int, each: int, size: int) -> Prefetcher[int, Piece[None]]:

@@ -15,12 +15,12 @@ import pytest
 from running import run
 
 from streamomd.core.errors import ChangedDataError, DataError
-from streamomd.shards.find import find
 from streamomd.shards.formats import arrow, arrow_stored
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.formats.footer import read_at, read_footer
 from streamomd.shards.open_shard import OpenShard
 from streamomd.shards.reader import read_batches
+from streamomd.sources.find import find
 
 MIB = 1 << 20
 ROWS, BATCH = 1_003, 400
@@ -72,6 +72,7 @@ def write(path: Path, rows: pa.Table, codec: str | None = None, most: int = BATC
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("copied", [arrow.MOST_COPIED, 0])
+@pytest.mark.sample(3)
 def test_every_type(
     codec: str | None, known: bool, copied: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +108,7 @@ def test_only_what_is_wanted_is_read(tmp_path: Path) -> None:
 READ = """
 import json, sys
 from pathlib import Path
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 from streamomd.shards.reader import read_batches
 
 def peak():
@@ -171,6 +172,7 @@ COMMANDS = ("train", "resume", "evaluate", "predict", "certify", "report", "swee
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+@pytest.mark.sample(3)
 def test_a_truncated_shard_is_exit_3(
     suffix: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ HELD = 200 * MIB
 READ = """
 import json, sys
 from pathlib import Path
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 from streamomd.shards.reader import read_batches
 
 def peak():

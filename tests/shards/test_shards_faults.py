@@ -38,7 +38,7 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 
 @every_format
@@ -103,6 +103,7 @@ def test_forged_arrow_offsets_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.slow
 def test_every_flipped_byte_is_survived(name: str, tmp_path: Path) -> None:
     """Whatever byte of a shard is damaged: rows, or an error of ours; never another, no hang."""
     path = tmp_path / name

@@ -10,7 +10,7 @@ from shard_rows import readers, small_set, write_arrow, write_parquet
 
 from streamomd.core.errors import DataError, SchemaError
 from streamomd.shards.distinct_labels import distinct_labels
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 
 def test_labels_are_of_the_first_shard_that_has_two(tmp_path: Path) -> None:

@@ -24,11 +24,11 @@ from shard_rows import (
 )
 
 from streamomd.core.errors import ChangedDataError, DataError
-from streamomd.shards.find import find
 from streamomd.shards.formats import footer, parquet
 from streamomd.shards.formats.contract import decoded_bytes
 from streamomd.shards.formats.footer import read_footer
 from streamomd.shards.open_shard import explain
+from streamomd.sources.find import find
 
 pytestmark = pytest.mark.smoke
 

@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 
 TABLE = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0]})
 ID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5-c000"

@@ -17,9 +17,9 @@ from fsspec.registry import _registry
 
 import streamomd
 from streamomd.core.errors import ChangedDataError, InputNotFoundError
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
 from streamomd.shards.stored_object import WHOLE_BYTES, forget_recent
+from streamomd.sources.find import find
 
 sys.path.append(str(Path(__file__).parents[1] / "faults"))
 from gcs_server import Bucket, serving
@@ -87,6 +87,7 @@ def test_an_object_in_ranges(service: tuple[Bucket, dict[str, Any]], tmp_path: P
 
 @pytest.mark.parametrize("change", ["replaced", "removed"])
 @pytest.mark.parametrize("count", [SMALL, LARGE])
+@pytest.mark.sample(2)
 def test_an_object_that_changes_is_refused(
     service: tuple[Bucket, dict[str, Any]], count: int, change: str
 ) -> None:

@@ -16,9 +16,9 @@ import pytest
 from moto_bucket import moto_bucket
 
 import streamomd
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
 from streamomd.shards.stored_object import forget_recent
+from streamomd.sources.find import find
 
 s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
 BUCKET = "ways"
@@ -63,6 +63,7 @@ def local_hash(folder: Path) -> str:
     return streamomd.train(paths, label="y", rule="nag", checkpoint="none", quiet=True).state_sha256
 
 
+@pytest.mark.slow
 def test_an_endpoint_and_keys_of_the_environment(endpoint: str, tmp_path: Path) -> None:
     done = train(tmp_path, {"AWS_ENDPOINT_URL": endpoint, **KEYS})
     assert done.returncode == 0, done.stderr
@@ -70,6 +71,7 @@ def test_an_endpoint_and_keys_of_the_environment(endpoint: str, tmp_path: Path) 
     assert "canary" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_an_assumed_role(endpoint: str, tmp_path: Path) -> None:
     """Of a profile: the client asks for keys of the role, and uses them."""
     from moto.sts.models import sts_backends

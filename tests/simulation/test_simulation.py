@@ -14,7 +14,7 @@ import sim_run
 from sim_mutants import MUTANTS, Mutant, mutated
 from sim_world import KINDS, World
 
-QUICK = range(300)
+QUICK = range(100)
 MANY = range(10_000)
 CHUNK = 1_000
 FOUND = (599, 979)
@@ -50,18 +50,18 @@ def lived(seeds: Iterable[int]) -> Counter[str]:
 
 
 def test_every_world_ends_as_the_undisturbed_one() -> None:
-    """300 seeds: its bits; one history of commits, none of them of who was taken over, none before
+    """100 seeds: its bits; one history of commits, none of them of who was taken over, none before
     its parts, none lost; and an end, also for those who only think that they are wanted.
 
     And what is to happen did.
     """
     told = lived(QUICK)
-    assert told["averaged"] > 50
-    assert told["sharded"] > 100
+    assert told["averaged"] > 15
+    assert told["sharded"] > 30
     for kind in KINDS:
-        assert told[kind] > 10, kind
+        assert told[kind] > 3, kind
     for end in ("ConcurrentWriterError", "StoppedError", "StorageError"):
-        assert told[end] > 5, end
+        assert told[end] > 1, end
     assert told["done"] >= len(QUICK)
     assert told["writers"] > 1.2 * len(QUICK)
     assert told["gangs"] > 1.2 * told["sharded"]

@@ -12,7 +12,7 @@ from streamomd.core.batch import Batch
 from streamomd.features import Plan, make_plan
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cache.folder import CacheFolder
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 from streamomd.training.row_stream import rows_of
 
 DATA = {

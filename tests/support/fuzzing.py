@@ -98,8 +98,8 @@ def shard_cases(folder: Path) -> Callable[[random.Random], str]:
     from streamomd.config.model_table import Model
     from streamomd.features import check_schema, make_plan
     from streamomd.shards.encoded_rows import encode_rows
-    from streamomd.shards.find import find
     from streamomd.shards.reader import read_batches
+    from streamomd.sources.find import find
 
     originals = shards(folder)
     pair = {"indices": "i", "values": "v", "size": 10}
@@ -136,8 +136,8 @@ def shard_cases(folder: Path) -> Callable[[random.Random], str]:
 
 def page_cases(folder: Path) -> Callable[[random.Random], str]:
     """As shards, but only what a page's checksum covers is spoilt: never "other"."""
-    from streamomd.shards.find import find
     from streamomd.shards.reader import read_batches
+    from streamomd.sources.find import find
 
     rows = 40
     schema = pa.schema([pa.field("n", pa.float64(), nullable=False)])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from streamomd.shards.kafka.broker import Broker
+from streamomd.sources.kafka.broker import Broker
 
 PARTITIONS = 4
 

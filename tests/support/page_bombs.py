@@ -26,8 +26,8 @@ import thrift_compact as thrift
 
 # Imported before the forks: otherwise each child would import them again.
 from streamomd.core.errors import StreamomdError
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
+from streamomd.sources.find import find
 
 ROWS = 96
 CODECS = {"none": 0, "snappy": 1, "gzip": 2, "zstd": 6, "lz4": 7}

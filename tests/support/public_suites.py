@@ -83,7 +83,7 @@ def expected(path: str, kind: str) -> Any:
     import pyarrow.parquet as pq
 
     from streamomd.core.errors import DataError
-    from streamomd.shards.convert.arrow_source import plain, plain_schema
+    from streamomd.sources.text.arrow_source import plain, plain_schema
 
     try:
         if kind == "arrows":
@@ -130,7 +130,7 @@ def label_of(path: str) -> str:
     import pyarrow as pa
 
     from streamomd.core.errors import StreamomdError
-    from streamomd.shards.find import find
+    from streamomd.sources.find import find
 
     try:
         schema = find(path).shards[0].schema

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamomd.shards.find import find
 from streamomd.shards.reader import Piece, ShardBatch, read_batches
 from streamomd.shards.shard import ShardSet
+from streamomd.sources.find import find
 
 Write = Callable[[str, pa.Table, int], None]
 

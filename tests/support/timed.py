@@ -13,7 +13,7 @@ from running import rows, write
 import streamomd
 from streamomd.core.batch import Batch
 from streamomd.engine.state import State
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 from streamomd.training.row_stream import rows_of
 
 START = 1_767_225_600

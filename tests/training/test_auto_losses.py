@@ -16,6 +16,7 @@ from streamomd.losses import all_losses
 
 
 @pytest.mark.parametrize("loss", all_losses())
+@pytest.mark.sample(5)
 def test_every_loss_is_learned_and_resumed(
     loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

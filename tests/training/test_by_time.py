@@ -305,6 +305,7 @@ def test_parts_are_summed(times: list[int], cut: int, retained: int) -> None:
             np.testing.assert_allclose(found.sums, expected.sums, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_compiled_kernel_has_the_same_bits() -> None:
     """As the uncompiled one, of rows in no order, with more periods than are retained."""
     draw = np.random.default_rng(0)

@@ -138,6 +138,7 @@ except streamomd.core.errors.StreamomdError as error:
 """
 
 
+@pytest.mark.slow
 def test_labels_changed_while_a_run_learns(data: Path, url: Path, tmp_path: Path) -> None:
     """A row group that was learned is changed in the middle of an epoch: the next epoch stops
     before it, and no commit has a row of it."""
@@ -250,6 +251,7 @@ STRINGS = ("plain", "dictionary", "delta", "lengths")
         ),
     ],
 )
+@pytest.mark.sample(6)
 def test_every_encoding(name: str, column: str, url: Path, tmp_path: Path) -> None:
     """Whatever the changed byte means, it is found before a page is decoded."""
     for place in range(SHARDS):

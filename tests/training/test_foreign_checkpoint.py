@@ -113,6 +113,7 @@ COMMANDS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.sample(2)
 def test_no_command_obeys_a_foreign_cluster_or_cache(
     name: str, foreign: Path, data: Path, scheduler: Rogue, tmp_path: Path
 ) -> None:

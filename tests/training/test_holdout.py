@@ -17,7 +17,7 @@ from sweeping import plain
 
 import streamomd
 from streamomd.core.errors import StoppedError, UnsupportedError, UsageError
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 from streamomd.training.holdout import best_epoch, held_out, patience_exhausted
 from streamomd.training.metrics import Metrics
 from streamomd.training.row_stream import rows_of

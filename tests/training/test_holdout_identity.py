@@ -18,7 +18,7 @@ import streamomd
 from streamomd.checkpoint import open_store, read_commit, read_ledger
 from streamomd.checkpoint.commit_list import sequences
 from streamomd.core.errors import NoCommitError, StoppedError
-from streamomd.shards.find import find
+from streamomd.sources.find import find
 from streamomd.training.holdout import with_places
 from streamomd.training.open_checkpoint import begin_checkpoint
 

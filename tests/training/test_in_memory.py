@@ -195,6 +195,7 @@ def test_an_explanation_a_class() -> None:
 
 
 @pytest.mark.parametrize(("rule", "loss"), list(some_pairs()))
+@pytest.mark.sample(3)
 def test_learning_continues_training(rule: str, loss: str) -> None:
     """Rows learned in memory leave the state and the counters of one more shard, to the bit."""
     bound = all_rules()[rule].losses.lipschitz

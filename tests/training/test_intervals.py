@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from estimating import uncompiled
+from lazy_loops import LAZY
 from running import Ran, run, write
 from standardized import Floats, Rows, Run, sigmoid
 
@@ -224,7 +225,7 @@ def test_intervals_cover(loss: str, passes: int) -> None:
         else:
             y = np.where(draw.random(len(f)) < sigmoid(f), 1.0, -1.0)
         rows = Rows(X, np.zeros((len(f), 6)), y, np.ones(len(f)))
-        run = Run("auto", loss, 4, 6, compiled=True)
+        run = Run("auto", loss, 4, 6, compiled=LAZY)
         for at in range(passes):
             if at:
                 run.engine.begin_pass(run.state)

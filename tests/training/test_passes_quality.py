@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn.datasets
+from lazy_loops import LAZY
 from standardized import Floats, Rows, Run, sigmoid
 
 PASSES, SPLITS = 3, 10
@@ -24,7 +25,7 @@ def table(name: str) -> tuple[Floats, Floats]:
 
 def learned(loss: str, X: Floats, y: Floats, passes: int) -> Run:
     n, classes = len(y), {"square": 1, "logistic": 2}.get(loss) or int(y.max()) + 1
-    run = Run("auto", loss, X.shape[1], 0, classes=classes, compiled=True)
+    run = Run("auto", loss, X.shape[1], 0, classes=classes, compiled=LAZY)
     rows = Rows(X, np.zeros((n, 0)), y, np.ones(n))
     for at in range(passes):
         if at:

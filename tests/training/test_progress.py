@@ -48,6 +48,7 @@ def doubling(last: int, first: int = 0) -> list[int]:
 
 @pytest.mark.parametrize("prefetch", [1, 160])
 @pytest.mark.parametrize("every", [0, 13])
+@pytest.mark.sample(2)
 def test_lines_at_doubling_rows(every: int, prefetch: int, data: Path) -> None:
     """Off a terminal: a line at exactly 1, 2, 4, … rows over all epochs, and one at the end."""
     sets = ["--set", f"train.prefetch={prefetch}", "--set", f"checkpoint.every_rows={every}"]
@@ -136,6 +137,7 @@ def test_a_bar_that_ends_without_new_rows_keeps_its_last_loss(
     assert re.search(r"loss 0\.250000, last 0\.250000,", out.getvalue())
 
 
+@pytest.mark.slow
 def test_a_terminal_of_80_columns(data: Path) -> None:
     """The bar is there, no line is longer, and phases are shown until it is."""
     code, _, seen = on_a_terminal(command(data, "--epochs", "3"), columns=80)

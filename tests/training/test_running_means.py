@@ -115,6 +115,7 @@ def test_a_vector_has_a_mean_for_each_element(tmp_path: Path) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(cuts=st.lists(st.integers(1, N - 1), max_size=6, unique=True))
+@pytest.mark.slow
 def test_splits_change_no_bit(tmp_path_factory: pytest.TempPathFactory, cuts: list[int]) -> None:
     """Shards and row groups of any size: the same state, means included."""
     root = tmp_path_factory.mktemp("cut")

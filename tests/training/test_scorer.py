@@ -74,6 +74,7 @@ def job(rule: str, loss: str, classes: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("rule", "loss", "classes"), cases())
+@pytest.mark.sample(6)
 def test_every_rule_and_loss(rule: str, loss: str, classes: int) -> None:
     """The scores of a rule are bit-identical for each loss it learns with."""
     table = rows(classes)
@@ -90,6 +91,7 @@ def test_every_rule_and_loss_compiled(rule: str, loss: str, classes: int) -> Non
 
 @pytest.mark.parametrize("rule", STANDARDIZED)
 @pytest.mark.parametrize("hashed", [["c", "k"], []], ids=["sparse", "dense"])
+@pytest.mark.sample(2)
 def test_running_references(rule: str, hashed: list[str]) -> None:
     """Columns in running standard units, and a target, give the same bits."""
     table = rows(2, seed=3)

@@ -130,6 +130,7 @@ MODELS = [
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: "-".join(map(str, model.values())))
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(world=worlds())
+@pytest.mark.sample(3)
 def test_every_kind_of_column(model: dict[str, Any], world: Any) -> None:
     """Scores of rows with any columns are bit-identical, and their explanations sum to them."""
     table, data = world

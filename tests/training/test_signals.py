@@ -98,6 +98,7 @@ def manifests(place: Folder) -> set[str]:
     [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
     ids=lambda number: number.name,
 )
+@pytest.mark.slow
 def test_a_signal_is_followed_by_a_commit(
     number: signal.Signals, ground: Ground, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def alone(model: streamomd.Model, table: pa.Table, folder: Path) -> dict[str, An
 
 
 @pytest.mark.parametrize("column", ["text", "flag", "day", "bytes", "number", "h", "c", "y"])
+@pytest.mark.sample(3)
 def test_a_slice_is_its_rows_alone(column: str, data: Path, model: streamomd.Model) -> None:
     """Figures of a slice are, to the bit, those of a shard of its rows."""
     told = model.evaluate(str(data / "data"), by=[column], quiet=True)

@@ -18,7 +18,7 @@ from streamomd.analysis.certify.replay import Replay, unreplayable_reason
 from streamomd.analysis.certify.total_losses import FixedWeights
 from streamomd.analysis.comparator import Problem, best, cache_batches
 from streamomd.core.nearest import named_keywords
-from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
+from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.shard_views import find_for_model

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import InputNotFoundError, UsageError
-from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
-from streamomd.shards.table_finder import TableOptions
+from streamomd.sources.find import find
+from streamomd.sources.table_options import TableOptions
 
 Floats = NDArray[np.float64]
 

@@ -26,7 +26,7 @@ from streamomd.core.errors import NoCommitError, OutputExistsError, UsageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import protocol, refuse_output_url, shown, typed
 from streamomd.shards.atomic_write import open_atomic
-from streamomd.shards.table_finder import TableOptions
+from streamomd.sources.table_options import TableOptions
 from streamomd.training.metrics.by_time import LENGTHS
 from streamomd.training.model import Model
 

@@ -16,7 +16,7 @@ from distributed import Client, Future
 from streamomd.core.errors import UsageError
 from streamomd.features.nested import root_among
 from streamomd.shards.dataset import COLLECTION
-from streamomd.shards.memory.frames import FEATURES, LABEL, WEIGHT
+from streamomd.sources.memory.frames import FEATURES, LABEL, WEIGHT
 
 
 def partition_url(number: int) -> str:

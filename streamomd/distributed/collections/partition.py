@@ -10,7 +10,7 @@ from streamomd.core.batch import Batch
 from streamomd.core.errors import DataError
 from streamomd.distributed.decode import Arrays, batch_to_arrays
 from streamomd.features import Names, Plan, check_schema, encode
-from streamomd.shards.memory.frames import batches, distinct_in, table_of, without_null_types
+from streamomd.sources.memory.frames import batches, distinct_in, table_of, without_null_types
 
 UNIT_BYTES = 4 << 20
 LABELS = 1000  # with more it is not a classification

@@ -17,8 +17,8 @@ from streamomd.core.nearest import named_keywords
 from streamomd.distributed.collections.collection import frame_columns
 from streamomd.engine.state import State
 from streamomd.features import check_schema, encode
-from streamomd.shards.memory.frames import batches, frame_of, table_of, without_null_types
 from streamomd.shards.prediction_files import OWN
+from streamomd.sources.memory.frames import batches, frame_of, table_of, without_null_types
 from streamomd.training.build_engine import engine_of
 from streamomd.training.model import Model
 from streamomd.training.predict import columns

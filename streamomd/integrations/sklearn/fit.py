@@ -14,8 +14,7 @@ from streamomd.core.finite import refuse_diverged
 from streamomd.features import make_plan
 from streamomd.integrations.sklearn.estimator_job import named_columns, spec_of
 from streamomd.shards.cursor import Cursor
-from streamomd.shards.memory.frames import FEATURES, LABEL, WEIGHT
-from streamomd.shards.memory.tables import INDICES, VALUES, schema_of
+from streamomd.sources.memory.frames import FEATURES, INDICES, LABEL, VALUES, WEIGHT, schema_of
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model

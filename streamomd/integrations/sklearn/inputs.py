@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 from streamomd.core.batch import Batch, Floats
 from streamomd.core.errors import DataError, UsageError
 from streamomd.features import Names, Plan
-from streamomd.shards.memory.encoded_frames import (
+from streamomd.sources.memory.encoded_frames import (
     KINDS,
     UNIT_BYTES,
     batch_of_array,
@@ -23,7 +23,7 @@ from streamomd.shards.memory.encoded_frames import (
     is_framed,
     takes_arrays,
 )
-from streamomd.shards.memory.tables import arrow_of, names_of
+from streamomd.sources.memory.frames import arrow_of, names_of
 
 WHERE = "X"
 __all__ = [

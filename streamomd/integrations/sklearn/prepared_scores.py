@@ -15,7 +15,7 @@ from streamomd.core.batch import Floats
 from streamomd.core.errors import StreamomdError
 from streamomd.core.finite import is_finite
 from streamomd.features import Plan
-from streamomd.shards.memory.encoded_frames import batch_of_array
+from streamomd.sources.memory.encoded_frames import batch_of_array
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model

@@ -2,7 +2,7 @@
 
 An entry's key holds all that its rows depend on: the plan, the shard as it was found, the place of
 the group in it, and the sources of everything that decodes. So no entry is ever out of date: what
-is needed has another name.
+is needed has another name. Names of coordinates in an entry are added to the run's table once.
 """
 
 from __future__ import annotations
@@ -16,23 +16,100 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+import numpy as np
 import pyarrow as pa
 
 from streamomd.checkpoint.segments import shorten_facts
 from streamomd.core.batch import Batch
 from streamomd.core.profiling import Stage, staged
+from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.features import Names, Plan
+from streamomd.features.name_table import Watch
+from streamomd.features.names import SAMPLED
 from streamomd.shards.cache.entry import FORMAT, DamagedError, Draft, Entry
 from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, CacheFolder
-from streamomd.shards.cache.name_file import RecordedNames, ShardNames, add_names
 from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
 from streamomd.shards.group_jobs import Group, Job
 from streamomd.shards.reader import Piece, Reader
 from streamomd.shards.shard import Shard
+
+NO_COORDINATES = np.empty(0, np.int32)
+SCHEMA = pa.schema({"coordinate": pa.int32(), "name": pa.large_binary()})
+
+
+class ShardNames(Names):
+    """Names of a shard, as threads decode its groups."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url, self.one_by_one = url, threading.Lock()
+
+
+class RecordedNames(Names):
+    """Names of a row group that its shard's table did not have, for its entry; they are noted in
+    the run's table too.
+
+    A run reads all groups of a shard and decodes those not in the cache: so it gets each name, even
+    if entries were removed.
+    """
+
+    def __init__(self, shard: ShardNames, run: Names | None) -> None:
+        super().__init__()
+        self._shard, self._run = shard, run
+        self._spans: list[tuple[int, int]] = []
+        """Of the shard's names, from one to another."""
+
+    @property
+    def is_full(self) -> bool:
+        """As Names does it."""
+        return self._shard.is_full
+
+    def is_due(self, column: str) -> bool:
+        """As Names does it."""
+        return self._shard.is_due(column)
+
+    def watch(self, size: int) -> Watch:
+        """As Names does it."""
+        return self._shard.watch(size)
+
+    def note(self, *names: Any) -> None:
+        """As Names does it."""
+        with self._shard.one_by_one:
+            before = self._shard.version
+            self._shard.note(*names)
+            self._spans.append((before, self._shard.version))
+        if self._run is not None:
+            self._run.note(*names)
+
+    def pack(self) -> pa.Buffer:
+        """The names as the bytes of a record batch, in order of their coordinates: so a reader's
+        table is searched from one end to the other."""
+        parts = [self._shard.since(low, high) for low, high in self._spans if low < high]
+        coordinates = np.concatenate([NO_COORDINATES, *(part[0] for part in parts)])
+        names = pa.chunked_array([part[1] for part in parts], pa.large_binary())
+        order = np.argsort(coordinates, kind="stable")
+        texts = arrow_function()("take", [names.combine_chunks(), pa.array(order)])
+        made = [pa.array(coordinates[order]), texts]
+        return pa.RecordBatch.from_arrays(made, schema=SCHEMA).serialize()
+
+
+def add_names(packed: Any, names: Names) -> None:
+    """Add to a table what ``RecordedNames.pack`` packed. Raises DamagedError, ArrowException."""
+    record = pa.ipc.read_record_batch(pa.py_buffer(packed), SCHEMA)
+    record.validate(full=True)
+    coordinates, texts = record.column(0).to_numpy(), record.column(1)
+    if coordinates.min(initial=0) < 0 or texts.null_count:
+        raise DamagedError("its names are no names of coordinates")
+    if names.is_full:  # as of rows that are decoded
+        some = np.arange(0, len(texts), SAMPLED)
+        coordinates = coordinates[some]
+        texts = arrow_function()("take", [texts, pa.array(some)])
+    names.add_names(coordinates, arrow_cast(texts, pa.large_string()))
+
 
 WRONG = (DamagedError, OSError, ValueError, TypeError, KeyError, pa.ArrowException)
 """Whatever an entry may be: the shard has its rows."""

@@ -22,8 +22,8 @@ from streamomd.shards.formats.arrow_footer import (
     Block,
     batch_head,
     blocks,
+    shape_of,
 )
-from streamomd.shards.formats.arrow_shapes import shape_of
 from streamomd.shards.stored_object import GAP_BYTES, ObjectFile
 
 GAP = 64 << 10

@@ -15,10 +15,10 @@ import numpy as np
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import shown
-from streamomd.shards.find import find
 from streamomd.shards.reader import Piece, ShardBatch, read_batches
-from streamomd.shards.table_finder import TableOptions
 from streamomd.shards.weight_files import read_metadata
+from streamomd.sources.find import find
+from streamomd.sources.table_options import TableOptions
 from streamomd.training.model import Model
 from streamomd.training.progress import copying
 from streamomd.training.warm_start.weights import (

@@ -1,0 +1,1 @@
+"""Files, directories and globs of a disk or a store."""

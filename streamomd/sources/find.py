@@ -1,0 +1,236 @@
+"""Find the shards of a job: the files that its sources list, in order."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamomd.checkpoint.segments import Facts
+from streamomd.core.errors import DataError, UsageError, refuse_rows_in_memory
+from streamomd.core.phases import phase
+from streamomd.core.startup import no_garbage_collection
+from streamomd.core.urls import protocol, shown, userinfo
+from streamomd.shards.filesystem import connect, is_local
+from streamomd.shards.listed import Listed
+from streamomd.shards.order import path_key
+from streamomd.shards.read_footers import NONE_KNOWN, open_listed
+from streamomd.shards.shard import ShardSet
+from streamomd.sources.contract import ALL, SCHEMA, Request, SourceFiles
+from streamomd.sources.files.paths import PathPattern
+from streamomd.sources.known_sources import by_source, describe_position
+from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
+from streamomd.sources.text.text_cache import as_shards, is_converted, text_notes
+
+if TYPE_CHECKING:
+    import fsspec
+
+
+ORDERS = ("sorted", "given", "shuffled")
+MOST_LABEL_BOUNDS = 256
+MOST_TEXTS = 3
+"""Sources listed in a message."""
+
+
+class Listing(NamedTuple):
+    """Files in order. versions: the position of each source that records one, and of a table the
+    id of the schema whose names its columns have. notes: lines on skipped commits and changed
+    schemas. lost: of each table with files that cannot be read, why, and what to do."""
+
+    fs: fsspec.AbstractFileSystem
+    files: list[Listed]
+    versions: dict[str, int]
+    notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+def find(
+    shards: str | Sequence[str],
+    *,
+    order: str = "sorted",
+    storage_options: Mapping[str, Any] | None = None,
+    tables: TableOptions = FILES_OR_TABLES,
+    versions: Mapping[str, int] | None = None,
+    allow_duplicates: bool = False,
+    check: Callable[[Sequence[str]], None] | None = None,
+    statistics: Collection[str] = (),
+    label: str = "",
+    known: Mapping[str, Facts] = NONE_KNOWN,
+) -> ShardSet:
+    """The shards that one string or several name: files, directories, globs, fsspec URLs.
+
+    ``order`` is "sorted" (bytewise by path), "given" (sorted inside a directory or glob) or
+    "shuffled" (sorted here; `order.permutation` permutes each epoch). tables, versions: see
+    ``Request``. ``check`` gets the URLs of all files before the first one is opened, and may
+    raise. ``statistics``: columns of which the footers' bounds are read. ``label``: a column of
+    which they are read if there are at most 256 files, as it takes a millisecond for each.
+    ``known``: what a ledger records of shards, by URL: of those that did not change no footer is
+    read, unless ``statistics`` are.
+
+    Raises `InputNotFoundError` for a name without files, `DataError` for files that are
+    not shards or are damaged, `UsageError` for duplicates, mixed file systems and files of a
+    table, and `StorageError` for a store that does not answer.
+    """
+    with phase("listing files"):
+        request = Request(
+            order=order,
+            storage_options=storage_options or {},
+            tables=tables,
+            versions=versions or {},
+            check=check,
+            ledger=known,
+        )
+        found = list_shards(shards, request)
+    if not found.files:  # a directory or glob without any is an error already
+        of = ", ".join(f"{shown(url)} in version {at}" for url, at in found.versions.items())
+        raise DataError(f"no rows: no data file is in the table {of}; append rows, or name another")
+    if not allow_duplicates:
+        refuse_duplicates(found.fs, found.files)
+    if check is not None:
+        # The text that shards were converted from was checked before it was read.
+        check([file.url for file in found.files if not is_converted(file.path)])
+    if label and len(found.files) <= MOST_LABEL_BOUNDS:
+        statistics = [*statistics, label]
+    opened = open_listed(found.fs, found.files, statistics, NONE_KNOWN if statistics else known)
+    return replace(opened, table_versions=found.versions)
+
+
+@no_garbage_collection()  # of a million objects that all stay: it would double the time
+def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
+    """The files that ``find`` would open, in order, and their file system. None is opened."""
+    if request.order not in ORDERS:
+        raise UsageError(f"order is one of {', '.join(ORDERS)}, not {request.order!r}")
+    texts = as_shards(source_texts(shards), request.check, request.tables.csv)
+    sources = by_source(texts)
+    located = {url: source.locate(url) for source, urls in sources.items() for url in urls}
+    options: Mapping[str, Any] = request.storage_options
+    for source in sources:
+        options = source.read_options(options, request.tables.types)
+    fs = _common_file_system([located[text] for text in texts], options)
+    # Listings that were cached earlier would hide files written since.
+    fs.invalidate_cache()
+    _refuse_credentials(fs, located.values())
+    request = replace(request, located=located)
+    found: dict[str, SourceFiles] = {}
+    for source, urls in sources.items():
+        found |= zip(urls, source.list_files(fs, urls, request), strict=True)
+    listed: list[tuple[bytes, Listed]] = []
+    versions: dict[str, int] = {}
+    for text in texts:
+        files, place, position, *_ = found[text]
+        at = None if place is None else path_key(place)
+        listed += [(path_key(file.path) if at is None else at, file) for file in files]
+        versions |= position
+    _refuse_choice(request.tables, texts, versions)
+    if request.order != "given":
+        listed.sort(key=lambda one: (one[0], one[1].version))
+    return Listing(
+        fs,
+        [file for _, file in listed],
+        versions,
+        tuple(note for one in found.values() for note in one.notes),
+        tuple(one.lost for one in found.values() if one.lost),
+    )
+
+
+def _refuse_choice(tables: TableOptions, texts: Sequence[str], versions: Mapping[str, int]) -> None:
+    """Raise UsageError for the choice of a version that no source, or more than one, has."""
+    found = [url for url in versions if not url.endswith(SCHEMA)]
+    if tables.version is not None and len(found) > 1:
+        raise UsageError(
+            f"version {tables.version} was given for {len(found)} tables, which have their own "
+            f"versions: {', '.join(map(shown, found))}; as_of chooses one for each by its time"
+        )
+    if not found and (tables.version is not None or tables.as_of):
+        raise UsageError(
+            "version and as_of choose the version of a Delta or Iceberg table, but no source is "
+            f"one: {', '.join(map(shown, texts[:MOST_TEXTS]))}"
+        )
+
+
+def describe_sources(shards: ShardSet) -> list[str]:
+    """A line for each table among the sources, and on text that was converted."""
+    tables = describe_position(shards.table_versions)
+    return tables + text_notes([shard.path for shard in shards])
+
+
+def source_texts(shards: str | Sequence[str]) -> list[str]:
+    """The names of sources. Raises UsageError for rows in memory, and for what is not a name."""
+    refuse_rows_in_memory(shards)
+    given = [shards] if isinstance(shards, str | os.PathLike) else list(shards)
+    texts = [os.fspath(text) for text in given]
+    if not texts:
+        raise UsageError("shards is empty: name at least one file, directory, glob or URL")
+    for text in texts:
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise UsageError(f"shards holds {text!r}, which names no file")
+    return texts
+
+
+def _common_file_system(texts: list[str], options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
+    systems: dict[str, fsspec.AbstractFileSystem] = {}
+    for text in texts:
+        if (root := _root(text)) not in systems:
+            systems[root] = connect(text, options)
+    first, *others = systems.items()
+    for root, fs in others:
+        if fs != first[1]:
+            raise UsageError(
+                f"shards are in more than one file system ({first[0]} and {root}): "
+                "copy them to one, or run one after the other with `model.start`"
+            )
+    return first[1]
+
+
+def _root(text: str) -> str:
+    scheme = protocol(text)
+    host = shown(text).split("://", 1)[-1].split("/", 1)[0]
+    return f"{scheme}://{host}" if scheme else "the local disk"
+
+
+def _refuse_credentials(fs: fsspec.AbstractFileSystem, urls: Iterable[str]) -> None:
+    for url in urls:
+        secret = userinfo(url)
+        if not secret:
+            continue
+        path = PathPattern(url, fs).path
+        if secret in path and not protocol(path):
+            raise UsageError(
+                f"{shown(url)} was given with credentials, which its file system does not "
+                "take from a URL: use the environment or storage_options"
+            )
+
+
+def refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) -> None:
+    """Raises UsageError if a file is listed twice, by two sources or as a symbolic link."""
+    resolve = _real_names() if is_local(fs) else str
+    seen: dict[str, str] = {}
+    for file in listed:
+        key = resolve(file.path)
+        if key in seen:
+            raise UsageError(
+                f"the same file is named twice, as {shown(seen[key])} and {shown(file.url)}: name "
+                "it once; train.epochs reads rows again"
+            )
+        seen[key] = file.url
+
+
+def _real_names() -> Callable[[str], str]:
+    """As ``os.path.realpath``, for many files: it resolves each directory once."""
+    folders: dict[str, str] = {}
+
+    def real_name(path: str) -> str:
+        folder = path.rpartition("/")[0] or "/"
+        try:
+            if stat.S_ISLNK(os.lstat(path).st_mode):
+                return os.path.realpath(path)
+        except OSError:  # it was removed since it was listed
+            pass
+        real = folders.get(folder)
+        if real is None:
+            real = folders[folder] = os.path.realpath(folder)
+        return path if real == folder else f"{real}/{path.rpartition('/')[2]}"
+
+    return real_name

@@ -1,0 +1,224 @@
+"""The metadata of an Iceberg table: its snapshots, and the columns of one."""
+
+from __future__ import annotations
+
+import posixpath
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from streamomd.config.values import nanoseconds
+from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError, UsageError
+from streamomd.core.programming_errors import is_mistake
+from streamomd.core.urls import printable, shown
+from streamomd.shards.projection import Inside, TableColumn, TableColumns
+from streamomd.shards.shard_file import read_whole
+from streamomd.sources.iceberg.catalog import require_pyiceberg
+from streamomd.sources.table_locations import ICEBERG_METADATA, check_locations, locate
+from streamomd.sources.table_options import TableOptions
+
+if TYPE_CHECKING:
+    import fsspec
+
+METADATA_BYTES, MANIFEST_BYTES = 1 << 28, 1 << 28
+MOST_SHOWN = 3
+WHAT = "the metadata of an Iceberg table"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as one metadata file describes it.
+
+    root, root_url: its location, the directory above ``metadata``. source: what the user named.
+    """
+
+    fs: fsspec.AbstractFileSystem
+    root: str
+    root_url: str
+    source: str
+    metadata: Any
+
+    @classmethod
+    def open(cls, fs: fsspec.AbstractFileSystem, path: str, url: str, source: str) -> Self:
+        """Read a metadata file. Raises DataError for one that is damaged, UsageError for one
+        outside an allow-list."""
+        require_pyiceberg()
+        root, root_url = _above(path), _above(url)
+        found = locate(fs, root, root_url, path[len(root) :].lstrip("/"), ICEBERG_METADATA)
+        check_locations(source, [found], ICEBERG_METADATA)
+        data = read_whole(fs, path, url, METADATA_BYTES, WHAT)
+        if data[:2] == b"\x1f\x8b":
+            data = _unpacked(data, url)
+        try:
+            metadata = require_pyiceberg().parse_metadata(data.decode())
+        except Exception as error:
+            raise damaged(url, error) from None
+        return cls(fs, root, root_url, source, metadata)
+
+    @cached_property
+    def snapshots(self) -> dict[int, Any]:
+        """The snapshots that can be read, by id."""
+        return {one.snapshot_id: one for one in self.metadata.snapshots}
+
+    def snapshot(self, number: int) -> Any:
+        """A snapshot by its id. Raises UsageError for one that is not there."""
+        if number not in self.snapshots:
+            some = [str(one.snapshot_id) for one in self.metadata.snapshots[-MOST_SHOWN:]]
+            raise UsageError(
+                f"Iceberg table {shown(self.source)} has no snapshot {number} to read (was it "
+                f"expired?): the newest of its {len(self.snapshots):,} are {', '.join(some)}"
+            )
+        return self.snapshots[number]
+
+    def choose(self, options: TableOptions) -> int:
+        """The id of the snapshot that was chosen by id or time; the current one otherwise."""
+        if options.version is not None:
+            return options.version
+        if options.as_of:
+            return self._as_of(options.as_of)
+        current = self.metadata.current_snapshot_id
+        if current is None or current < 0:
+            raise DataError(
+                f"no rows: Iceberg table {shown(self.source)} has no snapshot, so nothing was "
+                "written to it yet"
+            )
+        return int(current)
+
+    def _as_of(self, text: str) -> int:
+        until = nanoseconds(text) // 1_000_000
+        log = [one for one in self.metadata.snapshot_log if one.timestamp_ms <= until]
+        if not log:
+            raise UsageError(
+                f"Iceberg table {shown(self.source)} has no snapshot as of {text}: all that its "
+                "metadata lists are newer"
+            )
+        return int(log[-1].snapshot_id)
+
+    def columns(self, snapshot: Any, spec_id: int, names: Mapping[int, str]) -> TableColumns:
+        """The columns of a snapshot, for files of one of the table's partition specs.
+
+        names: by field id, of columns that the reader knows; another column of such a name is none
+        of the rows.
+        """
+        schema = self.schema(snapshot)
+        try:
+            arrow = require_pyiceberg().schema_to_pyarrow(schema, include_field_ids=False)
+        except Exception as error:  # a type that Arrow lacks
+            raise damaged(self.source, error) from None
+        spec = next((one for one in self.metadata.partition_specs if one.spec_id == spec_id), None)
+        fields = spec.fields if spec is not None else ()
+        identity = {one.source_id for one in fields if str(one.transform) == "identity"}
+        taken = {*names.values()}
+        found = tuple(
+            TableColumn(
+                one.field_id,
+                names.get(one.field_id, one.name),
+                arrow.field(at).type,
+                _inside(one.field_type),
+                one.field_id in identity or getattr(one, "initial_default", None) is not None,
+            )
+            for at, one in enumerate(schema.fields)
+            if one.field_id in names or one.name not in taken
+        )
+        return TableColumns(found, self._names)
+
+    @cached_property
+    def _names(self) -> dict[str, int]:
+        mapping = self.metadata.name_mapping()
+        fields = mapping.root if mapping is not None else ()
+        return {
+            name: one.field_id for one in fields if one.field_id is not None for name in one.names
+        }
+
+    def schema(self, snapshot: Any) -> Any:
+        """The schema that a snapshot was written with; the current one where it has none."""
+        wanted = self.metadata.current_schema_id if snapshot.schema_id is None else (
+            snapshot.schema_id)  # fmt: skip
+        found = self._schemas.get(wanted)
+        if found is None:
+            raise damaged(self.source, ValueError(f"it has no schema {wanted}"))
+        return found
+
+    @property
+    def _schemas(self) -> dict[int, Any]:
+        return {one.schema_id: one for one in self.metadata.schemas}
+
+    def names(self, schema: int) -> dict[int, str]:
+        """The names of the columns of a schema, by field id. Raises DataError if it is gone."""
+        if schema not in self._schemas:
+            raise DataError(
+                f"Iceberg table {shown(self.source)} no longer has schema {schema}, by whose names "
+                "the model knows the columns: train from the model's state instead (streamomd "
+                "train, with --start URL)"
+            )
+        return {one.field_id: one.name for one in self._schemas[schema].fields}
+
+    def read(self, text: str) -> bytes:
+        """A file of the table's metadata, by its location."""
+        place = locate(self.fs, self.root, self.root_url, text, ICEBERG_METADATA)
+        check_locations(self.source, [place], ICEBERG_METADATA)
+        try:
+            return read_whole(self.fs, place.path, place.url, MANIFEST_BYTES, WHAT)
+        except InputNotFoundError:
+            raise DataError(
+                f"{WHAT}, {shown(place.url)}: it does not exist; read a newer snapshot"
+            ) from None
+
+
+def schema_changes(table: Table, before: Any, after: Any) -> list[str]:
+    """A line if the columns of two snapshots differ."""
+    old = {one.field_id: one for one in table.schema(before).fields}
+    new = {one.field_id: one for one in table.schema(after).fields}
+    changes = [f"new column {one.name!r}" for key, one in new.items() if key not in old]
+    changes += [f"column {one.name!r} dropped" for key, one in old.items() if key not in new]
+    both = [(old[key], one) for key, one in new.items() if key in old]
+    changes += [f"column {was.name!r} is {one.name!r} now, and read by its field id"
+                for was, one in both if was.name != one.name]  # fmt: skip
+    changes += [f"column {one.name!r} is {one.field_type}, was {was.field_type}"
+                for was, one in both if was.field_type != one.field_type]  # fmt: skip
+    text = printable(", ".join(changes))
+    where = f"Iceberg table {shown(table.source)}, snapshot {after.snapshot_id}"
+    return [f"{where}: {text}"] if changes else []
+
+
+def damaged(url: str, error: Exception) -> DataError:
+    """The error for metadata that is not as the specification says."""
+    if isinstance(error, StreamomdError) or is_mistake(error, "pyiceberg"):
+        raise error
+    text = printable(str(error) or type(error).__name__)[:200]
+    return DataError(f"{WHAT}, {shown(url)}, cannot be read: {text}; restore the file")
+
+
+def _above(path: str) -> str:
+    """The location of a table by its metadata file."""
+    folder = posixpath.dirname(path)
+    return posixpath.dirname(folder) if posixpath.basename(folder) == "metadata" else folder
+
+
+def _unpacked(data: bytes, url: str) -> bytes:
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        found = unpacker.decompress(data, METADATA_BYTES)
+    except zlib.error as error:
+        raise damaged(url, error) from None
+    if not unpacker.eof:
+        raise damaged(url, ValueError(f"unpacked it has more than {METADATA_BYTES:,} bytes"))
+    return found
+
+
+def _inside(kind: Any) -> Inside:
+    """Names and ids of the fields of structs, as ``projection.inside_of`` has them of a file."""
+    return tuple(_walk(kind))
+
+
+def _walk(kind: Any) -> Iterator[tuple[str, int, Inside]]:
+    if hasattr(kind, "element_type"):
+        yield from _walk(kind.element_type)
+    elif hasattr(kind, "key_type"):
+        yield from _walk(kind.key_type)
+        yield from _walk(kind.value_type)
+    else:
+        for one in getattr(kind, "fields", ()):
+            yield one.name, one.field_id, _inside(one.field_type)

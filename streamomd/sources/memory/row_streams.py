@@ -1,0 +1,214 @@
+"""Streams of rows in Python, written as shards: they can be read again, in another process too.
+
+A polars LazyFrame, a pyarrow Dataset or RecordBatchReader, what has Arrow's C stream, or an
+iterable of record batches. At no time are all rows in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamomd.core.counted import counted
+from streamomd.core.errors import DataError, StreamomdError, UsageError
+from streamomd.core.urls import scrub
+from streamomd.sources.user_cache import cache_root
+
+ROWS_PER_SHARD = 1_000_000
+
+
+def is_row_stream(given: Any) -> bool:
+    """Whether something is a stream of rows, and no list of names.
+
+    >>> is_row_stream(iter([])), is_row_stream(["a.parquet"]), is_row_stream("a.parquet")
+    (True, False, False)
+    """
+    if given is None or hasattr(given, "shape") or hasattr(given, "__dask_graph__"):
+        return False
+    if isinstance(given, list | tuple):
+        return bool(given) and all(isinstance(one, pa.RecordBatch) for one in given)
+    if _is_lazy(given) or _is_dataset(given) or hasattr(given, "__arrow_c_stream__"):
+        return True
+    return isinstance(given, Iterator)
+
+
+class RowFolder:
+    """The folder that rows are written to. It is removed unless ``retain`` is called."""
+
+    def __init__(self, rows: Any) -> None:
+        self.path = cache_root() / "rows" / uuid.uuid4().hex
+        self._retained = False
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700)
+            self.rows = write_rows(rows, self.path)
+        except BaseException:
+            self.remove()
+            raise
+
+    @property
+    def note(self) -> str:
+        """What to print."""
+        return f"wrote {counted(self.rows, 'row')} to {self.path}, from where they are read"
+
+    def retain(self) -> None:
+        """A checkpoint names the folder, so that a run can resume."""
+        self._retained = True
+
+    def remove(self) -> None:
+        """Remove the folder, unless it is retained."""
+        if not self._retained:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def write_rows(rows: Any, folder: Path) -> int:
+    """Write a stream to Parquet files in a folder; the number of rows.
+
+    Raises DataError for what is not a record batch, batches of other columns, no rows, and a stream
+    that fails.
+    """
+    name = "iterator" if isinstance(rows, chain) else type(rows).__name__
+    try:
+        batches = _read(rows, name)
+        first = next(batches, None)
+        if first is None:
+            raise DataError(f"no rows: the {name} given as shards is empty")
+        if not isinstance(first, pa.RecordBatch):
+            raise UsageError(
+                f"shards is a {name} of {type(first).__name__}: expected Arrow record batches, or "
+                "a list of names"
+            )
+        return _write(first, batches, folder, name)
+    except StreamomdError:
+        raise
+    except (pa.ArrowException, TypeError) as error:
+        text = scrub(str(error).split("\n")[0])[:300]
+        raise DataError(f"the {name} given as shards cannot be written: {text}") from error
+
+
+def _write(
+    first: pa.RecordBatch, batches: Iterator[pa.RecordBatch], folder: Path, name: str
+) -> int:
+    # Few runs write rows.
+    from streamomd.sources.text.arrow_source import plain, plain_schema
+    from streamomd.sources.text.output_formats import FORMS
+    from streamomd.sources.text.shard_writer import ShardWriter, opened_target
+
+    schema, count, known = plain_schema(first.schema, f"the {name} given as shards"), 0, None
+    with opened_target(str(folder), None, overwrite=False) as target:
+        writer = ShardWriter(target, FORMS["parquet"], schema, lambda place: ROWS_PER_SHARD, None)
+        try:
+            batch: Any = first
+            while batch is not None:
+                if not isinstance(batch, pa.RecordBatch):
+                    raise UsageError(
+                        f"the {name} given as shards, after {count:,} rows: found a "
+                        f"{type(batch).__name__}, expected an Arrow record batch"
+                    )
+                if batch.schema != known:  # mostly the same object
+                    known = batch.schema
+                    if plain_schema(known, name) != schema:
+                        raise DataError(
+                            f"the {name} given as shards, after {count:,} rows: other columns than "
+                            f"before ({', '.join(schema.names[:10])})"
+                        )
+                writer.add(plain(batch, schema))
+                count += batch.num_rows
+                batch = next(batches, None)
+            if not count:
+                raise DataError(f"no rows: the {name} given as shards has empty batches only")
+            target.publish(writer.finish(None), "parquet")
+        except BaseException:
+            writer.abandon()
+            raise
+    return count
+
+
+def _read(rows: Any, name: str) -> Iterator[Any]:
+    """What a stream has. Its own errors, of any type, name it: one of a file that it reads must not
+    look like one of the folder that is written."""
+    count = 0
+    try:
+        for batch in _batches(rows):
+            yield batch
+            count += getattr(batch, "num_rows", 0)
+    except (StreamomdError, MemoryError):
+        raise
+    except Exception as error:
+        text = scrub(str(error).split("\n")[0])[:300] or type(error).__name__
+        raise DataError(
+            f"the {name} given as shards failed after {count:,} rows: {text}"
+        ) from error
+
+
+def _batches(rows: Any) -> Iterator[Any]:
+    if _is_lazy(rows):
+        # In the order of the query, and not all at the same time.
+        return (one for frame in rows.collect_batches() for one in frame.to_arrow().to_batches())
+    if _is_dataset(rows):
+        found: Iterator[Any] = rows.to_batches()
+        return found
+    if isinstance(rows, list | tuple | Iterator):
+        return iter(rows)
+    return iter(pa.RecordBatchReader.from_stream(rows))
+
+
+def _is_lazy(given: Any) -> bool:
+    return type(given).__module__.startswith("polars") and hasattr(given, "collect_batches")
+
+
+def _is_dataset(given: Any) -> bool:
+    return type(given).__module__.startswith("pyarrow") and hasattr(given, "to_batches")
+
+
+def _listed(given: Any) -> Any:
+    """An iterator of names as a list; anything else as it is, an iterator with its first value."""
+    if not isinstance(given, Iterator):
+        return given
+    first = list(islice(given, 1))
+    if first and isinstance(first[0], str | os.PathLike):
+        return [os.fspath(name) for name in chain(first, given)]
+    return chain(first, given)
+
+
+@contextmanager
+def written_rows(
+    job: Any, flags: Mapping[str, Any], report: Callable[[str], object]
+) -> Iterator[tuple[Any, dict[str, Any], Callable[[str], None]]]:
+    """The job and flags with a folder in the place of a stream of rows, if there is one; and what
+    to call with the checkpoint's URL when the run has started: then the folder stays, unless there
+    is not a checkpoint to resume from."""
+    job, flags = _listed(job), dict(flags)
+    tables = dict(job) if isinstance(job, Mapping) else {}
+    data = dict(tables.get("data") or {})
+    for place in (flags, data):
+        if "shards" in place:
+            place["shards"] = _listed(place["shards"])
+    if data:
+        job = tables = {**tables, "data": data}
+    streams = [one for one in (flags.get("shards"), job, data.get("shards")) if is_row_stream(one)]
+    if not streams:
+        yield job, flags, lambda url: None
+        return
+    if len(streams) > 1 or (streams[0] is job and flags.get("shards")):
+        raise UsageError("shards are given twice: once is enough")
+    folder = RowFolder(streams[0])
+    report(folder.note)
+    if streams[0] is job:
+        job = str(folder.path)
+    elif streams[0] is flags.get("shards"):
+        flags["shards"] = str(folder.path)
+    else:
+        job = {**tables, "data": {**data, "shards": str(folder.path)}}
+    try:
+        yield job, flags, lambda url: None if url == "none" else folder.retain()
+    finally:
+        folder.remove()

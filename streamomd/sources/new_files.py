@@ -1,0 +1,218 @@
+"""New files of an update, opened one after another: what each turns out to be.
+
+A new file is a shard to learn, one that waits, one that cannot be read, a copy of another shard, or
+a learned shard that was moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamomd.checkpoint.segments import Facts, shorten_facts
+from streamomd.core.errors import (
+    ChangedDataError,
+    DataError,
+    IncompleteShardError,
+    InputNotFoundError,
+)
+from streamomd.core.urls import shown
+from streamomd.shards.listed import Listed
+from streamomd.shards.read_footers import Opened, open_each
+from streamomd.shards.shard import Shard
+from streamomd.sources.copies import Comparison, Contents, alike
+
+if TYPE_CHECKING:
+    import fsspec
+
+MOST_LETTERS = 300
+"""Of a reason that the ledger records."""
+OPENED_AT_ONCE = 256
+"""Files opened before the next look whether ``max_shards`` are found."""
+
+
+class Choice(NamedTuple):
+    """What an update takes; see the job's keys of the same names.
+
+    settle: seconds since a file's modification, 0: any. until_ns: latest modification time.
+    accept_rewritten: URLs of rewritten shards to ignore from now on, as they are now.
+    complete: paths of files that are known to be complete, whatever their age.
+    """
+
+    settle: float = 30.0
+    until_ns: int | None = None
+    max_shards: int | None = None
+    arrival: str = "path"
+    on_bad_shard: str = "error"
+    ignore_rewritten: bool = False
+    moved: bool = False
+    accept_duplicates: bool = False
+    retry_skipped: bool = False
+    accept_rewritten: Collection[str] = ()
+    complete: Collection[str] = ()
+
+
+class SkippedShard(NamedTuple):
+    """A listed file that is not learned now. recorded: it stays so, as the ledger has it."""
+
+    url: str
+    reason: str
+    recorded: bool = False
+
+
+@dataclass(eq=False)
+class NewFiles:
+    """New files as they are opened one after another, and what each turns out to be.
+
+    owners: facts of shards, learned or new, by footer. there: URLs that are listed.
+    """
+
+    choice: Choice
+    now_ns: int
+    learned: Mapping[str, int]
+    contents: Contents
+    statistics: Collection[str] = ()
+    owners: dict[str, list[Facts]] = field(default_factory=dict)
+    there: set[str] = field(default_factory=set)
+    shards: dict[str, Shard] = field(default_factory=dict)
+    skipped: list[SkippedShard] = field(default_factory=list)
+    unreadable: list[tuple[Listed, str]] = field(default_factory=list)
+    copies: list[tuple[str, str]] = field(default_factory=list)
+    renamed: dict[int, Facts] = field(default_factory=dict)
+    unproven: list[tuple[str, str]] = field(default_factory=list)
+    unproven_moves: list[tuple[str, str]] = field(default_factory=list)
+    repeated: int = 0
+    waiting: int = 0
+
+    def open_all(self, fs: fsspec.AbstractFileSystem, ready: Sequence[Listed]) -> None:
+        """Open files in order until ``max_shards`` shards are found."""
+        position = 0
+        most = len(ready) if self.choice.max_shards is None else self.choice.max_shards
+        while position < len(ready) and len(self.shards) < most:
+            files = ready[position : position + min(most - len(self.shards), OPENED_AT_ONCE)]
+            opened_files = open_each(fs, files, self.statistics)
+            for file, opened in zip(files, opened_files, strict=True):
+                self._add(file, opened)
+            position += len(files)
+        self.waiting = len(ready) - position
+
+    def _add(self, file: Listed, opened: Opened) -> None:
+        if isinstance(opened, InputNotFoundError):
+            self._skip(file, "removed since it was listed")
+        elif isinstance(opened, IncompleteShardError) and not is_of_table(file):
+            self._skip(
+                file, f"{reason_of(opened, file)}; if it is still written, it is taken later"
+            )
+        elif isinstance(opened, DataError):
+            self.unreadable.append((file, reason_of(opened, file)))
+        # Its time as it was opened: it may have been written to since it was listed.
+        elif why := youth(file, opened.mtime_ns, self.choice, self.now_ns):
+            self._skip(file, why)
+        else:
+            self._add_shard(file, opened)
+
+    def _skip(self, file: Listed, why: str) -> None:
+        self.skipped.append(SkippedShard(file.url, why))
+
+    def _add_shard(self, file: Listed, shard: Shard) -> None:
+        facts = shorten_facts(shard.fingerprint())
+        try:
+            # That a commit appended a file proves that its rows are new.
+            same = [] if is_of_table(file) else self._copies(shard, facts)
+        except (ChangedDataError, InputNotFoundError):
+            self._skip(file, "written again or removed since it was listed; it is taken later")
+            return
+        proven = [one for one in same if one[1].equal]
+        gone = [one for one in proven if self._is_gone(str(one[0]["url"]))]
+        maybe = [str(one[0]["url"]) for one in same if self._is_gone(str(one[0]["url"]))]
+        if self.choice.moved and maybe and not proven:
+            self.unproven_moves.append((file.url, maybe[0]))
+        elif gone and self.choice.moved:
+            old = gone[0][0]
+            place = {"url": file.url, "mtime_ns": file.mtime_ns, "etag": file.etag}
+            # All else stays, such as the name by which rows are held out.
+            self.renamed[self.learned[str(old["url"])]] = shorten_facts({**old, **place})
+        elif proven and not self.choice.accept_duplicates:
+            one, compared = (gone or proven)[0]
+            url = str(one["url"])
+            where = "no longer listed" if gone else "learned" if url in self.learned else "new"
+            self.copies.append((file.url, f"{shown(url)}, which is {where}: {compared.by}"))
+        else:
+            self.repeated += bool(proven)
+            if same and not proven:
+                self.unproven.append((file.url, str(same[0][0]["url"])))
+            self.owners.setdefault(facts["footer_sha256"], []).append(facts)
+            self.shards[file.url] = shard
+
+    def _copies(self, shard: Shard, facts: Facts) -> list[tuple[Facts, Comparison]]:
+        """Shards with the same stored bytes, and those of which that is unknown."""
+        found = []
+        for other in alike(facts, self.owners.get(facts["footer_sha256"], ())):
+            url = str(other["url"])
+            of_other = self.learned[url] if url in self.learned else self.shards[url]
+            try:
+                found.append((other, self.contents.compare(shard, other, of_other)))
+            except ChangedDataError:
+                raise
+            except DataError:  # rows that cannot be decoded, which learning reports
+                return []
+        return [one for one in found if one[1].equal is not False]
+
+    def settled_urls(self) -> set[str]:
+        """Files of which nothing is left to learn: unreadable, recorded so, or moved."""
+        moved = {str(facts["url"]) for facts in self.renamed.values()}
+        return {file.url for file, _ in self.unreadable} | moved
+
+    def _is_gone(self, url: str) -> bool:
+        """Whether it is a learned shard that is no longer listed and that none has replaced."""
+        return (
+            url in self.learned and url not in self.there and self.learned[url] not in self.renamed
+        )
+
+
+def open_new(
+    known: Sequence[Facts],
+    fs: fsspec.AbstractFileSystem,
+    listed: Sequence[Listed],
+    ready: Sequence[Listed],
+    opening: NewFiles,
+) -> None:
+    """Open the files that are ready. known: the ledger's entries; listed: all files."""
+    if not ready:  # what follows costs memory for each known shard
+        return
+    opening.there = {file.url for file in listed}
+    for facts in known:
+        if "skipped" not in facts and "footer_sha256" in facts:
+            opening.owners.setdefault(facts["footer_sha256"], []).append(facts)
+    opening.open_all(fs, ready)
+
+
+def youth(file: Listed, mtime_ns: int | None, choice: Choice, now_ns: int) -> str:
+    """Why a file of this modification time has to wait; empty if it has not."""
+    settle = choice.settle
+    if is_of_table(file) or mtime_ns is None or not settle or file.path in choice.complete:
+        return ""
+    age = (now_ns - mtime_ns) / 1e9
+    if age >= settle:
+        return ""
+    if age < -settle:
+        return (
+            f"its modification time is {-age:,.0f} s in the future: the clocks differ; set them, "
+            "touch the file, or pass --settle 0"
+        )
+    return (
+        f"modified {max(0.0, age):.1f} s ago, less than update.settle = {settle:g}: it may still "
+        "be written; the next update takes it"
+    )
+
+
+def reason_of(error: DataError, file: Listed) -> str:
+    """An error's text without the name of the file."""
+    text = str(error).removeprefix("shard ").removeprefix(shown(file.url)).removeprefix(":").strip()
+    return text[:MOST_LETTERS]
+
+
+def is_of_table(file: Listed) -> bool:
+    """Whether it is never written to again."""
+    return file.partitions is not None

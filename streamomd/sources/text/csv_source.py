@@ -1,0 +1,317 @@
+"""Delimited text: column types are inferred once, from the start, and then fixed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from streamomd.core.errors import DataError, UsageError
+from streamomd.core.urls import printable, typed
+from streamomd.sources.text.csv_dialect import DELIMITERS, CsvStream, sniff, without_spaces
+from streamomd.sources.text.text_source import Text
+
+MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None")
+HEAD = 16 << 20
+BLOCK = 4 << 20
+_CONVERSION = re.compile(
+    r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (.+?): (.*)", re.DOTALL
+)
+_RAGGED = re.compile(
+    r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)(?:: (.*))?", re.DOTALL
+)
+_NUMBER = r"^\s*[-+]?(\d+{mark}?\d*|{mark}\d+)([eE][-+]?\d+)?\s*$"
+_WITH_COMMA = r"^\s*[-+]?\d+,\d+\s*$"
+MOST_WORDS = 5
+_INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
+
+
+class CsvReader:
+    """csv as one column each; whole numbers are int64, other numbers float64.
+
+    delimiter: one character, "\\t" or "tab", or ", " for a comma and a space; "" or None: found
+    from the first lines among comma, semicolon, tab, "|" and ", ". header: whether the first line
+    names the columns; else they are ``column_names``, or f0, f1, …. types: {column: Arrow type
+    name} in place of what is inferred from the first 16 MiB of the first file; whole numbers with
+    leading zeros, such as 01234, are text. null_values: spellings of a missing value besides the
+    empty one; None: ``MISSING``. quotes: False where a quote is an ordinary character. decimal: ","
+    for numbers such as 1,5. date_format: of dates and times, as strptime has it, besides ISO 8601.
+    """
+
+    size: int | None = None
+    size_is_final = True
+
+    def __init__(
+        self,
+        *,
+        delimiter: str | None = None,
+        header: bool = True,
+        column_names: Sequence[str] = (),
+        types: Mapping[str, str] | None = None,
+        null_values: Sequence[str] | None = None,
+        quotes: bool = True,
+        decimal: str = ".",
+        date_format: str = "",
+    ) -> None:
+        if decimal not in (".", ","):
+            raise UsageError(f'decimal must be "." or ",", not {decimal!r}')
+        delimiter = "\t" if delimiter in ("\\t", "tab") else delimiter  # as typed in a shell
+        if delimiter and delimiter not in DELIMITERS and len(delimiter.encode()) != 1:
+            raise UsageError(f'delimiter must be one ASCII character or ", ", not {delimiter!r}')
+        if header and column_names:
+            raise UsageError("column_names are for text without a header: pass header=False too")
+        self._delimiter = delimiter or ""
+        self._header = header
+        self._names = list(column_names)
+        self._types = {name: _arrow_type(name, kind) for name, kind in (types or {}).items()}
+        self._null_values = ["", *(MISSING if null_values is None else null_values)]
+        self._quotes = quotes
+        self._decimal, self._date_format = decimal, date_format
+        self.schema: pa.Schema = pa.schema([])
+        self.almost_numbers: dict[str, tuple[str, ...]] = {}
+        self.notes: list[str] = []
+        """What was chosen that a user may want otherwise."""
+
+    def batches(self, text: Text) -> Iterator[pa.RecordBatch]:
+        """The rows of one file; DataError names file, line, column, value and remedy."""
+        head = text.read(HEAD)
+        if not head.strip():
+            raise DataError(
+                f"{text.name} is empty: expected {'a header' if self._header else 'rows'}"
+            )
+        delimiter = self._delimiter or sniff(head)
+        own = self._inferred(head, delimiter, text.name)
+        if not self.schema.names:
+            self.schema = self._fixed(own, text.name)
+        _check_same(own, self.schema, text.name)
+        stream = CsvStream(head, text, delimiter, quotes=self._quotes)
+        types = {field.name: field.type for field in self.schema}
+        try:
+            for batch in self._open(stream, delimiter, BLOCK, types):
+                if batch.num_rows:
+                    yield batch.select(self.schema.names)
+        except pa.ArrowInvalid as error:
+            raise _data_error(error, text.name, own.names) from None
+
+    def _inferred(self, head: bytes, delimiter: str, name: str) -> pa.Schema:
+        """Names and types of the first file's head; of the header alone in later files."""
+        start = without_spaces(head, quotes=self._quotes) if len(delimiter) == 2 else head
+        # One byte short of the head: its last record, cut anywhere, is then left for later.
+        block = len(start) - 1 if len(head) == HEAD else HEAD
+        types = {field.name: field.type for field in self.schema} or self._types
+        try:
+            opened = self._open(pa.BufferReader(start), delimiter, block, types)
+            opened.schema.names  # noqa: B018 (decoded on access)
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            raise DataError(
+                f"{name}, line 1: the header is not UTF-8 (byte 0x{byte:02x} in "
+                f"{_shown(error.object.decode('latin-1'))}): pass its encoding, for example "
+                "--encoding latin-1"
+            ) from None
+        except pa.ArrowInvalid as error:
+            names = self._names or self._header_names(start, delimiter, block)
+            raise _data_error(error, name, names) from None
+        if not self.schema.names:
+            self._look_for_numbers(opened)
+            self._note_delimiter(delimiter, opened.schema, head)
+            return self._keep_zeros(start, delimiter, block, opened.schema)
+        if codes := self._codes(start, delimiter, block, self.schema):
+            self.notes.append(
+                f"{name}: {', '.join(map(_shown, codes))} lose leading zeros, since the first file "
+                f"has numbers without (as text: --type "
+                f"{printable(codes[0])}=string)"
+            )
+        return opened.schema
+
+    def _header_names(self, start: Any, delimiter: str, block: int) -> list[str]:
+        """The columns of a head in which a value does not fit its type; none if no types do."""
+        try:
+            names: list[str] = self._open(pa.BufferReader(start), delimiter, block, {}).schema.names
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            return []
+        return names
+
+    def _note_delimiter(self, delimiter: str, schema: pa.Schema, head: bytes) -> None:
+        shown = {"\t": "a tab", ", ": "a comma and a space"}.get(delimiter, repr(delimiter))
+        if not self._delimiter and delimiter not in (",", ", "):
+            self.notes.append(f"the delimiter is {shown} (another: --delimiter)")
+        if len(schema.names) == 1:
+            line = printable(head.lstrip().split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
+            self.notes.append(
+                f"only one column, {line!r}: is the delimiter wrong? Pass --delimiter"
+            )
+
+    def _keep_zeros(self, start: Any, delimiter: str, block: int, inferred: pa.Schema) -> pa.Schema:
+        """The schema with text for whole numbers of which one has a leading zero."""
+        codes = self._codes(start, delimiter, block, inferred)
+        if codes:
+            names = ", ".join(map(_shown, codes))
+            self.notes.append(
+                f"{names}: numbers with leading zeros, such as codes, are text "
+                f"(as numbers: --type {printable(codes[0])}=int64)"
+            )
+        return pa.schema(
+            field.with_type(pa.string()) if field.name in codes else field for field in inferred
+        )
+
+    def _codes(self, start: Any, delimiter: str, block: int, schema: pa.Schema) -> list[str]:
+        """The columns of whole numbers of which one has a leading zero."""
+        whole = [
+            field.name for field in schema
+            if pa.types.is_integer(field.type) and field.name not in self._types
+        ]  # fmt: skip
+        if not whole or len(set(schema.names)) < len(schema.names) or b"0" not in start:
+            return []
+        texts = {
+            **{field.name: field.type for field in schema},
+            **dict.fromkeys(whole, pa.string()),
+        }
+        try:
+            batch = self._open(pa.BufferReader(start), delimiter, block, texts).read_next_batch()
+        except (pa.ArrowInvalid, StopIteration):
+            return []  # Reading the rows reports it, with the line.
+        return [
+            name for name in whole
+            if name in batch.schema.names
+            and pc.any(pc.match_substring_regex(batch.column(name), r"^[-+]?0\d")).as_py()
+        ]  # fmt: skip
+
+    def _look_for_numbers(self, opened: Any) -> None:
+        """Remember the columns of text that are mostly numbers, and words that made them text."""
+        guessed = [
+            field.name
+            for field in opened.schema
+            if pa.types.is_string(field.type) and field.name not in self._types
+        ]
+        if not guessed or len(set(opened.schema.names)) < len(opened.schema.names):
+            return
+        try:
+            batch = opened.read_next_batch()
+        except (pa.ArrowInvalid, StopIteration):
+            return  # Reading the rows reports it, with the line.
+        commas = []
+        written = _NUMBER.replace("{mark}", re.escape(self._decimal))
+        for name in guessed:
+            values = batch.column(name).drop_null()
+            with_comma = pc.match_substring_regex(values, _WITH_COMMA)
+            if self._decimal == "." and 2 * (pc.sum(with_comma).as_py() or 0) > len(values):
+                commas.append(name)
+                continue
+            number = pc.match_substring_regex(values, written)
+            if 2 * (pc.sum(number).as_py() or 0) > len(values):
+                words = values.filter(pc.invert(number)).unique().to_pylist()
+                self.almost_numbers[name] = tuple(words[:MOST_WORDS])
+        if commas:
+            names = ", ".join(map(_shown, commas))
+            self.notes.append(
+                f"{names}: numbers with a comma are text (if it is the decimal mark: --decimal ,)"
+            )
+
+    def _open(self, file: Any, delimiter: str, block: int, types: Mapping[str, Any]) -> Any:
+        # Without threads an error names the row; writing takes longer than reading anyway.
+        return pa.csv.open_csv(
+            file,
+            read_options=pa.csv.ReadOptions(
+                block_size=block,
+                use_threads=False,
+                column_names=self._names or None,
+                autogenerate_column_names=not self._header and not self._names,
+            ),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=delimiter[0],
+                quote_char='"' if self._quotes else False,
+                newlines_in_values=self._quotes,
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=types,
+                null_values=self._null_values,
+                decimal_point=self._decimal,
+                timestamp_parsers=[self._date_format, pa.csv.ISO8601] if self._date_format else [],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+    def _fixed(self, inferred: pa.Schema, name: str) -> pa.Schema:
+        twice = {column for column, times in Counter(inferred.names).items() if times > 1}
+        if twice:
+            raise DataError(f"{name} has several columns named {_shown(min(twice))}: rename them")
+        unknown = sorted(set(self._types) - set(inferred.names))
+        if unknown:
+            raise UsageError(f"types names {_shown(unknown[0])}, which is not a column of {name}")
+        return pa.schema([self._field(field, name) for field in inferred])
+
+    def _field(self, field: pa.Field, name: str) -> pa.Field:
+        if field.name in self._types:
+            return field
+        if pa.types.is_binary(field.type):
+            binary = f"--type={field.name}=binary"
+            raise DataError(
+                f"{name}: column {_shown(field.name)} is not UTF-8: pass its encoding, "
+                f"for example --encoding latin-1; or, for bytes, {typed(binary)}"
+            )
+        # Nothing but missing values so far: most likely numbers, and text is reported.
+        return field.with_type(pa.float64()) if pa.types.is_null(field.type) else field
+
+
+def _arrow_type(column: str, kind: str) -> pa.DataType:
+    try:
+        return pa.type_for_alias(kind)
+    except (ValueError, TypeError):
+        raise UsageError(
+            f"types: {column!r} is {kind!r}, an unknown type; "
+            "known are string, int64, float64, float32, bool and Arrow's other names"
+        ) from None
+
+
+def _check_same(own: pa.Schema, first: pa.Schema, name: str) -> None:
+    if sorted(own.names) != sorted(first.names):
+        other = set(own.names) ^ set(first.names)
+        raise DataError(
+            f"{name} has other columns than the first file ({len(own.names)} and "
+            f"{len(first.names)}; only one has {', '.join(map(_shown, sorted(other)[:5]))})"
+        )
+
+
+def _data_error(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataError:
+    """Arrow's error with file, line, column, value and remedy."""
+    text = str(error)
+    if match := _RAGGED.match(text):
+        row, expected, got, line = match.groups()
+        return DataError(
+            f"{name}, {_line(row)}: expected {expected} fields, got {got}: {_shown(line or '')}; "
+            "fix the line, or pass --delimiter or --no-quotes (train: --set data.csv.quotes=false; "
+            "in Python delimiter, quotes)"
+        )
+    if match := _CONVERSION.match(text):
+        number, row, kind, problem = match.groups()
+        column = columns[int(number)] if int(number) < len(columns) else f"#{number}"
+        value = _INVALID.match(problem)
+        got = _shown(value[1]) if value else printable(problem)
+        return DataError(
+            f"{name}, {_line(row)}: column {_shown(column)}: expected {kind} as in the lines "
+            f"before, got {got}; pass --type {printable(column)}=string (or another type), "
+            "or --null if it means a missing value (train: --set data.csv.null_values=…; in Python "
+            "types, null_values)"
+        )
+    if "straddl" in text:
+        return DataError(
+            f"{name} holds a record longer than {BLOCK >> 20} MiB: a quote that is not closed? "
+            "Fix it, or pass quotes=False"
+        )
+    return DataError(f"{name} is not readable csv text: {printable(text[:200])}")
+
+
+def _line(row: str | None) -> str:
+    """Arrow counts records: lines, but for blank ones and those inside quotes."""
+    return f"about line {row}" if row else "a line"
+
+
+def _shown(value: str) -> str:
+    return repr(printable(value[:60]))

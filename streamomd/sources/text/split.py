@@ -1,0 +1,231 @@
+"""Split rows into parts, such as train and test: by a hash, by groups, or by time.
+
+The part of a row depends on the rows of the sources and the split alone, not on shards or on the
+shuffle. Nothing but eight bytes a row on disk is held, and those for a split by time only.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamomd.core.counted import counted
+from streamomd.core.errors import DataError, UsageError
+from streamomd.core.urls import printable
+from streamomd.sources.text.shuffle import keys
+
+DEFAULT_NAMES = {2: ("train", "test"), 3: ("train", "validation", "test")}
+MOST_PARTS = 100
+CHUNK = 1 << 20
+_COLUMN = "\0part"
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+Keys = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Parts by name, in order, and which rows go there.
+
+    shares: of the rows, up to and with each part but the last. by: column whose values stay
+    together; time: column whose earliest values are in the first part; neither: each row by its
+    number and the seed.
+    """
+
+    names: tuple[str, ...]
+    shares: tuple[Fraction, ...]
+    by: str = ""
+    time: str = ""
+    seed: int = 0
+
+    @property
+    def bounds(self) -> Keys:
+        """The least hash of each part but the first."""
+        return np.array([math.floor(share * 2**64) for share in self.shares], np.uint64)
+
+    def assigned(
+        self, batches: Iterable[pa.RecordBatch], limits: Keys | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows with their part's number in a column. limits: those of ``TimeKeys``."""
+        row, hashes = 0, functools.lru_cache(1 << 16)(self._hash)
+        for batch in batches:
+            if limits is not None:
+                found = np.searchsorted(limits, time_keys(batch, self.time, row), side="left")
+            elif self.by:
+                found = np.searchsorted(self.bounds, _hashed(batch, self.by, hashes), side="right")
+            else:
+                own = keys(self.seed, row, batch.num_rows)
+                found = np.searchsorted(self.bounds, own, side="right")
+            part = pa.array(found.astype(np.uint8))
+            yield batch.append_column(pa.field(_COLUMN, pa.uint8(), nullable=False), part)
+            row += batch.num_rows
+
+    def _hash(self, value: str | bytes | None) -> int:
+        low, _ = mmh3.hash64(b"\0" if value is None else value, self.seed, signed=False)
+        return low
+
+    def refuse_empty(self, rows: Sequence[int]) -> None:
+        """Raises DataError for a part without rows."""
+        for name, count in zip(self.names, rows, strict=True):
+            if not count:
+                raise DataError(
+                    f"part {name!r} gets none of the {counted(sum(rows), 'row')}: choose other "
+                    "shares, another --split-seed, or another column"
+                )
+
+
+def make_split(
+    shares: Mapping[str, float] | None, *, by: str, time: str, seed: int
+) -> Split | None:
+    """The split of these parts; None without any. Raises UsageError."""
+    if not shares:
+        if by or time:
+            raise UsageError("split_by and split_time need shares: pass --split 80,20 (split) too")
+        return None
+    if by and time:
+        raise UsageError("--split-by and --split-time are both given: pass one")
+    if not 0 <= seed < 1 << 32:
+        raise UsageError(f"split_seed must be between 0 and 2^32 - 1, not {seed}")
+    if not 2 <= len(shares) <= MOST_PARTS:
+        raise UsageError(f"split has {counted(len(shares), 'part')}: expected 2 to {MOST_PARTS}")
+    for name, share in shares.items():
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"split: {printable(name)!r} cannot be a directory's name here: use letters, "
+                "digits, dots and dashes"
+            )
+        if not (share > 0 and math.isfinite(share)):
+            raise UsageError(f"split: the share of {name!r} is {share}: expected a positive number")
+    parts = [Fraction(share) for share in shares.values()]
+    sums = [part / sum(parts) for part in itertools.accumulate(parts)]
+    return Split(tuple(shares), tuple(sums[:-1]), by, time, seed)
+
+
+def parse_shares(text: str) -> dict[str, float]:
+    """The shares of ``--split``. Raises ValueError.
+
+    >>> parse_shares("80,20"), parse_shares("fit=9,check=1")
+    ({'train': 80.0, 'test': 20.0}, {'fit': 9.0, 'check': 1.0})
+    """
+    words = [word.strip() for word in text.split(",")]
+    if all("=" in word for word in words):
+        names, values = zip(*(word.split("=", 1) for word in words), strict=True)
+    elif len(words) in DEFAULT_NAMES:
+        names, values = DEFAULT_NAMES[len(words)], tuple(words)
+    else:
+        raise ValueError("expected 2 or 3 shares, such as 80,20, or named ones, train=80,test=20")
+    if len(set(names)) < len(names):
+        raise ValueError("two parts have one name")
+    try:
+        return dict(zip(names, map(float, values), strict=True))
+    except ValueError:
+        raise ValueError("expected numbers, such as 80,20 or train=80,test=20") from None
+
+
+class TimeKeys:
+    """The values of a column, on disk, and the largest of each part."""
+
+    def __init__(self, split: Split, scratch: str | None) -> None:
+        self._split, self._rows = split, 0
+        self._file: Any = tempfile.TemporaryFile(prefix=".tmp-", dir=scratch)  # noqa: SIM115
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """The next rows."""
+        self._file.write(time_keys(batch, self._split.time, self._rows).tobytes())
+        self._rows += batch.num_rows
+
+    def limits(self) -> Keys:
+        """Of each part but the last: at least its share of the rows is no later."""
+        ranks = [math.ceil(share * self._rows) for share in self._split.shares]
+        return np.array([self._smallest(rank) for rank in ranks], np.uint64)
+
+    def _smallest(self, rank: int) -> int:
+        """The value of that rank, from 1: found 16 bits at a time, in bounded memory."""
+        prefix = 0
+        for shift in (48, 32, 16, 0):
+            counts = np.zeros(1 << 16, np.int64)
+            for chunk in self._chunks():
+                high = np.uint64(shift + 16)
+                same = chunk if shift == 48 else chunk[chunk >> high == np.uint64(prefix)]
+                digits = (same >> np.uint64(shift)).astype(np.uint16)
+                counts += np.bincount(digits, minlength=1 << 16)
+            digit = int(np.searchsorted(np.cumsum(counts), rank))
+            rank -= int(counts[:digit].sum())
+            prefix = prefix << 16 | digit
+        return prefix
+
+    def _chunks(self) -> Iterator[Keys]:
+        self._file.seek(0)
+        while data := self._file.read(8 * CHUNK):
+            yield np.frombuffer(data, np.uint64)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+
+
+def time_keys(batch: pa.RecordBatch, column: str, row: int) -> Keys:
+    """Numbers in the order of a column's values. row: of the batch's first row, for errors."""
+    values = _column(batch, column, "split-time")
+    kind = values.type
+    if pa.types.is_uint64(kind):
+        numbers: Any = values.view(pa.int64())  # the same bits; the order is that of the bits
+    elif pa.types.is_temporal(kind) or pa.types.is_integer(kind):
+        narrow = pa.types.is_date32(kind) or pa.types.is_time32(kind)  # no cast to int64
+        numbers = (values.cast(pa.int32()) if narrow else values).cast(pa.int64())
+    elif pa.types.is_floating(kind):
+        numbers = values.cast(pa.float64())
+    else:
+        raise DataError(
+            f"--split-time {printable(column)}: the column is {kind}, and a split by time needs "
+            "dates, times or numbers: pass --date-format, or --type "
+            f"{printable(column)}=timestamp[s]"
+        )
+    bad = np.flatnonzero(numbers.is_null(nan_is_null=True).to_numpy(zero_copy_only=False))
+    if len(bad):
+        raise DataError(
+            f"--split-time {printable(column)}: row {row + int(bad[0])} has no value there; fill "
+            "it, remove the row, or split by a hash"
+        )
+    found, top = numbers.to_numpy(), np.uint64(1 << 63)
+    if found.dtype == np.int64:
+        ordered: Keys = found.view(np.uint64)
+        return ordered if pa.types.is_uint64(kind) else ordered ^ top
+    bits: Keys = (found + 0.0).view(np.uint64)  # -0.0 is 0.0
+    return np.where(bits >= top, ~bits, bits | top)
+
+
+def _hashed(batch: pa.RecordBatch, column: str, hash_of: Callable[[Any], int]) -> Keys:
+    """A hash of each row's value, the same whatever the type of the column."""
+    coded = _column(batch, column, "split-by").dictionary_encode(null_encoding="encode")
+    words = coded.dictionary
+    if not pa.types.is_string(words.type) and not pa.types.is_binary(words.type):
+        words = words.cast(pa.string())
+    each = np.array([hash_of(one) for one in words.to_pylist()], np.uint64)
+    found: Keys = each[coded.indices.to_numpy()]
+    return found
+
+
+def _column(batch: pa.RecordBatch, column: str, option: str) -> pa.Array:
+    names = batch.schema.names
+    if column not in names:
+        shown = ", ".join(map(repr, map(printable, names[:20])))
+        raise UsageError(f"--{option} {printable(column)}: no such column; there are: {shown}")
+    return batch.column(column)
+
+
+def part_of(batch: pa.RecordBatch, part: int) -> pa.RecordBatch:
+    """The rows of a part, of a batch that ``assigned`` returned."""
+    rows = batch.filter(pa.array(batch.column(_COLUMN).to_numpy() == part))
+    return rows.drop_columns([_COLUMN])
