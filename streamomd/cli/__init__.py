@@ -12,7 +12,7 @@ from streamomd.cli import (
     sweep_command,
     tool_commands,
 )
-from streamomd.cli.options import main
+from streamomd.cli.command_group import main
 
 __all__ = [
     "checkpoint_commands",

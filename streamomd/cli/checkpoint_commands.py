@@ -8,14 +8,8 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
-from streamomd.cli.options import (
-    CODES,
-    checkpoint_options,
-    guarded,
-    main,
-    read_options_file,
-    url,
-)
+from streamomd.cli.command_group import CODES, guarded, main
+from streamomd.cli.options import checkpoint_options, read_options_file, url
 from streamomd.core.counted import counted
 from streamomd.core.urls import shown, typed
 

@@ -8,16 +8,14 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.command_group import CODES, guarded, main
 from streamomd.cli.job_flags import JobCommand
 from streamomd.cli.options import (
-    CODES,
     checkpoint_options,
     cluster_option,
     data_options,
-    guarded,
     job_and_shards,
     job_cluster_options,
-    main,
     metrics_options,
     python_arguments,
     read_options_file,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from streamomd.config.values import join_list
-from streamomd.core.counted import counted, listed
+from streamomd.core.counted import counted, listed, worded
 from streamomd.core.terminal import width_of
 from streamomd.core.urls import printable, typed
 from streamomd.core.worded_means import worded_means
@@ -41,8 +41,6 @@ def format_metrics(result: Mapping[str, Any]) -> str:
             "loss is not finite: try a smaller eta, and check that not all row weights are 0"
         )
     if result["skipped"]:
-        from streamomd.training.metrics import worded
-
         count = sum(result["skipped"].values())
         parts.append(f"{counted(count, 'bad row')} skipped ({worded(result['skipped'])})")
     if result["filtered"]:

@@ -11,16 +11,9 @@ from typing import Any
 import click
 
 from streamomd.cli.choice import Choice
+from streamomd.cli.command_group import CODES, guarded, main
 from streamomd.cli.completion import complete_shards
-from streamomd.cli.options import (
-    CODES,
-    csv_options,
-    data_options,
-    guarded,
-    import_runs,
-    main,
-    read_options_file,
-)
+from streamomd.cli.options import csv_options, data_options, import_runs, read_options_file
 from streamomd.core.counted import counted
 from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.urls import (

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from streamomd.cli.command_group import exit_on_error
 from streamomd.cli.completion import completer
 from streamomd.cli.list_tables import format_guide
-from streamomd.cli.options import exit_on_error
 from streamomd.core.nearest import nearest
 from streamomd.core.startup import no_garbage_collection
 

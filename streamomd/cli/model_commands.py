@@ -8,16 +8,14 @@ import click
 
 from streamomd.cli import formatting
 from streamomd.cli.choice import Choice
+from streamomd.cli.command_group import CODES, guarded, main
 from streamomd.cli.job_flags import COMPARATOR, LIST
 from streamomd.cli.options import (
-    CODES,
     allow_non_finite,
     cache_option,
     checkpoint_options,
     data_options,
-    guarded,
     joined,
-    main,
     open_model,
     output_option,
     read_options_file,

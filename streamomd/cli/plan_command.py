@@ -10,16 +10,14 @@ from typing import Any
 
 import click
 
+from streamomd.cli.command_group import CODES, guarded, main
 from streamomd.cli.formatting import format_table
 from streamomd.cli.job_flags import JobCommand
 from streamomd.cli.options import (
-    CODES,
     checkpoint_options,
     data_options,
-    guarded,
     import_runs,
     job_and_shards,
-    main,
     python_arguments,
     set_option,
     what,
@@ -28,7 +26,6 @@ from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
 from streamomd.core.phases import phase
 from streamomd.core.urls import harmless, printable, shown, typed
-from streamomd.features.classes import FEWEST_ROWS
 
 
 @main.command(cls=JobCommand, epilog=CODES)
@@ -145,6 +142,8 @@ def format_labels(found: Mapping[str, Any]) -> str:
     if missing:
         lines.append(f"{counted(missing, 'row')} without a label: bad rows")
     if found["rare"] and not found["regression"]:
+        from streamomd.features.classes import FEWEST_ROWS
+
         some = ", ".join(printable(str(one)) for one in found["rare"][:MAX_COLUMNS])
         lines.append(f"classes of fewer than {FEWEST_ROWS} rows: {some}")
     if found["regression"]:

@@ -11,15 +11,13 @@ import click
 
 from streamomd.cli import formatting
 from streamomd.cli.choice import Choice
+from streamomd.cli.command_group import CODES, guarded, main
 from streamomd.cli.job_flags import DURATION
 from streamomd.cli.options import (
-    CODES,
     cache_option,
     checkpoint_options,
     data_options,
-    guarded,
     job_cluster_options,
-    main,
     open_model,
     output_option,
     read_options_file,

@@ -9,18 +9,16 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.command_group import CODES, guarded, main
 from streamomd.cli.job_flags import LIST, JobCommand, number_or_text
 from streamomd.cli.options import (
-    CODES,
     checkpoint_options,
     cluster_option,
     data_options,
-    guarded,
     import_runs,
     job_and_shards,
     joined,
     log_option,
-    main,
     metrics_options,
     python_arguments,
     run_cluster_options,

@@ -6,16 +6,18 @@ from typing import Any
 
 import click
 
-from streamomd.cli.options import (
+from streamomd.cli.command_group import (
     CODES,
-    checkpoint_options,
-    data_options,
     exit_on_error,
-    import_runs,
     log_format_option,
     main,
-    read_options_file,
     showing_messages,
+)
+from streamomd.cli.options import (
+    checkpoint_options,
+    data_options,
+    import_runs,
+    read_options_file,
     url,
 )
 from streamomd.core.errors import MissingExtraError, UsageError

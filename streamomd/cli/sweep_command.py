@@ -9,17 +9,15 @@ import click
 
 from streamomd.cli import formatting
 from streamomd.cli.choice import Choice
+from streamomd.cli.command_group import CODES, guarded, main
 from streamomd.cli.completion import complete_grid
 from streamomd.cli.job_flags import JobCommand
 from streamomd.cli.options import (
-    CODES,
     checkpoint_options,
     cluster_option,
     data_options,
-    guarded,
     job_and_shards,
     log_option,
-    main,
     metrics_options,
     output_option,
     python_arguments,

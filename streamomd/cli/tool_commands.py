@@ -10,16 +10,9 @@ import click
 
 from streamomd.cli import formatting, list_tables
 from streamomd.cli.choice import Choice
+from streamomd.cli.command_group import CODES, guarded, main
 from streamomd.cli.job_flags import LIST, NULLS, SHARES
-from streamomd.cli.options import (
-    CODES,
-    data_options,
-    guarded,
-    joined,
-    main,
-    output_option,
-    python_arguments,
-)
+from streamomd.cli.options import data_options, joined, output_option, python_arguments
 from streamomd.core.errors import UsageError
 from streamomd.core.phases import phase
 

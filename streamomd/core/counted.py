@@ -1,8 +1,8 @@
-"""A count with its noun, for messages."""
+"""Counts and lists of names as a person reads them, for messages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def counted(count: int, noun: str) -> str:
@@ -22,3 +22,12 @@ def listed(names: Sequence[str], most: int) -> str:
     """
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def worded(skipped: Mapping[str, int]) -> str:
+    """Counts by reason as a person reads them.
+
+    >>> worded({"nan": 1200, "null": 3})
+    'nan 1,200, null 3'
+    """
+    return ", ".join(f"{reason} {count:,}" for reason, count in skipped.items())

@@ -48,7 +48,7 @@ HEARTBEAT_WAIT_SECONDS = 2.0  # for heartbeats of suspected workers, before a sm
 
 @dataclass(eq=False)
 class PartitionOwners:
-    """The rounds of a model over its shards, as ``runs.sharded_local.Sharded``, on a cluster."""
+    """The rounds of a model over its shards, as ``runs.modes.Sharded``, on a cluster."""
 
     model: Model
     shards: ShardSet

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from distributed import Client, Future, get_worker
+from distributed import Client, Future
 
-from streamomd.config.run_tables import Cluster
 from streamomd.config.settings import seconds
 from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
@@ -25,7 +24,7 @@ from streamomd.distributed.scheduler import (
     removal_of,
     run_on_loop,
 )
-from streamomd.distributed.worker_probe import VERSION, packages_of, send_probe
+from streamomd.distributed.worker_probe import VERSION, WorkerChoice, packages_of, send_probe
 from streamomd.training.progress import note
 
 ANSWER_POLL_SECONDS, POLL_SECONDS = 0.05, 0.5
@@ -42,26 +41,6 @@ def is_leaving(worker: Mapping[str, Any]) -> bool:
 def busy_with(worker: Mapping[str, Any]) -> int:
     """How many tasks the threads of a worker run, as it last reported."""
     return int(worker.get("metrics", {}).get("task_counts", {}).get("executing", 0))
-
-
-class WorkerChoice(NamedTuple):
-    """The workers that a job may use: those of these names, if any are named, with at least these
-    resources, and with the packages that its URLs need (see ``packages_of``)."""
-
-    names: tuple[str, ...] = ()
-    resources: Mapping[str, float] = MappingProxyType({})
-    packages: Mapping[str, str] = MappingProxyType({})
-
-    def includes(self, worker: Mapping[str, Any]) -> bool:
-        """Whether a worker, as the scheduler describes it, is among those that were chosen."""
-        has = worker.get("resources") or {}
-        named = not self.names or str(worker.get("name")) in self.names
-        return named and all(has.get(name, 0.0) >= n for name, n in self.resources.items())
-
-    def __str__(self) -> str:
-        names = [f"is named {', '.join(self.names)}"] if self.names else []
-        resources = ", ".join(f"{name} = {number:g}" for name, number in self.resources.items())
-        return " and ".join([*names, *([f"has resources {resources}"] if resources else [])])
 
 
 class WorkerMonitor:
@@ -315,17 +294,6 @@ def choose_workers(
     monitor.choice = WorkerChoice(cluster.workers, cluster.resources, packages_of(urls))
     for address, reason in excluded.items():
         monitor.exclude(address, reason)
-
-
-def not_chosen(cluster: Cluster) -> str:
-    """On a worker: why a job with this table does not run here; "" if it does."""
-    choice, worker = WorkerChoice(cluster.workers, cluster.resources), get_worker()
-    if choice.includes({"name": worker.name, "resources": worker.state.total_resources}):
-        return ""
-    return (
-        f"no worker is left that {choice} (cluster.workers, cluster.resources), and the job does "
-        f"not run on {worker.name}"
-    )
 
 
 def check_workers(client: Client) -> list[str]:

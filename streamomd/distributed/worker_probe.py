@@ -12,12 +12,14 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from distributed import Client, Future
+from distributed import Client, Future, get_worker
 from distributed.protocol.pickle import dumps
 from fsspec.registry import known_implementations
 
+from streamomd.config.run_tables import Cluster
 from streamomd.core.urls import protocol
 
 VERSION = version("streamomd")
@@ -95,3 +97,34 @@ def pack_call(
     """
     call = io.BytesIO(dumps(partial(function, *arguments)))
     return eval, CALL_EXPRESSION, {"task": call, "inputs": [*inputs]}
+
+
+class WorkerChoice(NamedTuple):
+    """The workers that a job may use: those of these names, if any are named, with at least these
+    resources, and with the packages that its URLs need (see ``packages_of``)."""
+
+    names: tuple[str, ...] = ()
+    resources: Mapping[str, float] = MappingProxyType({})
+    packages: Mapping[str, str] = MappingProxyType({})
+
+    def includes(self, worker: Mapping[str, Any]) -> bool:
+        """Whether a worker, as the scheduler describes it, is among those that were chosen."""
+        has = worker.get("resources") or {}
+        named = not self.names or str(worker.get("name")) in self.names
+        return named and all(has.get(name, 0.0) >= n for name, n in self.resources.items())
+
+    def __str__(self) -> str:
+        names = [f"is named {', '.join(self.names)}"] if self.names else []
+        resources = ", ".join(f"{name} = {number:g}" for name, number in self.resources.items())
+        return " and ".join([*names, *([f"has resources {resources}"] if resources else [])])
+
+
+def not_chosen(cluster: Cluster) -> str:
+    """On a worker: why a job with this table does not run here; "" if it does."""
+    choice, worker = WorkerChoice(cluster.workers, cluster.resources), get_worker()
+    if choice.includes({"name": worker.name, "resources": worker.state.total_resources}):
+        return ""
+    return (
+        f"no worker is left that {choice} (cluster.workers, cluster.resources), and the job does "
+        f"not run on {worker.name}"
+    )

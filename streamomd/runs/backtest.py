@@ -27,11 +27,11 @@ from streamomd.core.errors import (
 from streamomd.core.nearest import suggestion
 from streamomd.core.urls import shown
 from streamomd.runs.collection_job import refuse_collection
+from streamomd.runs.modes import no_rows_learned
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.load_model import load_model
-from streamomd.training.metrics import no_rows_learned
 from streamomd.training.metrics.backtest_figures import PERIODS, Backtest
 from streamomd.training.model import Model
 from streamomd.training.progress import note, quiet_notes

@@ -26,8 +26,8 @@ from streamomd.runs.follow_alerts import FollowCallback, LagAlert, LagWatcher, O
 from streamomd.runs.landings import Clock, Landings
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.update import UpdateRun
 from streamomd.runs.update_choice import choice_of, given_keys, update_table
+from streamomd.runs.update_run import UpdateRun
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.arrivals import Arrivals
 from streamomd.sources.folder_watch import FileWatch, Polling, watch_sources

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from streamomd.config.spec import Spec
-from streamomd.core.counted import counted
+from streamomd.core.counted import counted, worded
 from streamomd.core.errors import DataError, DivergedError, StreamomdError, TooLargeError
 from streamomd.core.finite import FiniteCheck
 from streamomd.core.phases import phase
@@ -32,7 +32,7 @@ from streamomd.training.drift_alerts import (
 )
 from streamomd.training.holdout import with_places
 from streamomd.training.label_runs import ENOUGH
-from streamomd.training.metrics import no_rows_learned
+from streamomd.training.metrics import Metrics
 from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.model import Model
 from streamomd.training.model_figures import rule_figure
@@ -160,6 +160,19 @@ def _first_batch(
     except StreamomdError as problem:
         note(f"the first batch is not known: {problem}", "diverged", "warning")
     return error
+
+
+def no_rows_learned(metrics: Metrics) -> str:
+    """Why a run learned no row."""
+    if bad := metrics.skipped:
+        return f"every row is bad ({worded(bad)})"
+    if metrics.held is not None and metrics.held.total_rows:
+        return f"every row is held out (data.holdout): {counted(metrics.held.total_rows, 'row')}"
+    if metrics.filtered:
+        return f"no row satisfies where: it dropped {counted(metrics.filtered, 'row')}"
+    if metrics.sampled_out:
+        return f"no row is sampled: data.sample dropped {counted(metrics.sampled_out, 'row')}"
+    return "no rows were read"
 
 
 def learned_of(rows: int, holdout: int) -> int:

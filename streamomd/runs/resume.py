@@ -15,8 +15,9 @@ from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected
-from streamomd.runs.update import UpdateRun, report_unlearned, undoable
+from streamomd.runs.update import report_unlearned
 from streamomd.runs.update_choice import choice_of
+from streamomd.runs.update_run import UpdateRun, undoable
 from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model

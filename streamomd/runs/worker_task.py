@@ -21,7 +21,7 @@ from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
-from streamomd.runs.update import UpdateRun
+from streamomd.runs.update_run import UpdateRun
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.open_checkpoint import open_ledger
@@ -169,7 +169,7 @@ def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
 def refuse_worker(model: Model) -> None:
     """Raise ClusterError on a worker that the job does not choose: Dask starts its task there once
     all others are gone."""
-    from streamomd.distributed.worker_monitor import not_chosen
+    from streamomd.distributed.worker_probe import not_chosen
 
     if problem := not_chosen(model.spec.cluster):
         raise ClusterError(f"{problem}: streamomd resume {shown(model.url)}")

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, Protocol, TextIO
 
 import numpy as np
 
-from streamomd.core.counted import counted
+from streamomd.core.counted import counted, worded
 from streamomd.core.phases import around_line
 from streamomd.core.run_events import Event, emit, is_json, json_format, receiving
 from streamomd.core.terminal import width_of, wrap
 from streamomd.core.urls import harmless
 from streamomd.training.json_log import JsonStderr
-from streamomd.training.metrics import Metrics, worded
+from streamomd.training.metrics import Metrics
 
 LOG_SECONDS = 10.0
 COPY_SECONDS = 2.0

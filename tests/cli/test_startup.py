@@ -39,7 +39,7 @@ assert (product(np.eye(2), np.eye(2)) == np.eye(2)).all() and "scipy.linalg" in 
 """
 TRAIN = """
 import gc, sys
-from streamomd.cli.options import import_runs
+from streamomd.cli.options import (import_runs)
 
 learner = import_runs()
 assert gc.isenabled() and gc.get_freeze_count()
@@ -52,7 +52,7 @@ assert not unused & {*sys.modules}
 """
 NUMBERS = """
 import sys
-from streamomd.cli.options import import_runs
+from streamomd.cli.options import (import_runs)
 
 data = {"shards": sys.argv[1], "label": "y"}
 import_runs().train({"data": data, "checkpoint": {"url": "none"}}, quiet=True)

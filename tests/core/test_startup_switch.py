@@ -25,7 +25,7 @@ SHORTCUT = re.compile(
 )
 SEEN = """
 import gc, sys
-from streamomd.cli.options import import_runs
+from streamomd.cli.options import (import_runs)
 
 import_runs().train({"data": {"shards": sys.argv[1], "label": "y"}, "checkpoint": {"url": "none"}})
 print(gc.get_freeze_count() > 0, "scipy.linalg" in sys.modules, "pyarrow.compute" in sys.modules)

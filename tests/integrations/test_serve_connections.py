@@ -296,8 +296,7 @@ def test_what_keeps_a_server_from_starting(
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is opened."""
-    for name in ("run_server", "connection_limits"):
-        monkeypatch.delitem(sys.modules, f"streamomd.integrations.serve.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "streamomd.integrations.serve.run_server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     done = run("serve", "nowhere")
     assert done.code == 2

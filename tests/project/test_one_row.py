@@ -27,7 +27,7 @@ from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.reader import Piece, ShardBatch
 
 NAME = re.compile(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`")
-OTHER_MODES = ("distributed.averaged.", "runs.sharded_local.", "training.predict.")
+OTHER_MODES = ("distributed.averaged.", "runs.modes.Sharded", "training.predict.")
 MOST_FUNCTIONS, MOST_FILES = 15, 10
 BATCHES = (pa.RecordBatch, SparseBatch, DenseBatch)
 CARRIERS = (ShardBatch, Piece, Rows)

@@ -25,11 +25,11 @@ from streamomd.core.errors import (
     StoppedError,
     StorageError,
 )
-from streamomd.runs import update as updating
+from streamomd.runs import update_run as updating
 from streamomd.runs.follow import follow_to_end
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.update import UpdateRun
 from streamomd.runs.update_choice import choice_of
+from streamomd.runs.update_run import UpdateRun
 from streamomd.training.signals import StopRequest
 
 ROWS = 30

@@ -236,8 +236,8 @@ def test_a_process_that_is_killed_leaves_an_update_to_continue(tmp_path: Path, k
 
 def test_one_of_two_updates_at_the_same_time_loses(tmp_path: Path) -> None:
     from streamomd.runs.reporting import Reporting
-    from streamomd.runs.update import UpdateRun
     from streamomd.runs.update_choice import choice_of
+    from streamomd.runs.update_run import UpdateRun
     from streamomd.training.signals import StopRequest
 
     folder, url = tmp_path / "shards", tmp_path / "run"

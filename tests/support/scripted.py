@@ -10,7 +10,7 @@ from typing import Any
 
 from streamomd.runs.follow import Clock, Follower
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.update import UpdateRun
+from streamomd.runs.update_run import UpdateRun
 from streamomd.training.signals import StopRequest
 
 BEGIN = 1_800_000_000

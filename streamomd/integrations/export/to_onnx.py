@@ -1,7 +1,7 @@
 """ONNX: a graph from the job's raw columns to the output of ``streamomd predict``.
 
 Inputs, one for each feature column: numbers (rows, 1) and vectors (rows, width) in float64, hashed
-columns (rows, 1) as strings, int64 or booleans. Outputs: see ``onnx_outputs.add_outputs``; their
+columns (rows, 1) as strings, int64 or booleans. Outputs: see ``add_outputs``; their
 values are those of ``streamomd.training.predict.columns``.
 
 A category is hashed inside the graph, by MurmurHash3 of onnxruntime's domain com.microsoft on the

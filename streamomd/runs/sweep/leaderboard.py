@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from streamomd.core.counted import worded as worded_skipped
 from streamomd.core.run_events import is_json
 from streamomd.core.urls import printable
 from streamomd.runs.run_metrics import RunMetrics
@@ -18,7 +19,6 @@ from streamomd.runs.sweep.grid import worded
 from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.training import progress
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics import worded as worded_skipped
 from streamomd.training.progress import Speed, is_verbose, note, show
 
 MOST = 24

@@ -20,7 +20,7 @@ from streamomd.core.threads import Threads
 from streamomd.core.urls import shown
 from streamomd.runs.delayed import DelayedRun, Teacher
 from streamomd.runs.exact import ExactRun
-from streamomd.runs.modes import learned_of
+from streamomd.runs.modes import learned_of, no_rows_learned
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
 from streamomd.runs.sweep.batched import LearnerGroup, group_learners
@@ -35,7 +35,6 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training import offsets
 from streamomd.training.class_threads import thread_count
 from streamomd.training.holdout import rows_held_out, with_places
-from streamomd.training.metrics import no_rows_learned
 from streamomd.training.metrics.by_time import NEVER
 from streamomd.training.model import Model
 from streamomd.training.progress import note

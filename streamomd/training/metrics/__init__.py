@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import FILTERED, REASONS, SAMPLED, Times
-from streamomd.core.counted import counted
+from streamomd.core.counted import counted, worded
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
@@ -393,28 +393,6 @@ class Metrics:
         for name, array in self._learned().items():
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(array).data)
-
-
-def worded(skipped: Mapping[str, int]) -> str:
-    """Counts by reason as a person reads them.
-
-    >>> worded({"nan": 1200, "null": 3})
-    'nan 1,200, null 3'
-    """
-    return ", ".join(f"{reason} {count:,}" for reason, count in skipped.items())
-
-
-def no_rows_learned(metrics: Metrics) -> str:
-    """Why a run learned no row."""
-    if bad := metrics.skipped:
-        return f"every row is bad ({worded(bad)})"
-    if metrics.held is not None and metrics.held.total_rows:
-        return f"every row is held out (data.holdout): {counted(metrics.held.total_rows, 'row')}"
-    if metrics.filtered:
-        return f"no row satisfies where: it dropped {counted(metrics.filtered, 'row')}"
-    if metrics.sampled_out:
-        return f"no row is sampled: data.sample dropped {counted(metrics.sampled_out, 'row')}"
-    return "no rows were read"
 
 
 def finite(number: float) -> float | None:
