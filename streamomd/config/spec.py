@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError
 
-from streamomd.config.alert_table import Alert
 from streamomd.config.aliases import canonical_keys
 from streamomd.config.data_table import Data
 from streamomd.config.explain import explain
@@ -25,7 +24,7 @@ from streamomd.config.refusals import (
     not_default,
     refuse_conflicts,
 )
-from streamomd.config.run_tables import Checkpoint, Cluster, Train, Update
+from streamomd.config.run_tables import Alert, Checkpoint, Cluster, Train, Update
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import without_secrets
 from streamomd.losses import Loss, find_loss

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,8 +18,14 @@ from distributed.security import Security
 from streamomd.config.cluster_choice import is_scheduler_file
 from streamomd.config.cluster_factory import ClusterFactory
 from streamomd.config.settings import seconds
-from streamomd.core.errors import ClusterError, MissingExtraError, UsageError
-from streamomd.core.urls import shown
+from streamomd.core.errors import (
+    ClusterError,
+    InputNotFoundError,
+    MissingExtraError,
+    StoppedError,
+    UsageError,
+)
+from streamomd.core.urls import scrub, shown
 from streamomd.distributed.handshake import open_client
 from streamomd.distributed.made_cluster import open_made
 from streamomd.distributed.quiet_logs import (
@@ -31,7 +39,6 @@ from streamomd.distributed.scheduler import (
     report_lost_scheduler,
     run_on_loop,
 )
-from streamomd.distributed.scheduler_file import read_scheduler_file
 from streamomd.distributed.worker_monitor import (
     POLL_SECONDS,
     Waiting,
@@ -43,7 +50,7 @@ from streamomd.distributed.worker_monitor import (
 )
 from streamomd.distributed.worker_probe import VERSION, pack_call
 from streamomd.training.progress import note
-from streamomd.training.signals import StopRequest
+from streamomd.training.signals import StopRequest, stop_on_signals
 
 _allowed_workers: WeakKeyDictionary[Future[Any], frozenset[str]] = WeakKeyDictionary()
 """The only workers that may run each task."""
@@ -281,3 +288,46 @@ def _fetch_result(
 def has_usable_workers(client: Client, waiting: Waiting) -> bool:
     """Whether the scheduler answers and has a usable worker."""
     return bool(usable_workers(client, waiting))
+
+
+FILE_POLL_SECONDS = 0.1
+MAX_BYTES = 16 << 20  # it lists the workers as well
+
+
+def read_scheduler_file(path: str, stop: StopRequest | None = None) -> str:
+    """The address in a scheduler file. A scheduler that starts may write it within
+    ``connect-seconds``.
+
+    stop: the run's signals; None: they are received here. Raises InputNotFoundError, UsageError for
+    a file without an address, StoppedError after a signal.
+    """
+    if stop is None:
+        with stop_on_signals() as signals:
+            return read_scheduler_file(path, signals)
+    limit = seconds("connect")
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            return _address_in(path)
+        except (InputNotFoundError, UsageError) as error:  # not there, or half written
+            if time.monotonic() > deadline:
+                raise type(error)(f"{error}; waited {limit:g} s for it") from None
+        time.sleep(FILE_POLL_SECONDS)
+        if stop.signal:
+            message = f"stopped while waiting for the scheduler file {shown(path)}"
+            raise StoppedError(message, signal=stop.signal)
+
+
+def _address_in(path: str) -> str:
+    problem = f"{shown(path)} is not a scheduler file"
+    try:
+        with Path(path).open("rb") as file:
+            content = json.loads(file.read(MAX_BYTES))
+    except FileNotFoundError:
+        raise InputNotFoundError(f"no scheduler file {shown(path)}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{problem}: {scrub(str(error))}") from None
+    address = content.get("address") if isinstance(content, dict) else None
+    if not isinstance(address, str) or "://" not in address:
+        raise UsageError(f"{problem}: it has no text 'address' such as tcp://10.0.0.5:8786")
+    return address

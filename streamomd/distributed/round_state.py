@@ -16,8 +16,8 @@ import numpy as np
 from distributed import get_worker
 from numpy.typing import NDArray
 
-from streamomd.config.alert_table import Alert
 from streamomd.config.data_table import Data
+from streamomd.config.run_tables import Alert
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, NoCommitError
 from streamomd.core.urls import shown

@@ -43,8 +43,8 @@ from streamomd.training.open_checkpoint import (
 from streamomd.training.progress import Watcher, is_verbose, note
 from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest
-from streamomd.training.started_job import started_job
 from streamomd.training.transport_warnings import transport_warnings
+from streamomd.training.warm_start import started_job
 
 
 @dataclass(frozen=True)

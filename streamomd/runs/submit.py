@@ -16,7 +16,7 @@ from streamomd.runs.session import Session
 from streamomd.runs.update_choice import refuse_update
 from streamomd.runs.worker_task import SentSettings, follow_on_worker, resume_on_worker
 from streamomd.training.progress import note
-from streamomd.training.started_job import started_job
+from streamomd.training.warm_start import started_job
 
 
 def submit(

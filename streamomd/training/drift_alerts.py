@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.config.alert_table import Alert
+from streamomd.config.run_tables import Alert
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, taken
 from streamomd.core.counted import counted
@@ -22,12 +22,17 @@ from streamomd.core.urls import printable
 from streamomd.engine import Engine
 from streamomd.features import Plan
 from streamomd.features.stored_columns import category_columns
-from streamomd.training.column_statistics import Change, ColumnStatistics, ColumnWindows
+from streamomd.training.column_statistics import (
+    MOST_BYTES,
+    Change,
+    ColumnStatistics,
+    ColumnWindows,
+    SeenCategories,
+)
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import Drift, Fired
 from streamomd.training.part_alerts import PartRows, PartWatcher, block_of
 from streamomd.training.progress import note
-from streamomd.training.seen_categories import MOST_BYTES, SeenCategories
 
 if TYPE_CHECKING:
     from streamomd.training.checkpoint_manager import CheckpointManager

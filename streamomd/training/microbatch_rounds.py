@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.config.alert_table import Alert
+from streamomd.config.run_tables import Alert
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, Times
 from streamomd.core.finite import FiniteCheck, Place

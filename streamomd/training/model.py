@@ -26,8 +26,12 @@ from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import Unread
 from streamomd.sources.table_options import TableOptions
 from streamomd.training.build_engine import engine_of
-from streamomd.training.class_numbers import refuse_unknown_classes
-from streamomd.training.class_weights import ClassWeights, class_weights_of, natural_mean
+from streamomd.training.class_weights import (
+    ClassWeights,
+    class_weights_of,
+    natural_mean,
+    refuse_unknown_classes,
+)
 from streamomd.training.drift_alerts import plan_to_read
 from streamomd.training.fit_calibration import fit_calibration
 from streamomd.training.label_runs import LabelRuns

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.config.alert_table import Alert
+from streamomd.config.run_tables import Alert
 from streamomd.core.batch import Batch
 from streamomd.engine import Engine
 from streamomd.training.column_statistics import ColumnStatistics, ColumnWindows

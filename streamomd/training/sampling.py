@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from streamomd.config.data_table import Data
 from streamomd.core.batch import SAMPLED, Batch, Skipped, taken
 from streamomd.features import Plan
-from streamomd.training.class_numbers import numbers_of_classes, places_of_labels
+from streamomd.training.class_weights import numbers_of_classes, places_of_labels
 from streamomd.training.holdout import drawn_numbers, rows_held_out
 
 SALT = 0x5A3F1E6B

@@ -135,7 +135,7 @@ def test_a_worker_that_goes_costs_no_bit(
     if how == "stop":
         waits(monkeypatch, silent=5.0, look=0.3)
     monkeypatch.setattr(partition_source, "TASK_BYTES", 30_000)
-    name = "streamomd.distributed.collections.partition.encode"
+    name = "streamomd.distributed.collections.partition_source.encode"
     with struck(workers, client, name, nth, how, tmp_path / "marks"):
         found = learn(collection(), client)
     assert found.state_sha256 == alone.state_sha256

@@ -27,8 +27,7 @@ from streamomd.config.cluster_choice import choose_cluster
 from streamomd.config.cluster_factory import ClusterFactory
 from streamomd.core.errors import InputNotFoundError, StoppedError, UsageError
 from streamomd.core.run_events import Event, receiving
-from streamomd.distributed.cluster import connect_client
-from streamomd.distributed.scheduler_file import read_scheduler_file
+from streamomd.distributed.cluster import connect_client, read_scheduler_file
 from streamomd.training.signals import StopRequest
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -24,11 +24,11 @@ from sweeping import plain
 
 import streamomd
 from streamomd.analysis.watch import View, read_view
-from streamomd.config.alert_table import Alert
+from streamomd.config.run_tables import Alert
 from streamomd.core.batch import DenseBatch
 from streamomd.core.column_values import ColumnValues
 from streamomd.core.errors import AlertError, BadRowError, UnsupportedError
-from streamomd.training.column_statistics import ColumnStatistics, ColumnWindows
+from streamomd.training.column_statistics import ColumnStatistics, ColumnWindows, SeenCategories
 from streamomd.training.drift_alerts import (
     PageHinkley,
     check_counters,
@@ -38,7 +38,6 @@ from streamomd.training.drift_alerts import (
 )
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import MOST, Drift, Fired
-from streamomd.training.seen_categories import SeenCategories
 
 
 @given(st.integers(0, 10_000), st.integers(0, 120), st.sampled_from([1.0, 0.99, 0.9]))

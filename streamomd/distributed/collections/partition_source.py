@@ -16,6 +16,7 @@ import dask.threaded
 from distributed import Client, Future
 
 from streamomd.config.spec import Spec
+from streamomd.core.batch import Batch
 from streamomd.core.errors import ClusterError, DataError, StreamomdError, UsageError
 from streamomd.distributed.cluster import (
     ResultTimeoutError,
@@ -26,22 +27,22 @@ from streamomd.distributed.cluster import (
     wait_for_result,
 )
 from streamomd.distributed.collections.collection import Collection, Graph, partition_url
-from streamomd.distributed.collections.partition import (
-    DecodedRows,
-    PartitionSummary,
-    decode,
-    encode_partition,
-    summarize,
+from streamomd.distributed.decode import (
+    ATTEMPTS,
+    TASK_BYTES,
+    Arrays,
+    arrays_to_batch,
+    batch_to_arrays,
 )
-from streamomd.distributed.decode import ATTEMPTS, TASK_BYTES, arrays_to_batch
 from streamomd.distributed.scheduler import refuse_lost
 from streamomd.distributed.worker_monitor import monitor_of
-from streamomd.features import Names, Plan, make_plan
+from streamomd.features import Names, Plan, check_schema, encode, make_plan
 from streamomd.shards.allocator import return_freed_memory
 from streamomd.shards.distinct_labels import distinct_among
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.prefetch import Prefetcher
 from streamomd.shards.reader import Piece
+from streamomd.sources.memory.frames import batches, distinct_in, table_of, without_null_types
 from streamomd.training.model import Model
 from streamomd.training.new_model import enough_labels, report_task
 from streamomd.training.progress import note
@@ -289,3 +290,76 @@ def _note_partition(number: int) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"while {partition_url(number)} was computed")
         raise
+
+
+UNIT_BYTES = 4 << 20
+LABELS = 1000  # with more it is not a classification
+
+
+@dataclass(frozen=True)
+class PartitionSummary:
+    """A partition's columns, number of rows, and distinct labels."""
+
+    url: str
+    schema: Any
+    rows: int
+    labels: list[Any]
+
+
+@dataclass(frozen=True)
+class DecodedRows:
+    """Rows of a partition from a given row on: all remaining ones, or up to a limit.
+
+    pieces: (first row, arrays). end: the row after the last. rows, nbytes: of the whole partition.
+    """
+
+    pieces: list[tuple[int, Arrays]]
+    names: dict[int, tuple[str, ...]]
+    end: int
+    rows: int
+    nbytes: int
+
+
+def summarize(url: str, label: str, *parts: Any) -> PartitionSummary:
+    """The summary that a feature plan is made from."""
+    table = table_of(parts, url)
+    return PartitionSummary(url, table.schema, table.num_rows, distinct_in(table, label, LABELS))
+
+
+def encode_partition(
+    plan: Plan,
+    url: str,
+    begin: int,
+    parts: tuple[Any, ...],
+    names: Names,
+    unit_bytes: int = UNIT_BYTES,
+) -> tuple[int, int, Iterator[tuple[int, Batch]]]:
+    """A partition's rows and bytes, and (first row, batch) from row ``begin`` on.
+
+    Raises SchemaError, BadRowError and DataError as a shard of these rows would.
+    """
+    families = {column.name: column.family for column in plan.types}
+    table = without_null_types(table_of(parts, url), families)
+    check_schema(plan, table.schema, url)
+    if begin > table.num_rows:
+        raise DataError(
+            f"{url} had at least {begin} rows, and has {table.num_rows} now that it is computed "
+            "again: its computation must be deterministic (set a seed?)"
+        )
+    table = table.select([*plan.columns])
+    rows = batches(table, begin, unit_bytes)
+    pieces = ((row, encode(plan, some, shard=url, row=row, names=names)) for row, some in rows)
+    return table.num_rows, table.nbytes, pieces
+
+
+def decode(url: str, plan: Plan, begin: int, limit: int, *parts: Any) -> DecodedRows:
+    """Runs on a worker: a partition's rows from ``begin`` on, up to ``limit`` bytes."""
+    names = Names()
+    rows, nbytes, batches = encode_partition(plan, url, begin, parts, names, min(UNIT_BYTES, limit))
+    pieces, taken, end = [], 0, rows
+    for row, batch in batches:
+        pieces.append((row, batch_to_arrays(batch)))
+        taken, end = taken + batch.nbytes, row + batch.passed
+        if taken >= limit:
+            break
+    return DecodedRows(pieces, names.seen(), end, rows, max(nbytes, taken))
