@@ -1,9 +1,11 @@
-"""How is the package laid out: packages, import levels, file lengths, the rule contract?
+"""How is the package laid out: packages, import levels, circles, lengths, the rule contract?
 
 Reads the source files of a checkout (this one, or --checkout DIR, which may be an older one) as
 text; nothing of it is imported. Levels: the longest chain of imports between the packages and
 modules right below streamomd/, but for ``__init__`` and ``__main__``; where a cycle makes a chain
-endless, "cycle". Lines of a learner: its file, docstring included.
+endless, "cycle". Lines of a learner: its file, docstring included. Circles: files that import each
+other at run time, imports in functions counted. Functions: outside compiled loops. Budgets: lines a
+package should have, decided before later features.
 """
 
 from __future__ import annotations
@@ -16,7 +18,64 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ABOVE = ("__init__", "__main__")
-LEAST_LINES = 40
+LEAST_LINES, MOST_LINES = 40, 400
+BUDGETS = {
+    "core": 1.8, "rules": 7.6, "losses": 1.5, "checkpoint": 2.9, "config": 2.5, "engine": 6.3,
+    "features": 5.4, "sources": 5.0, "shards": 6.0, "training": 7.4, "distributed": 4.2,
+    "runs": 4.8, "analysis": 4.9, "integrations": 3.2, "cli": 2.8,
+}  # fmt: skip
+"""Thousands of lines."""
+
+
+def at_run_time(node: ast.AST) -> ast.Module:
+    """The tree without what only a type checker imports."""
+    kept = [
+        one
+        for one in ast.walk(node)
+        if isinstance(one, ast.Import | ast.ImportFrom)
+        and id(one) not in {id(each) for each in only_for_types(node)}
+    ]
+    return ast.Module(body=list(kept), type_ignores=[])
+
+
+def only_for_types(tree: ast.AST) -> list[ast.AST]:
+    """What stands under ``if TYPE_CHECKING``."""
+    return [
+        below
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for below in ast.walk(node)
+    ]
+
+
+def files_in_circles(graph: dict[str, set[str]]) -> int:
+    """How many nodes reach themselves."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        waiting = list(graph[start])
+        while waiting:
+            if (name := waiting.pop()) not in found:
+                found.add(name)
+                waiting += graph.get(name, ())
+        return found
+
+    return sum(name in reached(name) for name in graph)
+
+
+def functions(trees: dict[Path, ast.Module]) -> list[tuple[int, int, str]]:
+    """Lines, parameters and names of the functions outside compiled loops."""
+    return [
+        (
+            (node.end_lineno or node.lineno) - node.lineno + 1,
+            len(node.args.args) + len(node.args.kwonlyargs) + len(node.args.posonlyargs),
+            f"{file.stem}.{node.name}",
+        )
+        for file, tree in trees.items()
+        if not {"loops", "kernels", "rules"} & set(file.parts)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
 
 
 def imported(tree: ast.Module) -> set[str]:
@@ -56,6 +115,18 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, default=ROOT)
     package = parser.parse_args().checkout / "streamomd"
     files = {file: file.read_text("utf-8") for file in sorted(package.rglob("*.py"))}
+    trees = {file: ast.parse(text) for file, text in files.items()}
+    names = {
+        ".".join(file.relative_to(package.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): file
+        for file in files
+    }
+    below = {
+        name: (imported(at_run_time(trees[file])) & names.keys()) - {name}
+        for name, file in names.items()
+    }
+    made = functions(trees)
     graph: dict[str, set[str]] = {}
     for file, text in files.items():
         home = file.relative_to(package).parts[0].removesuffix(".py")
@@ -80,13 +151,24 @@ def main() -> None:
         "lines of a file, median": f"{statistics.median(lengths.values()):.0f}",
         f"files under {LEAST_LINES} lines": sum(n < LEAST_LINES for n in lengths.values()),
         "lines": sum(len(text.splitlines()) for text in files.values()),
+        f"files over {MOST_LINES} lines": sum(n > MOST_LINES for n in lengths.values()),
+        "files in circles": files_in_circles(below),
+        "lines of a function, longest": max(lines for lines, _, _ in made),
+        "functions over 120 lines": sum(lines > 120 for lines, _, _ in made),
+        "functions over 12 parameters": sum(count > 12 for _, count, _ in made),
         "fields of Rule": fields_of_rule(package),
         "learners": len(learners),
         "lines of a learner, median": f"{statistics.median(learners):.0f}",
         "lines of a learner, longest": max(learners),
     }
     for name, value in rows.items():
-        print(f"{name:<28}{value:>8}")
+        print(f"{name:<30}{value:>8}")
+    print(f"\n{'package':<16}{'files':>8}{'lines':>8}{'budget':>8}")
+    for name in sorted(top.name for top in tops):
+        inside = [text for file, text in files.items() if package / name in file.parents]
+        lines = sum(len(text.splitlines()) for text in inside)
+        budget = f"{BUDGETS[name] * 1000:.0f}" if name in BUDGETS else ""
+        print(f"{name:<16}{len(inside):>8}{lines:>8}{budget:>8}")
 
 
 if __name__ == "__main__":
