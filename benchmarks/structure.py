@@ -90,6 +90,18 @@ def imported(tree: ast.Module) -> set[str]:
     return {name for name in found if name.startswith("streamomd.")}
 
 
+def resolved(tree: ast.Module, known: set[str]) -> set[str]:
+    """The files that a file imports: ``from streamomd.cli import formatting`` is that module."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            below = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {one if one in known else node.module for one in below}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & known
+
+
 def levels(graph: dict[str, set[str]]) -> str:
     """The number of levels of a graph of imports."""
 
@@ -122,10 +134,7 @@ def main() -> None:
         ): file
         for file in files
     }
-    below = {
-        name: (imported(at_run_time(trees[file])) & names.keys()) - {name}
-        for name, file in names.items()
-    }
+    below = {name: resolved(at_run_time(trees[file]), set(names)) for name, file in names.items()}
     made = functions(trees)
     graph: dict[str, set[str]] = {}
     for file, text in files.items():

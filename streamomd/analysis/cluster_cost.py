@@ -61,7 +61,7 @@ class Place:
     link: float = 1.25e9
     store: float = 1e10
     exchange: float = 5e-4
-    message: float = 5e-6
+    message: float = 1e-4
 
 
 GIB = 2.0**30

@@ -176,7 +176,7 @@ def exchange_greetings(star: Star, group: bytes) -> None:
     """Send the worker group's name and this owner's number to the leader; check its reply, which it
     sends when all are connected.
 
-    The name is no secret: it finds wrong connections of members, not strangers.
+    The name finds members of another group; strangers are kept out by TLS alone.
     """
     own = HELLO.pack(b"omd1", group, star.owner)
     if star.owner:

@@ -23,7 +23,7 @@ INDICES, VALUES = "indices", "values"
 def names_of(frame: Any) -> list[str] | None:
     """The columns of what comes through Arrow's C stream; None of anything else.
 
-    Also of a frame with a name that is no text: Arrow has no such names.
+    Also of a frame with a column name that is not text: Arrow has no such names.
 
     >>> names_of(pa.table({"age": [41], "job": ["nurse"]})), names_of([[41.0]])
     (['age', 'job'], None)
