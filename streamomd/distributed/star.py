@@ -176,7 +176,7 @@ def exchange_greetings(star: Star, group: bytes) -> None:
     """Send the worker group's name and this owner's number to the leader; check its reply, which it
     sends when all are connected.
 
-    The name finds members of another group; strangers are kept out by TLS alone.
+    The name finds members of another group; only TLS stops strangers.
     """
     own = HELLO.pack(b"omd1", group, star.owner)
     if star.owner:
