@@ -325,7 +325,7 @@ def _learn(rule: Rule, cell: str, value: str) -> Any:
     """Argument types of ``make_learn``; with recent rows their own."""
     if rule.storage.kind == "block":
         state = _rows(rule, cell, value)
-        scratch = [_array("int64", written=True), *[_array("float64", 2, written=True)] * 2]
+        scratch = [_array("int64", written=True), *[_array("float64", 2, written=True)] * 3]
         return (*state[:8], types.int64, types.boolean, *state[8:], *scratch)
     if rule.storage.kind != "recent":
         return _rows(rule, cell, value)
