@@ -44,6 +44,7 @@ from streamomd.engine.loops.rebase import (
     AT,
     DIAGONAL,
     POOL,
+    ROWS,
     G,
     H,
     W,
@@ -127,7 +128,8 @@ def make_read(shape: Shape) -> Callable[..., int]:
 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> row, with the arguments of ``sparse.make_learn`` and, after totals, the arrays of
-    ``Layout.block``, p, the number of numeric columns, and the row to begin with. The last ones are
+    ``Layout.block``, of which vectors are a table of two dimensions, p, the number of numeric
+    columns, and the row to begin with. The last ones are
     those of ``scratch``: a loop that makes arrays is loaded with all that numba knows of arrays.
 
     It ends after the last row, or where a change of reference, a new P or a solve of the first rows
@@ -150,7 +152,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     referred = centres(loss, shape.classes)
     read, gather = make_read(shape), block_entries.make_gather(rule, shape)
     store = block_entries.make_store(rule, shape)
-    each = 5 if second else 3  # rows of ``vectors``
+    each = ROWS if second else 3
     prior_ = names.index("prior_sparse") if second else 0
     eta_ = names.index("eta") if first else 0
     first_account = len(AT)
@@ -241,7 +243,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         cells: Any,
         totals: Any,
         reference: Any,
-        vectors: Any,
+        table: Any,
         A: Any,
         P: Any,
         places: Any,
@@ -264,7 +266,6 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     ) -> int:
         size = used(places, p)
         x, z, r = wide[0], wide[Z], wide[2]
-        table = vectors.reshape(L * each, vectors.shape[2])
         m, g, tried = numbers[0:1], numbers[1:2], numbers[2:3]
         chi, reached, slopes, s, a = numbers[3], numbers[4], numbers[5], numbers[6], numbers[7]
         s_G, none, work, own_chi = numbers[8], numbers[9], numbers[10], numbers[11]
@@ -308,7 +309,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             for j in range(p + 1, size):
                 z[j] = 0.0
             size = gather(
-                cells, reference, vectors, P, places, at, lanes, count, size, z, r, totals[lam_],
+                cells, reference, table, P, places, at, lanes, count, size, z, r, totals[lam_],
                 weight_of_row, learns,
             )  # fmt: skip
             mean_h = mean_importance(totals)

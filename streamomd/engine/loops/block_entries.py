@@ -14,7 +14,7 @@ from typing import Any
 
 from streamomd.engine.loops.block_row import dot
 from streamomd.engine.loops.load_store import inlined, number, put, take
-from streamomd.engine.loops.rebase import DIAGONAL
+from streamomd.engine.loops.rebase import DIAGONAL, ROWS
 from streamomd.engine.loops.reference import S as SCALE
 from streamomd.engine.loops.row import FAR, Shape
 from streamomd.rules.common.standardized import Shared, grown, outweighs, precision, see, squash
@@ -47,7 +47,7 @@ def make_gather(rule: Rule, shape: Shape) -> Callable[..., int]:
 
     @inlined
     def gather(
-        cells: Any, reference: Any, vectors: Any, P: Any, places: Any, at: Any, lanes: Any,
+        cells: Any, reference: Any, table: Any, P: Any, places: Any, at: Any, lanes: Any,
         count: int, size: int, z: Any, r: Any, lam: float, importance: float, learns: bool,
     ) -> int:  # fmt: skip
         for n in range(count & FAR):
@@ -63,7 +63,7 @@ def make_gather(rule: Rule, shape: Shape) -> Callable[..., int]:
                 if second and new and size < len(places):
                     shared = Shared(shared.n, shared.q, float(size))
                     places[size] = cell // width
-                    open_place(reference, vectors, P, r, size, abs(x), lam)
+                    open_place(reference, table, P, r, size, abs(x), lam)
                     size += 1
                 store_shared(cells, cell, 1, shared)
                 shared = Shared(*load_shared(cells, cell, 1))
@@ -111,14 +111,14 @@ def make_store(rule: Rule, shape: Shape) -> Callable[..., None]:
 
 
 def open_place(
-    reference: Any, vectors: Any, P: Any, r: Any, place: int, scale: float, lam: float
+    reference: Any, table: Any, P: Any, r: Any, place: int, scale: float, lam: float
 ) -> None:
     """One more coordinate of the block: P_jj = 1 / lam, A and w are 0."""
     reference[SCALE, place] = scale
     r[place] = 1.0 / scale
     for k in range(P.shape[0]):
         P[k, place, place % P.shape[2]] = 1.0 / lam
-        vectors[k, DIAGONAL, place] = 1.0 / lam
+        table[k * ROWS + DIAGONAL, place] = 1.0 / lam
 
 
 def lengths(lanes: Any, count: int) -> float:

@@ -46,6 +46,8 @@ N_TOTALS = len(AT)
 W, G, H, POOL, DIAGONAL = 0, 1, 2, 3, 4
 """Rows of ``vectors``: weights of B, weights and summed squared slopes of G; of B the steps that w
 has not taken yet, and d, see ``rules.common.pooled``."""
+ROWS = 5
+"""Of a learner, with B; G alone has three."""
 SHARED = len(("n", "q", "place"))
 PASSES = 3.0
 """Passes that A holds at most. Of one alone, its last rows would count 2.7 times the first ones."""
