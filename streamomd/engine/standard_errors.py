@@ -56,7 +56,7 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
     unit *= mean_importance(totals[0])
     n, q = (np.asarray(state.slot(name)[low:high], np.float64) for name in ("n", "q"))
     S_i = np.asarray(state.slot("S")[low:high], np.float64)
-    D = precision(S_i, q[:, np.newaxis], totals[:, AT["scale"]], unit, h)
+    D = precision(S_i, q[:, np.newaxis], totals[:, AT["scale"]], h.prior_sparse * unit)
     seen = (n > 0.0)[:, np.newaxis]
     variances = np.where(seen, 1.0 / np.where(seen, D, 1.0), np.nan)
     places, reference, P = (state.extra[name] for name in ("places", "reference", "P"))

@@ -69,7 +69,7 @@ class Layout:
         matrix = ("float64", (self.learners, d * second, (GROUP if d > WIDE else d) * second))
         return {
             "reference": ("float64", (4, d)),
-            "vectors": ("float64", (self.learners, 3, d)),
+            "vectors": ("float64", (self.learners, 3 + 2 * second, d)),
             "A": matrix,
             "P": matrix,
             "places": ("int64", (d,)),

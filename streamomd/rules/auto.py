@@ -50,18 +50,11 @@ from streamomd.rules.common.standardized import (
     RANGE,
     RECENT,
     WHOLE,
-    Move,
     Preference,
     Shared,
     Size,
     Totals,
-    gradient,
-    grown,
-    leverage,
     mixed,
-    newton,
-    precision,
-    reach,
     share_of_lead,
 )
 from streamomd.rules.contract import Block, Mean, RowHooks, Rule, Slots, Sum
@@ -91,28 +84,6 @@ def weight(own: Own, lead: float, h: Hyper) -> float:
     return part * own.w + (1.0 - part) * own.g
 
 
-def terms(
-    own: Own, shared: Shared, x: float, scale: float, unit: float, h: Hyper
-) -> tuple[float, float, float]:
-    if shared.place > 0.0:
-        return 0.0, 0.0, own.g * x
-    D = precision(own.S, shared.q, scale, unit, h)
-    return own.w * x, leverage(x, D), own.g * x
-
-
-def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) -> float:
-    return reach(grown(own.H, x, slope, importance), shared.q, x)
-
-
-def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
-    w, S, g, H = own
-    if shared.place == 0.0:
-        w, S = newton(w, S, shared, x, move, h)
-    if h.prefer != WHOLE:
-        g, H = gradient(g, H, shared.q, x, move)
-    return Own(w, S, g, H)
-
-
 def share(lead: float, h: Hyper) -> float:
     return 1.0 if h.prefer == WHOLE else share_of_lead(lead)
 
@@ -128,16 +99,14 @@ RULE = ridge_certified(Rule(
     source="rules laplace and adagrad_standardized",
     hyper=Hyper,
     state=Slots(
-        own=Own, shared=Shared, totals=Totals, move=Move, version=laplace.VERSION,
-        older=laplace.older,
+        own=Own, shared=Shared, totals=Totals, version=laplace.VERSION, older=laplace.older,
     ),
     weight=weight,
     step=mixed,
-    update=update,
     row=RowHooks(importance="relative", range=RANGE),
     storage=Block(
-        second=True, first=True, terms=terms, pull=pull, share=share, learns_first=learns,
-        most=laplace.most, curved=laplace.LOSSES,
+        second=True, first=True, share=share, learns_first=learns, most=laplace.most,
+        curved=laplace.LOSSES,
         other=replace(first_order, name="auto", hyper=Hyper),
     ),
 ))  # fmt: skip

@@ -57,14 +57,10 @@ from streamomd.rules.common import standardized
 from streamomd.rules.common.standardized import (
     BLOCK,
     RANGE,
-    Move,
     Shared,
     Size,
     Totals,
-    leverage,
     mixed,
-    newton,
-    precision,
 )
 from streamomd.rules.contract import (
     Block,
@@ -81,13 +77,16 @@ from streamomd.rules.params import Positive
 
 LOSSES = ("logistic", "square", "softmax")
 """Losses whose curvature can be learned."""
-VERSION = standardized.VERSION + 1
+VERSION = standardized.VERSION + 2
 
 
 def older(saved: Saved) -> str:
-    """Version 2 stored no rows."""
-    before = standardized.older(saved) if saved.version < standardized.VERSION else ""
-    return before or "its first rows are not stored"
+    """Version 2 stored no rows, version 3 had no pool."""
+    if saved.version < standardized.VERSION:
+        return standardized.older(saved)
+    if saved.version < standardized.VERSION + 1:
+        return "its first rows are not stored"
+    return "it has no pool of light rows"
 
 
 class Hyper(NamedTuple):
@@ -108,26 +107,6 @@ def weight(own: Own, lead: float, h: Hyper) -> float:
     return own.w
 
 
-def terms(
-    own: Own, shared: Shared, x: float, scale: float, unit: float, h: Hyper
-) -> tuple[float, float, float]:
-    if shared.place > 0.0:
-        return 0.0, 0.0, 0.0
-    D = precision(own.S, shared.q, scale, unit, h)
-    return own.w * x, leverage(x, D), 0.0
-
-
-def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) -> float:
-    return 0.0
-
-
-def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
-    if shared.place > 0.0:
-        return own
-    w, S = newton(own.w, own.S, shared, x, move, h)
-    return Own(w, S)
-
-
 def share(lead: float, h: Hyper) -> float:
     return 1.0
 
@@ -146,15 +125,13 @@ RULE = ridge_certified(Rule(
     source="Spiegelhalter & Lauritzen 1990 (sequential Laplace); Kulis & Bartlett 2010 (implicit)",
     hyper=Hyper,
     state=Slots(
-        own=Own, shared=Shared, totals=Totals, move=Move, version=VERSION, older=older
+        own=Own, shared=Shared, totals=Totals, version=VERSION, older=older
     ),
     weight=weight,
     step=mixed,
-    update=update,
     losses=Losses(names=LOSSES),
     row=RowHooks(importance="relative", range=RANGE),
     storage=Block(
-        second=True, first=False, terms=terms, pull=pull, share=share, learns_first=learns,
-        most=most,
+        second=True, first=False, share=share, learns_first=learns, most=most
     ),
 ))  # fmt: skip

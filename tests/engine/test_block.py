@@ -16,7 +16,6 @@ from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, made
 
 from streamomd.engine import state as state_module
-from streamomd.engine.loops.block import REFRESH
 from streamomd.engine.state import State
 from streamomd.rules import all_rules
 
@@ -268,7 +267,7 @@ def test_compiled_is_uncompiled_on_matrices(rule: str, loss: str) -> None:
 def test_any_split_is_one_batch(loss: str, seed: int) -> None:
     """Batches of any size, of CSR rows or of a matrix, over changes of the reference and over
     inversions of P: the same bits."""
-    n, rng = REFRESH + 150, np.random.default_rng(seed)
+    n, rng = 4096 + 150, np.random.default_rng(seed)
     rows = some_unlearned(made(loss, n, seed=seed))
     rows.X[n // 2, 0] += 1e5 * rows.X[:, 0].std()
     whole, cut = (Run("auto", loss, 4, 6, compiled=LAZY) for _ in range(2))
