@@ -46,9 +46,9 @@ from typing import NamedTuple
 from streamomd.rules import adagrad_standardized, laplace
 from streamomd.rules.certificates.ridge_bounds import ridge_certified
 from streamomd.rules.common.standardized import (
+    AUTO,
     BLOCK,
     RANGE,
-    RECENT,
     WHOLE,
     Preference,
     Shared,
@@ -57,8 +57,17 @@ from streamomd.rules.common.standardized import (
     mixed,
     share_of_lead,
 )
-from streamomd.rules.contract import Block, Mean, RowHooks, Rule, Slots, Sum
+from streamomd.rules.contract import Block, Mean, RowHooks, Rule, Saved, Slots, Sum
 from streamomd.rules.params import Positive
+
+VERSION = laplace.VERSION + 1
+
+
+def older(saved: Saved) -> str:
+    """Versions before laplace's last one, and that one."""
+    if saved.version < laplace.VERSION:
+        return laplace.older(saved)
+    return "it has no copies of its weights, by which a saved model is chosen"
 
 
 class Hyper(NamedTuple):
@@ -67,7 +76,7 @@ class Hyper(NamedTuple):
     prior_bias: Positive = 0.01
     prior_sparse: Positive = 1.0
     block: Size = BLOCK
-    prefer: Preference = RECENT
+    prefer: Preference = AUTO
 
 
 class Own(NamedTuple):
@@ -79,9 +88,8 @@ class Own(NamedTuple):
     H: Sum = 0.0
 
 
-def weight(own: Own, lead: float, h: Hyper) -> float:
-    part = share(lead, h)
-    return part * own.w + (1.0 - part) * own.g
+def weight(own: Own, outside: float, first: float) -> float:
+    return outside * own.w + first * own.g
 
 
 def share(lead: float, h: Hyper) -> float:
@@ -98,9 +106,7 @@ RULE = ridge_certified(Rule(
     title="the default: online Laplace steps and AdaGrad on standardised inputs, mixed",
     source="rules laplace and adagrad_standardized",
     hyper=Hyper,
-    state=Slots(
-        own=Own, shared=Shared, totals=Totals, version=laplace.VERSION, older=laplace.older,
-    ),
+    state=Slots(own=Own, shared=Shared, totals=Totals, version=VERSION, older=older),
     weight=weight,
     step=mixed,
     row=RowHooks(importance="relative", range=RANGE),

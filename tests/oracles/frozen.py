@@ -97,7 +97,7 @@ class Frozen:
             octave = 2 ** math.floor(math.log2(t))
             self.due = t + (octave // 4 if 16 * t >= self.size else octave)
         r = t + 1
-        period = 1 if r <= 16_384 else 2 if r <= 65_536 else 4 if r <= 131_072 else 8
+        period = 1 if r <= 4096 else 2 if r <= 16_384 else 4 if r <= 65_536 else 8
         if self.copy is not None and (r * 2_654_435_761 % 2**32) * period < 2**32:
             f = [part.margins(x, sparse) for part in self.copy[:3]]
             mean = (model.n + h) / (t + 1)
@@ -140,7 +140,7 @@ class Frozen:
             y - min(max(one, self.copy.low), self.copy.high)
             for one in (B, G, w * B + (1.0 - w) * G)
         )
-        self.loss_sum += weight * off * off
+        self.loss_sum += weight * off * off / 2.0
         self.weight_sum += weight
         self.v += (min(of_B * of_B, of_G * of_G) - self.v) * m / self.M
         if self.v > 0.0:
