@@ -51,6 +51,8 @@ def is_scored(engine: Engine, state: State, *, part: bool) -> bool:
 def segments(engine: Engine, state: State, batch: Batch) -> Iterator[Batch]:
     """The batch in parts between copies. Each has been scored, and is to be learned before the next
     one is asked for."""
+    if not len(batch):
+        yield batch
     chain, low = state.extra["chain"], 0
     learned = np.cumsum(batch.weight > 0.0)
     while low < len(batch):

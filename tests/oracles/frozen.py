@@ -95,9 +95,9 @@ class Frozen:
                 low, high = model.ymin - R, model.ymax + R
             self.copy = Copy(*parts(model), low, high)
             octave = 2 ** math.floor(math.log2(t))
-            self.due = t + (octave // 4 if 16 * t >= self.size else octave)
+            self.due = t + (octave // 8 if 16 * t >= self.size else octave)
         r = t + 1
-        period = 1 if r <= 4096 else 2 if r <= 16_384 else 4 if r <= 65_536 else 8
+        period = 1 if r <= 16_384 else 2 if r <= 65_536 else 4 if r <= 131_072 else 8
         if self.copy is not None and (r * 2_654_435_761 % 2**32) * period < 2**32:
             f = [part.margins(x, sparse) for part in self.copy[:3]]
             mean = (model.n + h) / (t + 1)

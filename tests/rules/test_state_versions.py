@@ -23,10 +23,10 @@ VERSIONS = {
     "adagrad_standardized": 2,
     "aggressive_second_order": 2,
     "aggressive_second_order_diag": 2,
-    "auto": 3,
+    "auto": 5,
     "dual_step": 2,
     "ftrl_centered": 2,
-    "laplace": 3,
+    "laplace": 4,
 }
 """Of every rule whose states are not of version 1. The changelog has each of them."""
 SAME = {

@@ -34,11 +34,11 @@ WORST = 50.0
 FIRST, SPARSE = 256, 512
 """Rows before the first copy: at least 256, and one in 512 coordinates."""
 DENSE = 16
-"""From a row in as many coordinates on there are four copies in an octave of rows, before it one: a
+"""From a row in as many coordinates on there are eight copies in an octave of rows, before it one: a
 copy reads every coordinate, a few ms of 2^18."""
 AHEAD = 16
 """Non-zeros from one read to the one whose weights are prefetched."""
-EVERY, HALF, QUARTER = 1 << 12, 1 << 14, 1 << 16
+EVERY, HALF, QUARTER = 1 << 14, 1 << 16, 1 << 17
 """Rows up to which every row is scored, every second one, every fourth; after them every eighth."""
 
 
@@ -98,7 +98,7 @@ def first_copy(size: int) -> int:
 def next_copy(t: int, size: int) -> int:
     """Rows learned before the copy after the one at t."""
     octave = 1 << (t.bit_length() - 1)
-    return t + (octave // 4 if DENSE * t >= size else octave)
+    return t + (octave // 8 if DENSE * t >= size else octave)
 
 
 def period(row: int) -> int:
