@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamomd.config.aliases import canonical_value
 from streamomd.config.explain import brief
 from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.core.message import Key, Message, PerReader
 from streamomd.losses import all_losses, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import all_rules, find_rule
@@ -93,11 +95,17 @@ def _refuse_parameters(given: Mapping[str, Any]) -> None:
     may be meant for another. One that neither has is reported as unknown."""
     ours, theirs = fields(find_rule(DEFAULT).hyper), fields(find_rule(FALLBACK).hyper)
     if given and all(name in (*ours, *theirs) for name in given):
-        raise UsageError(
-            f"model.params sets {', '.join(given)}, but no rule is named: rule {DEFAULT} (the "
-            f"default) has {', '.join(ours)}; rule {FALLBACK} has {', '.join(theirs)}; name one "
-            f"(--rule {FALLBACK}, model.rule = {FALLBACK!r})"
+        which = PerReader(f"--rule {FALLBACK}, model.rule = {FALLBACK!r}", f'rule="{FALLBACK}"')
+        rest = (
+            f", but no rule is named: rule {DEFAULT} (the default) has {', '.join(ours)}; "
+            f"rule {FALLBACK} has {', '.join(theirs)}; name one ("
         )
+        raise UsageError(
+            Message(
+                "no_rule", ("{key} sets {found}", rest, "{remedy})"), key=Key("model.params"),
+                found=", ".join(given), remedy=which,
+            )
+        )  # fmt: skip
 
 
 def _wrong_mode(rule: Rule, params: Mapping[str, Any], mode: str) -> str:
@@ -144,10 +152,12 @@ def refuse_conflicts(spec: Spec) -> None:
             f"{f'rule {FALLBACK} does; ' if able else ''}see streamomd list rules"
         )
     if rule.storage.kind == "block" and not spec.model.bias:
-        raise UnsupportedError(
-            f"rule {rule.name!r} {NEEDS_BIAS}: set model.bias = true, or take a rule that learns "
-            f"without one, such as {FALLBACK} (--rule {FALLBACK})"
-        )
+        which = PerReader(f"--rule {FALLBACK}", f'rule="{FALLBACK}"')
+        with_bias = PerReader("model.bias = true", "fit_intercept=True")
+        without = f", or take a rule that learns without one, such as {FALLBACK} ("
+        found, remedy = f"rule {rule.name!r} {NEEDS_BIAS}", ("set ", with_bias, without, which, ")")
+        key, form = Key("model.bias"), "{found}: {remedy}"
+        raise UnsupportedError(Message("needs_bias", form, key=key, found=found, remedy=remedy))
     _refuse_time(spec)
     _refuse_renamed(spec)
     if spec.data.holds_out and mode == "sharded":
@@ -333,7 +343,8 @@ def _rule_params(rule: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
         return rule.parse_params(given)
     except UsageError as error:
         unknown = [name for name in given if name not in fields(rule.hyper)]
-        raise UsageError(f"{error}{_rules_with(unknown[0]) if unknown else ''}") from None
+        rest = _rules_with(unknown[0]) if unknown else ""
+        raise UsageError(replace(error.message, form=(error.message.form, rest))) from None
 
 
 def _rules_with(parameter: str) -> str:

@@ -15,6 +15,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import DenseBatch, SparseBatch
 from streamomd.core.errors import DataError, DivergedError, UsageError
 from streamomd.core.finite import FiniteCheck, is_finite
+from streamomd.core.message import Message, PerReader
 from streamomd.core.nearest import named_keywords
 from streamomd.core.registry import converter
 from streamomd.core.urls import shown
@@ -311,11 +312,14 @@ class Model:
             problem = "" if sound else "a weight is not"
         if problem:
             where = f"commit {self.sequence} of {shown(self.url)}" if self.url else "this model"
-            raise DivergedError(
-                f"{where} is not finite: {problem}. Use an earlier commit (streamomd checkpoint "
-                "verify URL lists those that are finite; streamomd.load(URL, at=N)), or pass "
-                "--allow-non-finite, in Python allow_non_finite=True"
+            remedy = (
+                ". Use an earlier commit (streamomd checkpoint verify URL lists those that are "
+                "finite; streamomd.load(URL, at=N)), or pass --allow-non-finite, in Python "
+                "allow_non_finite=True"
             )
+            found = f"{where} is not finite: {problem}"
+            form = PerReader("{found}{remedy}", "{found}")
+            raise DivergedError(Message("not_finite", form, found=found, remedy=remedy))
 
     def _refuse_weights(self) -> None:
         self.refuse_non_finite(weights=True)
