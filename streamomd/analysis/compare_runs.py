@@ -19,7 +19,7 @@ from streamomd.core.errors import NoCommitError, UsageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import absolute, shown
 from streamomd.training.load_model import load_model
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 METRICS = ("loss", "error", "rmse", "auc", "r2")
 ROWS_KEYS = (
@@ -61,7 +61,7 @@ def compare_runs(
     return {"runs": found, "keys": _differences([model.spec for model in models])}
 
 
-def _load(urls: Sequence[str], options: Options) -> list[Model]:
+def _load(urls: Sequence[str], options: Options) -> Sequence[ModelData]:
     models, missing = [], []
     for url in urls:
         try:
@@ -73,7 +73,7 @@ def _load(urls: Sequence[str], options: Options) -> list[Model]:
     return models
 
 
-def _run(model: Model, run_history: History) -> dict[str, Any]:
+def _run(model: ModelData, run_history: History) -> dict[str, Any]:
     metrics, spec = model.metrics, model.spec
     epochs = len(metrics.rows)
     first = metrics.figures(metrics.sums[0]) if epochs else {}
@@ -95,7 +95,7 @@ def _run(model: Model, run_history: History) -> dict[str, Any]:
     }
 
 
-def _holdout(model: Model) -> dict[str, Any] | None:
+def _holdout(model: ModelData) -> dict[str, Any] | None:
     held = model.metrics.held
     if held is None or not held.rows or not held.rows[-1]:
         return None
@@ -114,7 +114,7 @@ def _seconds(run_history: History) -> float | None:
     return max((run_history.commits[-1].written - started).total_seconds(), 0.0)
 
 
-def _fingerprint(model: Model, run_history: History) -> str:
+def _fingerprint(model: ModelData, run_history: History) -> str:
     """A hash of the shards' contents and of the keys that choose rows; without their URLs."""
     shards = [
         [one.get(key) for key in ("format", "size", "rows", "footer_sha256")]

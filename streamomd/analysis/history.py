@@ -13,7 +13,7 @@ from streamomd import checkpoint
 from streamomd.checkpoint import Store, list_commits, open_store, read_commit, read_ledger
 from streamomd.core.errors import CorruptionError
 from streamomd.training.metrics import Metrics
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 from streamomd.training.update_record import UpdateRecord
 
@@ -61,7 +61,7 @@ class History:
         return 0 if None in counts else sum(counts)
 
 
-def history(model: Model, storage_options: Mapping[str, Any] | None = None) -> History:
+def history(model: ModelData, storage_options: Mapping[str, Any] | None = None) -> History:
     """The history of the run that a model was loaded from. Raises as ``streamomd.load`` does."""
     if not model.url:
         return History()

@@ -27,7 +27,7 @@ from streamomd.shards.group_jobs import jobs_of
 from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
 from streamomd.training.class_threads import classes_divided
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.partitions import Share
 
 SMALL = 1 << 12
@@ -83,7 +83,7 @@ def _load_kernels(plan: Plan, shards: ShardSet) -> None:
         load_kernels()
 
 
-def _learn(model: Model, batches: list[Batch], rows: int) -> None:
+def _learn(model: ModelData, batches: list[Batch], rows: int) -> None:
     """Call every loop that a run of the model's mode calls, and those of predictions.
 
     rows: of an epoch.
@@ -93,7 +93,7 @@ def _learn(model: Model, batches: list[Batch], rows: int) -> None:
     model.engine.warm(model.state, batches[0].rows(0, 0), learning=False)
 
 
-def _learn_in_mode(model: Model, batches: list[Batch]) -> None:
+def _learn_in_mode(model: ModelData, batches: list[Batch]) -> None:
     engine, state, spec = model.engine, model.state, model.spec
     sums = np.zeros(3)
     if spec.train.mode == "sharded":

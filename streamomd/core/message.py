@@ -14,26 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """A job's key, such as ``data.bits``, in the spelling of who reads it."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class PerReader:
+class PerReader(NamedTuple):
     """A text for who wrote a job, and one for who called an estimator."""
 
     job: Words
     estimator: Words
 
 
-@dataclass(frozen=True)
-class Reader:
+class Reader(NamedTuple):
     """Who reads a message. spell: how a key of a job is named there."""
 
     name: str
@@ -53,6 +50,7 @@ class Reader:
 
 
 JOB = Reader("job", str)
+NO_KEY = Key("")
 FIELDS = ("shard", "column", "key", "found", "expected", "remedy")
 SETTING = "{key} = {found}: {expected}"
 """The form of a message about a key's value."""
@@ -70,7 +68,7 @@ class Message:
     shard: Words = ""
     row: int = -1
     column: str = ""
-    key: Key = Key("")
+    key: Key = NO_KEY
     found: Words = ""
     expected: Words = ""
     remedy: Words = ""

@@ -17,7 +17,6 @@ OURS = "[streamomd."
 """What the headings of our groups begin with, in the file of a package's entry points."""
 CONVERTERS = {
     "estimator": "streamomd.integrations.sklearn:to_estimator",
-    "sklearn": "streamomd.integrations.export:to_sklearn",
 }
 """Functions of higher packages that convert a model, each imported at its first call."""
 

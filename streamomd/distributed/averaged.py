@@ -41,7 +41,7 @@ from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.drift_alerts import fails_on_alert, raise_alert, watch_parts
 from streamomd.training.holdout import reason_to_stop
 from streamomd.training.metrics import Metrics
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import Watcher, note, note_return
 from streamomd.training.signals import StopRequest
 from streamomd.training.training_step import counts_first, watched_alerts
@@ -83,7 +83,7 @@ def rounds_of(
 class Averaged:
     """The rounds of a model over its shards, from its cursor to the end of its last epoch."""
 
-    model: Model
+    model: ModelData
     shards: ShardSet
     manager: CheckpointManager
     watchers: list[Watcher]

@@ -22,7 +22,7 @@ from streamomd.distributed.memory_checks import memory_problems
 from streamomd.distributed.worker_monitor import busy_with, monitor_of
 from streamomd.shards.reader import check_footer
 from streamomd.shards.shard import Shard, ShardSet
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 
 MUST_MATCH = ("streamomd",)
@@ -88,7 +88,7 @@ def _read_probe(request: DiagnosisRequest) -> None:
 
 def diagnose(
     client: Client,
-    model: Model | None = None,
+    model: ModelData | None = None,
     shards: ShardSet | None = None,
     *,
     patient: bool = True,
@@ -167,7 +167,7 @@ def _report_busy(client: Client, addresses: Sequence[str]) -> None:
         )
 
 
-def _enough_memory(model: Model | None, found: Mapping[str, Any], able: set[str]) -> int:
+def _enough_memory(model: ModelData | None, found: Mapping[str, Any], able: set[str]) -> int:
     """How many of some workers have the memory for a job that only those with enough run: with
     fewer workers, each needs more."""
     while model is not None:
@@ -221,7 +221,7 @@ def _ask_workers(
     return answers
 
 
-def exclude_unfit(client: Client, model: Model, shards: ShardSet) -> dict[str, str]:
+def exclude_unfit(client: Client, model: ModelData, shards: ShardSet) -> dict[str, str]:
     """Use no worker that is unfit for a job; report each, and give the reasons by address.
 
     Raises ClusterError with all reasons if no worker is fit.

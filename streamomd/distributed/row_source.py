@@ -19,14 +19,14 @@ from streamomd.distributed.decode import DecodeRequest, Decoders
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 from streamomd.training.row_stream import Source
 from streamomd.training.training_step import reader_plan
 
 
 def choose_source(
-    model: Model, shards: ShardSet, local: Source, client: Client, waiting: Callable[[], None]
+    model: ModelData, shards: ShardSet, local: Source, client: Client, waiting: Callable[[], None]
 ) -> Source:
     """Rows from the workers (cluster.decode = "remote"), or from the faster source ("auto").
 

@@ -37,7 +37,7 @@ from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.drift_alerts import fails_on_alert, report_alerts
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import Fired
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import Watcher, note, note_return
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.signals import StopRequest
@@ -50,7 +50,7 @@ HEARTBEAT_WAIT_SECONDS = 2.0  # for heartbeats of suspected workers, before a sm
 class PartitionOwners:
     """The rounds of a model over its shards, as ``runs.modes.Sharded``, on a cluster."""
 
-    model: Model
+    model: ModelData
     shards: ShardSet
     manager: CheckpointManager | None
     watchers: list[Watcher]

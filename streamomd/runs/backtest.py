@@ -34,6 +34,8 @@ from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics.backtest_figures import PERIODS, Backtest
 from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
+from streamomd.training.model_figures import backtest_result
 from streamomd.training.progress import note, quiet_notes
 from streamomd.training.resume_changes import refuse_diverged_again
 from streamomd.training.signals import stop_on_signals
@@ -150,7 +152,7 @@ def _begin_or_resume(
     return saved, manager
 
 
-def _refuse_another(saved: Model, model: Model) -> None:
+def _refuse_another(saved: ModelData, model: ModelData) -> None:
     """Raise ResumeRefusedError if a checkpoint has a backtest of another job."""
     before, now = (
         {
@@ -192,7 +194,7 @@ def _learn(
         raise StoppedError(_stopped(model), signal=error.exit_code - 128) from None
 
 
-def _stopped(model: Model) -> str:
+def _stopped(model: ModelData) -> str:
     figures = model.metrics.backtest
     finished = counted(len(figures.periods) if figures else 0, "period")
     return (
@@ -201,15 +203,15 @@ def _stopped(model: Model) -> str:
     )
 
 
-def _result(model: Model) -> dict[str, Any]:
+def _result(model: ModelData) -> dict[str, Any]:
     figures = model.metrics.backtest
     assert figures is not None
     if not figures.periods:
         raise DataError(_no_period(model, figures.by))
-    return figures.result(model)
+    return backtest_result(figures, model)
 
 
-def _no_period(model: Model, by: str) -> str:
+def _no_period(model: ModelData, by: str) -> str:
     if not model.metrics.total_rows:
         return no_rows_learned(model.metrics)
     timed, why = model.metrics.by_time, ""

@@ -16,7 +16,7 @@ from streamomd.training.shard_views import view_shards
 
 if TYPE_CHECKING:
     from streamomd.distributed.collections.collection import Collection
-    from streamomd.training.model import Model
+    from streamomd.training.model_data import ModelData
 
 
 def is_collection(given: Any) -> bool:
@@ -78,7 +78,7 @@ def refuse_other_modes(spec: Spec) -> None:
         raise UnsupportedError(f'cluster.learner = "worker" {_INSTEAD}')
 
 
-def find_recorded_rows(model: Model, given: Any, facts: Sequence[Facts]) -> Dataset:
+def find_recorded_rows(model: ModelData, given: Any, facts: Sequence[Facts]) -> Dataset:
     """The rows of a run to resume: its recorded shards, or the collection given for them. facts: of
     its ledger.
 

@@ -11,7 +11,7 @@ from streamomd.config.cluster_factory import ClusterFactory
 from streamomd.config.spec import Spec
 from streamomd.core.errors import StoppedError, UsageError
 from streamomd.core.urls import protocol, shown
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 from streamomd.training.signals import StopRequest
 from streamomd.training.transport_warnings import scheduler_warnings
@@ -79,7 +79,7 @@ def _connect(choice: ClusterChoice, stop: StopRequest | None) -> Iterator[Any]:
         yield connection
 
 
-def record_cluster(model: Model, client: Any) -> None:
+def record_cluster(model: ModelData, client: Any) -> None:
     """Record the cluster of a client that was passed, for resume to print its address."""
     if client is None or isinstance(client, ClusterFactory):  # whose cluster ends here
         return
@@ -89,7 +89,7 @@ def record_cluster(model: Model, client: Any) -> None:
 
 
 @contextmanager
-def report_lost_scheduler(model: Model, connection: Any) -> Iterator[None]:
+def report_lost_scheduler(model: ModelData, connection: Any) -> Iterator[None]:
     """A scheduler that is lost while inside is reported with the command that resumes the run."""
     if connection is None:
         yield
@@ -100,6 +100,6 @@ def report_lost_scheduler(model: Model, connection: Any) -> Iterator[None]:
         yield
 
 
-def learns_on_worker(model: Model, connection: Any) -> bool:
+def learns_on_worker(model: ModelData, connection: Any) -> bool:
     """Whether a task on a worker learns, and this process watches it."""
     return connection is not None and model.spec.cluster.learner == "worker"

@@ -33,7 +33,8 @@ from streamomd.training.holdout import rows_held_out, stretches_of, with_places
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.backtest_figures import Backtest
 from streamomd.training.metrics.by_time import NEVER
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
+from streamomd.training.model_figures import end_period
 from streamomd.training.open_checkpoint import first_needed, list_numbers
 from streamomd.training.progress import note
 from streamomd.training.sampling import sampled_rows
@@ -162,7 +163,7 @@ class DelayedRun(ExactRun):
 
 
 def rows_to_learn(
-    model: Model, shards: Dataset, recorded: CheckpointManager | None
+    model: ModelData, shards: Dataset, recorded: CheckpointManager | None
 ) -> tuple[Dataset, int]:
     """The shards that the second cursor reads, and how many of the run are before them.
 
@@ -314,7 +315,7 @@ class BacktestRun(DelayedRun):
     def learn_epochs(self, epochs: int) -> None:
         """As ``DelayedRun``; the last period ends with the data."""
         super().learn_epochs(epochs)
-        self.figures.end_period(self.model)
+        end_period(self.figures, self.model)
 
     def rows_and_held_out(self, piece: Piece[Rows], shard: int) -> tuple[Batch, Mask | None]:
         """All rows of a piece with their own weights: only the second cursor samples."""
@@ -339,7 +340,7 @@ class BacktestRun(DelayedRun):
         model.metrics.read_times(batch.time)
         number = (int(stream[0]) - figures.origin) // figures.length
         if number != figures.number:
-            figures.end_period(model)
+            end_period(figures, model)
             figures.number = number
             model.metrics.period = Metrics(model.spec.model.classifies)
             model.metrics.period.begin(0)

@@ -18,7 +18,7 @@ from streamomd.training import offsets
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.drift_alerts import fails_on_alert, raise_alert
 from streamomd.training.holdout import reason_to_stop, rows_held_out
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
 from streamomd.training.sampling import sampled_rows
@@ -34,7 +34,7 @@ class ExactRun:
     the run; ``manager``, or that of a run whose rows this one learns again.
     """
 
-    model: Model
+    model: ModelData
     shards: Dataset
     manager: CheckpointManager | None
     watchers: list[Watcher]

@@ -34,6 +34,7 @@ from streamomd.sources.folder_watch import FileWatch, Polling, watch_sources
 from streamomd.sources.new_files import SkippedShard
 from streamomd.training.callbacks import Callback
 from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import Watcher, note, note_return, quiet_notes, show
 from streamomd.training.signals import StopRequest, raise_stopped, stop_on_signals
 
@@ -198,7 +199,7 @@ class Follower:
         if self._alert.text and self.table.fail_on_alert:
             raise AlertError(f"{self._alert.text}; commit {run.model.sequence}")
 
-    def _report_update(self, model: Model, shards: ShardSet, lag: float) -> None:
+    def _report_update(self, model: ModelData, shards: ShardSet, lag: float) -> None:
         now, of_update = model.metrics.figures(model.metrics.total), model.update
         learned = of_update.figures(model.metrics)
         times = {"lag": lag, "freshness": self.freshness}

@@ -35,6 +35,7 @@ from streamomd.training.label_runs import ENOUGH
 from streamomd.training.metrics import Metrics
 from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import rule_figure
 from streamomd.training.offsets import report_offsets_of
 from streamomd.training.partitions import Share
@@ -185,7 +186,7 @@ def has_remote_state(spec: Spec) -> bool:
     return spec.train.mode == "sharded"
 
 
-def read_state(model: Model) -> None:
+def read_state(model: ModelData) -> None:
     """Read a state that was left in its checkpoint into the memory of this process.
 
     Raises TooLargeError with the bytes needed and available.
@@ -236,7 +237,7 @@ def _learn_in_mode(
     Averaged(model, shards, manager, others, stop, connection).run()
 
 
-def _exact_run(model: Model) -> type[ExactRun]:
+def _exact_run(model: ModelData) -> type[ExactRun]:
     """The class of a run in exact mode: another one where labels arrive late."""
     if not model.teaches_later:
         return ExactRun

@@ -12,7 +12,7 @@ from streamomd.core.urls import redact, shown
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.training.callbacks import Callback, CallbackWatcher, refuse_illegal
 from streamomd.training.json_log import JsonLog, check_log
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import rule_figure
 from streamomd.training.progress import (
     Figure,
@@ -75,7 +75,7 @@ class Reporting:
                 stack.enter_context(serve_metrics(self.metrics, exported.families))
             yield replace(self, exported=exported)
 
-    def watchers(self, model: Model, expected: int, figure: Figure | None) -> list[Watcher]:
+    def watchers(self, model: ModelData, expected: int, figure: Figure | None) -> list[Watcher]:
         """The watchers of a run of ``expected`` rows. figure: the rule's own, on stderr."""
         found: list[Watcher] = []
         if self.log or (is_json() and not self.quiet):

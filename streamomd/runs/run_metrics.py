@@ -19,7 +19,7 @@ import numpy as np
 from streamomd.core.prometheus_text import Family, Labels
 from streamomd.core.run_events import Event
 from streamomd.training.metrics import Floats, Metrics
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 TAKE_SECONDS = 0.05
 WINDOW_SECONDS = 10.0
@@ -145,7 +145,7 @@ class RunMetrics:
         self._taken = 0.0
         self._lock = threading.Lock()
 
-    def begin(self, model: Model, expected: int) -> RunMetrics:
+    def begin(self, model: ModelData, expected: int) -> RunMetrics:
         """Watch a run of ``expected`` rows. Rows that it has already are not counted."""
         self._values["expected_rows"] = expected
         self._begin_learner("", model.metrics)

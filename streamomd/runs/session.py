@@ -33,6 +33,7 @@ from streamomd.sources.table_options import TableOptions
 from streamomd.training.allowed_urls import by_url
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.new_model import new_model, plan_columns
 from streamomd.training.open_checkpoint import (
     begin_checkpoint,
@@ -83,7 +84,7 @@ class Session:
         spec: Spec,
         *,
         collection: Dataset | None = None,
-        running: Model | None = None,
+        running: ModelData | None = None,
         opened: tuple[Store, Ledger] | None = None,
         **more: Any,
     ) -> Self:
@@ -103,7 +104,7 @@ class Session:
 
     @classmethod
     def recorded(
-        cls, model: Model, given: Any = None, facts: Sequence[Facts] = (), **more: Any
+        cls, model: ModelData, given: Any = None, facts: Sequence[Facts] = (), **more: Any
     ) -> Self:
         """The session of a run to resume, on the shards that its checkpoint names.
 
@@ -114,7 +115,7 @@ class Session:
         return cls(model.spec, find_recorded_rows(model, given, facts), **more)
 
     @classmethod
-    def continued(cls, model: Model, loaded: Loaded, given: Any = None, **more: Any) -> Self:
+    def continued(cls, model: ModelData, loaded: Loaded, given: Any = None, **more: Any) -> Self:
         """As ``recorded``. Once a run was updated, its shards are those of the ledger: its sources
         may have others by now.
         """
@@ -174,7 +175,7 @@ class Session:
             record_cluster(model, self.client)
             yield model, connection
 
-    def begin(self, model: Model, *, restart: bool) -> CheckpointManager | None:
+    def begin(self, model: ModelData, *, restart: bool) -> CheckpointManager | None:
         """Make the first commit."""
         data = self.spec.data
         exact = self.spec.train.mode == "exact" and data.order != "shuffled"
@@ -182,7 +183,7 @@ class Session:
             model.ordered_by = column_in_order(self.rows)
         return begin_checkpoint(model, self.rows, restart=restart)
 
-    def resume(self, model: Model, loaded: Loaded, *, accept_new: bool) -> CheckpointManager:
+    def resume(self, model: ModelData, loaded: Loaded, *, accept_new: bool) -> CheckpointManager:
         """Continue after the commit that was loaded, as the only writer."""
         given = (model, loaded, self.rows)
         return resume_checkpoint(*given, accept_new=accept_new, opened=self.opened)
@@ -200,7 +201,9 @@ class Session:
         return learn_remaining_rows(*given, reporting=reporting, more_watchers=watchers)
 
 
-def find_shards(spec: Spec, running: Model | None = None, facts: Sequence[Facts] = ()) -> ShardSet:
+def find_shards(
+    spec: Spec, running: ModelData | None = None, facts: Sequence[Facts] = ()
+) -> ShardSet:
     """The shards of a job that a person gave. running: the model of the run, unless it is new;
     facts: of its ledger."""
     data = spec.data

@@ -29,6 +29,7 @@ from streamomd.sources.arrivals import (
 from streamomd.sources.known_sources import by_source
 from streamomd.training.callbacks import Callback
 from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note, quiet_notes
 from streamomd.training.signals import StopRequest, stop_on_signals
 
@@ -129,7 +130,7 @@ def report_unlearned(model: Model, loaded: Loaded) -> None:
         report_new(model, arrivals)
 
 
-def report_new(model: Model, arrivals: Arrivals) -> None:
+def report_new(model: ModelData, arrivals: Arrivals) -> None:
     """Print how many shards an update would learn, or that there are none."""
     count = len(arrivals.shards)
     _note_new(model, count, arrivals.shards.rows, "row")
@@ -137,7 +138,7 @@ def report_new(model: Model, arrivals: Arrivals) -> None:
         note(f"nothing new since commit {model.sequence} of {shown(model.url)}")
 
 
-def _note_new(model: Model, shards: int, count: int, what: str) -> None:
+def _note_new(model: ModelData, shards: int, count: int, what: str) -> None:
     if shards:
         note(
             f"{counted(shards, 'new shard')} ({counted(count, what)}) not learned: "

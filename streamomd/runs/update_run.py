@@ -50,6 +50,7 @@ from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import ledger_facts
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.model_document import is_named
 from streamomd.training.open_checkpoint import (
     find_current_list,
@@ -363,7 +364,7 @@ class UpdateRun:
 
 
 @contextmanager
-def undoable(model: Model, ledger: Callable[[], Ledger]) -> Iterator[None]:
+def undoable(model: ModelData, ledger: Callable[[], Ledger]) -> Iterator[None]:
     """After an error in the shards of an update: print how to take another list of them."""
     try:
         yield

@@ -24,6 +24,7 @@ from streamomd.runs.session import Session
 from streamomd.runs.update_run import UpdateRun
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.open_checkpoint import open_ledger
 from streamomd.training.progress import Watcher, note, note_return, quiet_notes, watching
 from streamomd.training.resume_changes import change_model_job
@@ -60,13 +61,13 @@ class SentSettings:
         shards = tuple(map(without_secrets, spec.data.shards))
         return cls(options, settings(spec), shards, metrics, unfit or {})
 
-    def change(self, model: Model) -> None:
+    def change(self, model: ModelData) -> None:
         """Give a model that was read from its checkpoint this job."""
         change_model_job(model, self.settings, *self.options)
         data = model.spec.data.model_copy(update={"shards": self.shards})
         model.spec = model.spec.model_copy(update={"data": data})
 
-    def apply(self, model: Model, loaded: Loaded, stop: StopRequest) -> Session:
+    def apply(self, model: ModelData, loaded: Loaded, stop: StopRequest) -> Session:
         """Give a model that was read from its checkpoint this job; the session on its shards."""
         self.change(model)
         opened = open_ledger(model, loaded)
@@ -166,7 +167,7 @@ def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
     return _learn_as_task(topic, learn)
 
 
-def refuse_worker(model: Model) -> None:
+def refuse_worker(model: ModelData) -> None:
     """Raise ClusterError on a worker that the job does not choose: Dask starts its task there once
     all others are gone."""
     from streamomd.distributed.worker_probe import not_chosen
@@ -221,7 +222,7 @@ def worker_reporting(sent: SentSettings, before: int | None) -> Iterator[Reporti
         yield reporting
 
 
-def report_restart(model: Model, before: int | None) -> None:
+def report_restart(model: ModelData, before: int | None) -> None:
     """Report what it costs that Dask started the learner's task again, if it did."""
     if before is not None:
         what = f"the learner was started again from commit {model.sequence}"

@@ -29,7 +29,7 @@ from streamomd.core.urls import shown
 from streamomd.shards.digests import Digests, Found
 from streamomd.training.async_commit import AsyncCommitter, CommitAbandonedError, async_committer
 from streamomd.training.metrics import Metrics
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.model_document import document_of, parts_of, parts_to_commit
 from streamomd.training.progress import note
 from streamomd.training.remote_state import RemoteState
@@ -42,7 +42,7 @@ Named = tuple[int, bytes | None]
 """The version of a table of names, and its document if it is not saved yet."""
 
 
-def diverged_remedy(model: Model) -> str:
+def diverged_remedy(model: ModelData) -> str:
     """What to do about a diverged run: the command continues from its last finite commit."""
     job = shlex.join(["--label", model.spec.data.label, "--rule", model.spec.model.rule])
     return (
@@ -86,7 +86,7 @@ class CheckpointManager:
     spare: bytes of memory available, where more is known than the system reports.
     """
 
-    def __init__(self, model: Model, store: Store, writer: Writer, ledger: Ledger) -> None:
+    def __init__(self, model: ModelData, store: Store, writer: Writer, ledger: Ledger) -> None:
         self._model, self._store, self._writer, self.ledger = model, store, writer, ledger
         self._digests = len(model.digests.found())  # how many of those the ledger has
         self.spare = math.inf

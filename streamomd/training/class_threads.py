@@ -9,7 +9,7 @@ from streamomd.config.run_tables import Train
 from streamomd.core.threads import Threads, usable_cores
 from streamomd.engine.divided import DividedState
 from streamomd.training.async_commit import available_memory
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 LEAST_ROWS = 1 << 14
 """Rows of a run, counted for each class, from which threads are worth loops of their own."""
@@ -23,7 +23,7 @@ def thread_count(train: Train) -> int:
     return train.threads or usable_cores()
 
 
-def class_threads(model: Model, rows: float, threads: int) -> int:
+def class_threads(model: ModelData, rows: float, threads: int) -> int:
     """Of these threads, those that learn groups of the model's classes; 1: all in the caller's.
 
     rows: about how many will be learned.
@@ -40,7 +40,7 @@ def class_threads(model: Model, rows: float, threads: int) -> int:
 
 
 @contextmanager
-def classes_divided(model: Model, rows: float) -> Iterator[None]:
+def classes_divided(model: ModelData, rows: float) -> Iterator[None]:
     """While inside, each thread learns a group of the model's classes, where that is faster.
 
     rows: about how many will be learned. The bits of state and metrics do not depend on threads.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +13,11 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.nearest import suggestion
-from streamomd.core.sigmoid import sigmoid
 from streamomd.core.urls import printable
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.features import Plan
 from streamomd.training.metrics import Metrics
-
-if TYPE_CHECKING:
-    from streamomd.training.model import Model
 
 Floats = NDArray[np.float64]
 Learn = Callable[[Floats, Batch], Floats]
@@ -82,34 +77,6 @@ def class_weights_of(spec: Spec, plan: Plan, before: Floats | None = None) -> Cl
     if isinstance(wanted, str):
         return ClassWeights(count, None, np.zeros(0) if before is None else before)
     return ClassWeights(count, numbers_of_classes(wanted, plan.classes, "model.class_weight"))
-
-
-def natural_mean(model: Model) -> Callable[[float], float] | None:
-    """The probability of the second of two classes at a margin, without the effect of class weights
-    on the odds; None of a loss that gives none."""
-    classes = len(model.plan.classes)
-    if classes != 2 or model.spec.model.loss not in ("logistic", "softmax"):
-        return None
-    shift = _log_ratio(class_weights_of(model.spec, model.plan), model.metrics.classes)
-    smoothing = model.engine.smoothing(model.state)
-
-    def mean(margin: float) -> float:
-        return (1.0 - smoothing) * sigmoid(margin - shift) + smoothing / 2.0
-
-    return mean
-
-
-def _log_ratio(factors: ClassWeights | None, counts: Floats | None) -> float:
-    """By how much class weights raise the log odds of the second class. counts: see
-    ``Metrics.classes``."""
-    if factors is None:
-        return 0.0
-    given = factors.given
-    if given is None:  # balanced: by 1 / n_k
-        if counts is None or not (counts[:2] > 0.0).all():
-            return 0.0
-        given = 1.0 / counts[:2]
-    return math.log(given[1]) - math.log(given[0])
 
 
 def _running(counts: Floats, at: int, more: Floats) -> Floats:

@@ -36,7 +36,7 @@ from streamomd.training.progress import note
 
 if TYPE_CHECKING:
     from streamomd.training.checkpoint_manager import CheckpointManager
-    from streamomd.training.model import Model
+    from streamomd.training.model_data import ModelData
 
 Floats = NDArray[np.float64]
 
@@ -61,7 +61,7 @@ def part_watcher(engine: Engine, alert: Alert | None, plan: Plan, rows: int) -> 
     return PartWatcher(engine, alert, new_windows(alert, plan), block_of(rows))
 
 
-def watch_rows(model: Model, batch: Batch, margins: Floats) -> None:
+def watch_rows(model: ModelData, batch: Batch, margins: Floats) -> None:
     """Compare rows that were just learned with those before, and report alerts.
 
     margins: of before learning.
@@ -93,7 +93,7 @@ def alerts_of_rows(
     return _fired(drift, found)
 
 
-def watch_parts(model: Model, parts: Iterable[PartRows]) -> None:
+def watch_parts(model: ModelData, parts: Iterable[PartRows]) -> None:
     """Compare the rows of a round's parts, in their order, with those before them, and report
     alerts. The metrics have counted the rows."""
     parts, job, found = [*parts], model.spec.alert, []
@@ -119,7 +119,7 @@ def watch_parts(model: Model, parts: Iterable[PartRows]) -> None:
     report_alerts(model, _fired(drift, found))
 
 
-def report_alerts(model: Model, found: Iterable[Fired]) -> None:
+def report_alerts(model: ModelData, found: Iterable[Fired]) -> None:
     """Report alerts in the order of rows; ``Model.alert`` is the last one."""
     for one in found:
         model.alert = worded_alert(one, model.plan)
@@ -146,7 +146,7 @@ def worded_alert(one: Fired, plan: Plan) -> str:
     return f"{what}, above alert.{key} = {one.limit:g}, after row {one.row:,}"
 
 
-def alerts_of(model: Model) -> list[dict[str, Any]] | None:
+def alerts_of(model: ModelData) -> list[dict[str, Any]] | None:
     """The last alerts of a run; None if it has no [alert]."""
     drift = model.metrics.drift
     if not model.spec.alert.watches and drift is None:
@@ -154,13 +154,13 @@ def alerts_of(model: Model) -> list[dict[str, Any]] | None:
     return [alert_json(one, model.plan) for one in (drift.alerts if drift else ())]
 
 
-def fails_on_alert(model: Model) -> bool:
+def fails_on_alert(model: ModelData) -> bool:
     """Whether an alert ends the run."""
     asked = model.fail_on_alert
     return model.spec.update.fail_on_alert if asked is None else asked
 
 
-def raise_alert(model: Model, manager: CheckpointManager | None) -> NoReturn:
+def raise_alert(model: ModelData, manager: CheckpointManager | None) -> NoReturn:
     """Commit, and raise AlertError. Called between batches."""
     saved = f"commit {manager.commit(hurry=True).sequence}" if manager else "nothing was saved"
     text, model.alert = model.alert, ""
@@ -180,7 +180,7 @@ def refuse_many_categories(spec: Spec, plan: Plan) -> None:
         )
 
 
-def check_counters(model: Model) -> None:
+def check_counters(model: ModelData) -> None:
     """Raise ValueError unless what a commit saved for class weights, calibration and alerts has the
     shapes of this model's."""
     metrics, plan = model.metrics, model.plan

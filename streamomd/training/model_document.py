@@ -1,23 +1,20 @@
-"""What a commit saves of a model: its description as JSON, its numbers in parts, and their hash."""
+"""What a commit saves of a model: its description as JSON, and its numbers in parts."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamomd.checkpoint import Part, StoredParts
 from streamomd.checkpoint.manifest import BACKTEST, HOLDOUT_BY
 from streamomd.core.finite import finite_parts
 from streamomd.engine.state import State
 from streamomd.training.metrics import Metrics
+from streamomd.training.model_data import ModelData
 from streamomd.training.remote_state import RemoteState
 
-if TYPE_CHECKING:
-    from streamomd.training.model import Model
 
-
-def document_of(model: Model, **more: Any) -> dict[str, Any]:
+def document_of(model: ModelData, **more: Any) -> dict[str, Any]:
     """The description of a model in a commit. more: what the commit refers to."""
     return {
         "job": model.recorded.add_to(model.spec.to_json()),
@@ -38,7 +35,7 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
     }
 
 
-def is_named(model: Model) -> bool:
+def is_named(model: ModelData) -> bool:
     """Whether hold-out or sampled rows depend on shards' names, which the ledger then records."""
     data = model.spec.data
     return bool(data.holds_out or data.sample) and model.holdout_by == "name"
@@ -54,15 +51,7 @@ def parts_of(state: State, metrics: Metrics, nbytes: int = 0) -> Iterator[Part]:
         yield low, high, arrays | (metrics.arrays() if low == 0 else {})
 
 
-def parts_to_commit(model: Model, nbytes: int) -> Iterator[Part] | StoredParts:
+def parts_to_commit(model: ModelData, nbytes: int) -> Iterator[Part] | StoredParts:
     """The parts of a model, or the names of those that are in the checkpoint already."""
     stored = model.state.stored if isinstance(model.state, RemoteState) else None
     return stored or parts_of(model.state, model.metrics, nbytes)
-
-
-def hash_of(model: Model) -> str:
-    """SHA-256 of slots, totals, clock, counters and rows consumed."""
-    digest = hashlib.sha256()
-    model.state.digest(digest)
-    model.metrics.digest(digest)
-    return digest.hexdigest()

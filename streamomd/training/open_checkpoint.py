@@ -28,7 +28,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import ledger_facts
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.model_document import document_of, is_named, parts_of
 from streamomd.training.progress import note
 from streamomd.training.shard_views import view_shards
@@ -45,7 +45,9 @@ COLLECTION_REMEDY = (
 )
 
 
-def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> CheckpointManager | None:
+def begin_checkpoint(
+    model: ModelData, shards: Dataset, *, restart: bool
+) -> CheckpointManager | None:
     """Make commit 0: the job, the fingerprint of the shards and the state before the first row.
 
     None if the job has no checkpoint. Raises OutputExistsError if one exists, unless ``restart``
@@ -76,7 +78,7 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
     return CheckpointManager(model, store, writer, ledger)
 
 
-def open_ledger(model: Model, loaded: Loaded) -> tuple[Store, Ledger]:
+def open_ledger(model: ModelData, loaded: Loaded) -> tuple[Store, Ledger]:
     """The store of a model that was loaded, and the ledger of its commit."""
     store, commit = open_store(model.url, model.spec.checkpoint.storage_options), loaded.commit
     writer = commit.versions.get("streamomd", "")
@@ -84,7 +86,7 @@ def open_ledger(model: Model, loaded: Loaded) -> tuple[Store, Ledger]:
         return store, read_ledger(store, commit)
 
 
-def take_over(model: Model, loaded: Loaded, store: Store, ledger: Ledger) -> CheckpointManager:
+def take_over(model: ModelData, loaded: Loaded, store: Store, ledger: Ledger) -> CheckpointManager:
     """Fence an older writer: the manager of the commits after the one that was loaded."""
     try:
         for kind, sha256 in loaded.commit.documents:
@@ -104,7 +106,7 @@ def take_over(model: Model, loaded: Loaded, store: Store, ledger: Ledger) -> Che
 
 
 def resume_checkpoint(
-    model: Model,
+    model: ModelData,
     loaded: Loaded,
     shards: Dataset,
     *,
@@ -142,7 +144,7 @@ def resume_checkpoint(
     return take_over(model, loaded, store, ledger)
 
 
-def find_current_list(model: Model, ledger: Ledger) -> ShardSet:
+def find_current_list(model: ModelData, ledger: Ledger) -> ShardSet:
     """The shards that a model learns now, as the ledger names them."""
     facts = list_facts(ledger, model.update.first)
     found = find_list(model.spec.data, model.plan, facts)
@@ -160,7 +162,7 @@ def list_numbers(ledger: Ledger, first: int) -> list[int]:
     return [number for number in range(first, len(facts)) if "skipped" not in facts[number]]
 
 
-def first_needed(model: Model, ledger: Ledger, first: int | None = None) -> int:
+def first_needed(model: ModelData, ledger: Ledger, first: int | None = None) -> int:
     """The ledger's number of the first shard that is still read: of the list that is learned, or
     with data.delay of the rows that wait for their labels. first: of the list; None: the model's.
     """
@@ -173,6 +175,6 @@ def first_needed(model: Model, ledger: Ledger, first: int | None = None) -> int:
     return min([first, *waiting[:1]])
 
 
-def _count_unread(model: Model, shards: Dataset) -> None:
+def _count_unread(model: ModelData, shards: Dataset) -> None:
     if isinstance(shards, ShardSet):
         model.unread = unread_of(shards)

@@ -18,7 +18,7 @@ from streamomd.features.infer_plan import nearest
 from streamomd.shards.filtered_shards import filter_columns
 from streamomd.sources.known_sources import options_for
 from streamomd.training.checkpoint_manager import diverged_remedy
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 
 def divergence(loaded: Loaded) -> str:
@@ -28,7 +28,7 @@ def divergence(loaded: Loaded) -> str:
     return str(loaded.commit.document.get("diverged") or found)
 
 
-def refuse_diverged_again(model: Model, loaded: Loaded) -> None:
+def refuse_diverged_again(model: ModelData, loaded: Loaded) -> None:
     """Raises DivergedError if the run diverged after the commit loaded, and would do so again.
 
     model: with the job as it is now. Of what may change on resume, only how bad rows are treated
@@ -45,7 +45,7 @@ def refuse_diverged_again(model: Model, loaded: Loaded) -> None:
 
 
 def change_model_job(
-    model: Model,
+    model: ModelData,
     sets: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None,
     checkpoint_storage_options: Mapping[str, Any] | None,
@@ -108,7 +108,7 @@ def _with_renames(saved: Mapping[str, str], sets: Mapping[str, Any]) -> dict[str
     }
 
 
-def _refuse_renames(model: Model, saved: Mapping[str, str]) -> None:
+def _refuse_renames(model: ModelData, saved: Mapping[str, str]) -> None:
     """Raise UsageError for a new rename to a column that the model does not have."""
     data = model.spec.data
     known = {*model.plan.columns, *filter_columns(data.where)}

@@ -17,7 +17,7 @@ from streamomd.core.startup import exit_now
 from streamomd.core.urls import shown
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.json_log import json_line
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -86,7 +86,9 @@ def interrupt_on_signals(stop: StopRequest | None, message: str) -> Iterator[Non
             signal.signal(number, handler)
 
 
-def raise_stopped(stop: StopRequest, model: Model, manager: CheckpointManager | None) -> NoReturn:
+def raise_stopped(
+    stop: StopRequest, model: ModelData, manager: CheckpointManager | None
+) -> NoReturn:
     """Commit, and raise StoppedError with the command that resumes. Called between batches."""
     saved = "nothing was saved (checkpoint none)"
     if manager:

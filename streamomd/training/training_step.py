@@ -24,7 +24,7 @@ from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
 
 if TYPE_CHECKING:
-    from streamomd.training.model import Model
+    from streamomd.training.model_data import ModelData
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -34,7 +34,7 @@ Predict = Callable[[Batch, Mask | None], tuple[Floats, Floats]]
 of the metrics."""
 
 
-def begin_epoch(model: Model, unread: int = 0) -> None:
+def begin_epoch(model: ModelData, unread: int = 0) -> None:
     """Metrics of the cursor's epoch begin or continue; so does a pass over rows seen before.
 
     unread: rows of the epoch that a filter does not read.
@@ -46,13 +46,13 @@ def begin_epoch(model: Model, unread: int = 0) -> None:
         model.engine.begin_pass(model.state)
 
 
-def learn_foreign_rows(model: Model, batch: Batch) -> Floats:
+def learn_foreign_rows(model: ModelData, batch: Batch) -> Floats:
     """Check a batch that the features did not make, and learn it: see ``Model.learn``."""
     check(batch, model.plan.size, bias=model.plan.bias)
     return learn_more(model, batch)
 
 
-def learn_more(model: Model, batch: Batch) -> Floats:
+def learn_more(model: ModelData, batch: Batch) -> Floats:
     """Learn a batch that was encoded by the model's plan, after those learned before. Its rows are
     new, so they count for calibration and alerts."""
     model.metrics.begin(model.cursor.epoch)
@@ -60,7 +60,7 @@ def learn_more(model: Model, batch: Batch) -> Floats:
 
 
 def learn_rows(
-    model: Model,
+    model: ModelData,
     batch: Batch,
     bad: Counts | None = None,
     held: Mask | None = None,
@@ -96,28 +96,28 @@ def learn_rows(
     return margins
 
 
-def counts_first(model: Model, *, is_new: bool = False) -> bool:
+def counts_first(model: ModelData, *, is_new: bool = False) -> bool:
     """Whether margins are counted as ``Metrics.count_first`` does."""
     return (is_new or is_first_time(model)) and model.spec.model.counts_first
 
 
-def watched_alerts(model: Model, *, is_new: bool = False) -> Alert | None:
+def watched_alerts(model: ModelData, *, is_new: bool = False) -> Alert | None:
     """The job's alerts, if it has any and rows are learned for the first time."""
     alert = model.spec.alert
     return alert if alert.watches and (is_new or is_first_time(model)) else None
 
 
-def reader_plan(model: Model) -> Plan:
+def reader_plan(model: ModelData) -> Plan:
     """The plan by which rows of this pass are encoded."""
     return plan_to_read(watched_alerts(model), model.plan)
 
 
-def is_first_time(model: Model) -> bool:
+def is_first_time(model: ModelData) -> bool:
     """Whether no row of this pass was learned before."""
     return model.update.of_new or model.cursor.epoch <= 0
 
 
-def observe_rows(model: Model, batch: Batch, held: Mask | None = None) -> None:
+def observe_rows(model: ModelData, batch: Batch, held: Mask | None = None) -> None:
     """Observe rows before the first is learned, except validation rows."""
     for low, high in [(0, len(batch))] if held is None else stretches_of(held):
         if held is None or not held[low]:

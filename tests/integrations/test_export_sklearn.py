@@ -69,12 +69,6 @@ def test_columns_of_numbers_keep_their_names() -> None:
     assert not hasattr(to_sklearn(model_of(rows, data=EVERYTHING)), "feature_names_in_")
 
 
-def test_a_model_gives_it_itself() -> None:
-    """``Model.to_sklearn``."""
-    model = model_of(table(), data=EVERYTHING)
-    np.testing.assert_array_equal(model.to_sklearn().coef_, to_sklearn(model).coef_)
-
-
 def test_a_rule_that_predicts_more_than_weights_is_refused() -> None:
     """These weights alone do not give the rule's predictions."""
     rows = table(labels="numbers")

@@ -169,3 +169,13 @@ def test_completion_offers_the_public_names() -> None:
     """dir(streamomd) is __all__: no helper of the module, and every name that is loaded late."""
     assert dir(streamomd) == sorted(streamomd.__all__)
     assert all(getattr(streamomd, name) is not None for name in streamomd.__all__)
+
+
+def test_a_model_shows_what_the_api_lists() -> None:
+    """Completion after a model offers the members of the page, and nothing of its inside."""
+    page = re.search(
+        r"^::: streamomd.Model\n    options:\n      members: \[(.*)\]", read("api.md"), re.M
+    )
+    assert page is not None
+    model = streamomd.Model.__new__(streamomd.Model)
+    assert dir(model) == sorted(page[1].split(", "))

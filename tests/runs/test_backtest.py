@@ -158,7 +158,7 @@ def test_many_periods_have_bounded_figures(tmp_path: Path, monkeypatch: pytest.M
     and the table have, too."""
     data, sets = timed_shards(tmp_path / "data", days=6), {"model.calibrate": "sigmoid"}
     whole = backtest(data, sets=sets)
-    monkeypatch.setattr("streamomd.training.metrics.backtest_figures.RETAINED", 2)
+    monkeypatch.setattr("streamomd.training.model_figures.RETAINED", 2)
     monkeypatch.setattr("streamomd.cli.formatting.MOST_PERIODS", 2)
     found = backtest(data, sets=sets)
     assert found["periods"][1:] == whole["periods"][-2:]

@@ -177,7 +177,7 @@ def test_refused(uneven_data: Path, tmp_path: Path) -> None:
         learn(uneven_data / "data", calibrate="sigmoid", sets={"model.classes": [0, 1, 2]})
     made = learn(uneven_data / "data", calibrate="sigmoid")
     with pytest.raises(UnsupportedError, match="sklearn has no calibration"):
-        made.to_sklearn()
+        streamomd.to_sklearn(made)
 
 
 SAVED = [

@@ -24,7 +24,7 @@ from streamomd.core.nearest import named_keywords
 from streamomd.shards.reader import read_batches
 from streamomd.sources.find import find
 from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 from streamomd.training.shard_views import find_for_model
 
@@ -33,7 +33,7 @@ __all__ = ["certify"]
 
 @named_keywords
 def certify(
-    model: Model,
+    model: ModelData,
     shards: str | Sequence[str],
     *,
     comparator: Any = "best",
@@ -75,7 +75,7 @@ def certify(
 
 
 def measure(
-    model: Model,
+    model: ModelData,
     shards: str | Sequence[str],
     *,
     comparator: Any = "best",

@@ -20,7 +20,7 @@ from streamomd.rules import find_rule
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.sets import ComparatorSet, Free
 from streamomd.rules.contract import Rule, fields
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
@@ -32,7 +32,7 @@ OF_LEARNERS, OF_ALL = ("matrix", "vectors", "A"), ("reference", "places")
 LOOSE = 1.0 + 1e-12
 
 
-def nothing(model: Model, learner: int | None, reason: str | None = None) -> Row:
+def nothing(model: ModelData, learner: int | None, reason: str | None = None) -> Row:
     """The row of a learner (None: of all) without measurements."""
     classes, several = model.plan.classes, model.engine.layout.learners > 1
     name: Any = "all" if learner is None else None
@@ -44,7 +44,7 @@ def nothing(model: Model, learner: int | None, reason: str | None = None) -> Row
     return {"learner": name, "rows": rows, **unknown, "refused": [], "reason": reason}
 
 
-def sets_of(model: Model) -> list[ComparatorSet]:
+def sets_of(model: ModelData) -> list[ComparatorSet]:
     """Each learner's constraint set, which comparators are taken from."""
     rule = model.spec.rule
     feasible = rule.certificate.feasible or find_rule(rule.name).certificate.feasible
@@ -60,7 +60,7 @@ def fitted(sets: Sequence[ComparatorSet], given: Floats) -> Floats:
     return np.stack([one.nearest(u) for one, u in zip(sets, given.T, strict=True)], axis=1)
 
 
-def candidate_gammas(model: Model) -> tuple[float, ...]:
+def candidate_gammas(model: ModelData) -> tuple[float, ...]:
     """The margins gamma for which claims probably need the hinge loss of u."""
     learner_rows = model.spec.model
     named = (learner_rows.params.get("gamma", 1.0), learner_rows.loss_params.get("gamma", 1.0))
@@ -79,7 +79,7 @@ class Facts:
     outside: str
 
 
-def facts_of(model: Model, past: Replay, problem: Problem) -> Facts:
+def facts_of(model: ModelData, past: Replay, problem: Problem) -> Facts:
     """One or two passes over the rows, if needed."""
     rule, loss = model.spec.rule, problem.loss
     heaviest = 1.0
@@ -98,7 +98,7 @@ def facts_of(model: Model, past: Replay, problem: Problem) -> Facts:
     return Facts(own, outside)
 
 
-def _outside(model: Model, rule: Rule) -> str:
+def _outside(model: ModelData, rule: Rule) -> str:
     if unproven := no_theorem(rule, model.spec.model.loss):
         return unproven
     if model.spec.model.dtype != "float64":
@@ -125,7 +125,9 @@ def lipschitz(problem: Problem) -> float:
     return float(loss.lipschitz(loss.numbers(problem.loss_params))) if loss.lipschitz else math.nan
 
 
-def run_facts(model: Model, fixed: FixedWeights, k: int, losses: tuple[float, float, float]) -> Run:
+def run_facts(
+    model: ModelData, fixed: FixedWeights, k: int, losses: tuple[float, float, float]
+) -> Run:
     """The input of learner k's certificate. losses: loss, mistakes, loss of u."""
     own, shared, totals = _slots(model, k)
     loss, mistakes, loss_u = losses
@@ -155,7 +157,9 @@ def arrays_of(state: State, k: int) -> dict[str, Any]:
     return found | {name: state.extra[name] for name in OF_ALL if name in state.extra}
 
 
-def _slots(model: Model, k: int) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, float]]:
+def _slots(
+    model: ModelData, k: int
+) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, float]]:
     """Learner k's own slots, the shared ones, its totals."""
     state, rule = model.state, model.spec.rule
     own = {slot.name: np.array(state.slot(slot.name)[:, k]) for slot in rule.own_slots}
@@ -164,7 +168,7 @@ def _slots(model: Model, k: int) -> tuple[dict[str, Floats], dict[str, Floats], 
     return own, shared, totals
 
 
-def claim_rows(model: Model, facts: Facts, fixed: FixedWeights) -> list[Row]:
+def claim_rows(model: ModelData, facts: Facts, fixed: FixedWeights) -> list[Row]:
     """A row for each learner and, if there are several, one for their sum."""
     L = fixed.problem.learners
     if fixed.problem.loss.coupled:
@@ -173,7 +177,7 @@ def claim_rows(model: Model, facts: Facts, fixed: FixedWeights) -> list[Row]:
     return learner_rows if L == 1 else [*learner_rows, _sum(model, learner_rows)]
 
 
-def _learner(model: Model, facts: Facts, fixed: FixedWeights, k: int) -> Row:
+def _learner(model: ModelData, facts: Facts, fixed: FixedWeights, k: int) -> Row:
     run = run_facts(model, fixed, k, measured_losses(model, facts, fixed, k))
     judged = judge(model, facts, run)
     gap = None if fixed.lower is None else max(run.loss_u - float(fixed.lower[k]), 0.0)
@@ -181,7 +185,7 @@ def _learner(model: Model, facts: Facts, fixed: FixedWeights, k: int) -> Row:
 
 
 def measured_losses(
-    model: Model, facts: Facts, fixed: FixedWeights, k: int
+    model: ModelData, facts: Facts, fixed: FixedWeights, k: int
 ) -> tuple[float, float, float]:
     """The loss and the mistakes of learner k, and the loss of its u."""
     problem = fixed.problem
@@ -195,7 +199,7 @@ def measured_losses(
     return loss, mistakes, fixed.total if alone else float(fixed.costs.loss[k])
 
 
-def _coupled(model: Model, facts: Facts, fixed: FixedWeights) -> Row:
+def _coupled(model: ModelData, facts: Facts, fixed: FixedWeights) -> Row:
     """Learners with one loss together: their bounds add up to one of the whole regret."""
     losses = [measured_losses(model, facts, fixed, k) for k in range(fixed.problem.learners)]
     each = [judge(model, facts, run_facts(model, fixed, k, one)) for k, one in enumerate(losses)]
@@ -219,7 +223,7 @@ class CheckedClaims(NamedTuple):
     reason: str | None
 
 
-def judge(model: Model, facts: Facts, run: Run) -> CheckedClaims:
+def judge(model: ModelData, facts: Facts, run: Run) -> CheckedClaims:
     """The claims of the rule's certificate for a run."""
     if facts.outside:
         return CheckedClaims(None, [], facts.outside)
@@ -238,7 +242,7 @@ def judge(model: Model, facts: Facts, run: Run) -> CheckedClaims:
     return CheckedClaims(fine or None, refused, None if fine else refused[0]["reason"])
 
 
-def certified(model: Model, run: Run) -> list[Claim]:
+def certified(model: ModelData, run: Run) -> list[Claim]:
     """The claims of the rule's certificate, finite or not. Raises what the certificate raises."""
     certificate = certificate_of(model.spec.rule)
     with np.errstate(all="ignore"):
@@ -262,7 +266,7 @@ def _refused(claim: Claim, run: Run) -> Row:
     return {"claim": claim.name, "source": claim.source, "reason": reason}
 
 
-def limit_of(model: Model, claim: Claim, run: Run) -> float:
+def limit_of(model: ModelData, claim: Claim, run: Run) -> float:
     """The maximum of the measured side without any theorem.
 
     Regret, as no loss is negative (but Poisson's): the run's loss. Mistakes: the rows. The dual
@@ -325,7 +329,7 @@ def _added(each: list[list[Claim] | None]) -> list[Claim] | None:
     return added
 
 
-def _sum(model: Model, learner_rows: list[Row]) -> Row:
+def _sum(model: ModelData, learner_rows: list[Row]) -> Row:
     """The row of all learners together."""
     each = [
         None if one["claims"] is None else [*map(_to_claim, one["claims"])] for one in learner_rows

@@ -18,7 +18,7 @@ from streamomd.shards.columns import check_columns, distinct_schemas
 from streamomd.shards.digests import Digests
 from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.row_stream import cache_of, rows_of
 from streamomd.training.training_step import learn_rows
 
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 OnBatch = Callable[[Batch, Floats], None]
 
 
-def unreplayable_reason(model: Model) -> str:
+def unreplayable_reason(model: ModelData) -> str:
     """Why the rows cannot be replayed as they were learned; empty if they can."""
     spec, epochs = model.spec, len(model.metrics.rows)
     reasons = {
@@ -61,7 +61,7 @@ def unreplayable_reason(model: Model) -> str:
 class Replay:
     """The learned rows of a model, for any number of passes."""
 
-    model: Model
+    model: ModelData
     shards: ShardSet
     digests: Digests = field(default_factory=Digests)
     """Digests of the run and of replayed data: every pass reads the same bytes."""
@@ -146,7 +146,7 @@ class Replay:
 
         on_batch: called with each batch and its margins before learning, (rows, learners).
         """
-        state_copy = Model.new(self.model.spec, self.model.plan)
+        state_copy = ModelData.new(self.model.spec, self.model.plan)
         if state_copy.cursor.epoch < 0:
             for batch in self.all():
                 state_copy.engine.look(state_copy.state, batch)

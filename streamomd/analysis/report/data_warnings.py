@@ -17,7 +17,8 @@ from streamomd.analysis.report.verdict import compare_with_constant
 from streamomd.core.counted import counted, worded
 from streamomd.features import Plan, name_of
 from streamomd.training.drift_alerts import worded_alert
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
+from streamomd.training.model_figures import result_of
 from streamomd.training.offsets import FAR as FAR_FROM_0
 from streamomd.training.offsets import centres, is_far, remedies
 
@@ -47,7 +48,9 @@ class DataWarning(NamedTuple):
     text: str
 
 
-def find_data_warnings(model: Model, sizes: FeatureScales, weights: Weights) -> list[DataWarning]:
+def find_data_warnings(
+    model: ModelData, sizes: FeatureScales, weights: Weights
+) -> list[DataWarning]:
     """All warnings, the most severe first."""
     found = [*_run(model, weights), *_dominant(model, weights), *_offsets(model, sizes)]
     for at in _columns(model.plan):
@@ -68,7 +71,7 @@ def _columns(plan: Plan) -> range:
     return range(int(plan.bias), plan.vector_offset)
 
 
-def _run(model: Model, weights: Weights) -> Iterator[DataWarning]:
+def _run(model: ModelData, weights: Weights) -> Iterator[DataWarning]:
     metrics = model.metrics
     if not metrics.total_rows:  # it diverged before its first commit with rows
         yield DataWarning("the run", "no row was learned yet", "There is only the first commit.")
@@ -92,10 +95,10 @@ def _run(model: Model, weights: Weights) -> Iterator[DataWarning]:
         yield DataWarning("the rows", "bad rows", text)
 
 
-def _dominant(model: Model, weights: Weights) -> Iterator[DataWarning]:
+def _dominant(model: ModelData, weights: Weights) -> Iterator[DataWarning]:
     """Only where the loss supports it. That without the column is not stored; it is about the
     constant's at most, so a column reveals the label only if the model is far below that."""
-    found = compare_with_constant(model, model.result())
+    found = compare_with_constant(model, result_of(model))
     if found is None or found.removed < REVEALS or not weights.by_unit:
         return
     total = sum(weights.importances.values())
@@ -111,7 +114,7 @@ def _dominant(model: Model, weights: Weights) -> Iterator[DataWarning]:
         )
 
 
-def _offsets(model: Model, sizes: FeatureScales) -> Iterator[DataWarning]:
+def _offsets(model: ModelData, sizes: FeatureScales) -> Iterator[DataWarning]:
     """Of rows given: the slots of a rule that does not centre do not know the mean."""
     columns = _columns(model.plan)
     if centres(model.spec) or not len(sizes.mean):
@@ -129,7 +132,7 @@ def _offsets(model: Model, sizes: FeatureScales) -> Iterator[DataWarning]:
         )
 
 
-def _column(model: Model, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
+def _column(model: ModelData, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
     name = name_of(model.plan, model.names, at)
     largest, typical = float(sizes.largest[at]), float(sizes.typical[at])
     yield from _code(name, sizes, at)

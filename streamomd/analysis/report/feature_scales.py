@@ -24,7 +24,7 @@ from streamomd.engine.loops.standardized_rows import N
 from streamomd.engine.state import State
 from streamomd.features import Plan
 from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 from streamomd.training.row_stream import rows_of
 from streamomd.training.shard_views import find_for_model
@@ -80,7 +80,7 @@ class FeatureScales:
         return unit
 
 
-def scales_from_slots(model: Model) -> FeatureScales:
+def scales_from_slots(model: ModelData) -> FeatureScales:
     """Scales from the slots of the model's rule."""
     rule, state = model.spec.rule, model.state
     if model.engine.layout.block:
@@ -109,7 +109,7 @@ def scales_from_slots(model: Model) -> FeatureScales:
     )  # fmt: skip
 
 
-def _scales_of_block(model: Model) -> FeatureScales:
+def _scales_of_block(model: ModelData) -> FeatureScales:
     """Scales from the moments of numeric columns and the mean squares of the others."""
     state, fields = model.state, _unknown(model.plan)
     mean, spread = moments(state)
@@ -145,7 +145,7 @@ def _take_reference(fields: dict[str, Floats], state: State) -> None:
         fields["typical"][front] = np.sqrt(state.extra["reference"][M2, 1:] / n)
 
 
-def _typical(model: Model, state: State, merges: dict[str, str]) -> tuple[Any, str]:
+def _typical(model: ModelData, state: State, merges: dict[str, str]) -> tuple[Any, str]:
     if merges.get("s") == "sum" and state.clock:
         squares = np.asarray(state.slot("s"), dtype=np.float64)
         return np.sqrt(squares / state.clock), "mean squares (slot s)"

@@ -16,7 +16,7 @@ from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.analysis.report.largest_weights import Weights
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
 from streamomd.features import name_of
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 DRAWN = 12
 MOST_COLUMNS = 400  # named in the table of sizes
@@ -24,7 +24,7 @@ MOST_LEARNERS = 6  # with a column each
 
 
 def features_section(
-    model: Model, sizes: FeatureScales, weights: Weights, found: list[DataWarning]
+    model: ModelData, sizes: FeatureScales, weights: Weights, found: list[DataWarning]
 ) -> Element:
     """The section on features."""
     return section(
@@ -83,7 +83,7 @@ def _sides(classes: Sequence[Any]) -> str:
     return "Of the class where it weighs most; blue: towards it, orange: away from it."
 
 
-def _weights_text(model: Model, weights: Weights) -> str:
+def _weights_text(model: ModelData, weights: Weights) -> str:
     total = model.plan.size * model.engine.layout.learners
     used = total - weights.zeros
     text = f"{used:,} of {total:,} weights are not 0."
@@ -98,7 +98,7 @@ def _weights_text(model: Model, weights: Weights) -> str:
     return text
 
 
-def _heaviest(model: Model, sizes: FeatureScales, weights: Weights) -> Element:
+def _heaviest(model: ModelData, sizes: FeatureScales, weights: Weights) -> Element:
     learners = model.engine.layout.learners
     several = 1 < learners <= MOST_LEARNERS
     names = [f"weight of {name}" for name in model.plan.classes] if several else ["weight"]
@@ -125,7 +125,7 @@ def _heaviest(model: Model, sizes: FeatureScales, weights: Weights) -> Element:
     )
 
 
-def _sizes(model: Model, sizes: FeatureScales, found: list[DataWarning]) -> list[Element]:
+def _sizes(model: ModelData, sizes: FeatureScales, found: list[DataWarning]) -> list[Element]:
     """The columns that are not hashed: a hashed value is 1 in its rows."""
     plan = model.plan
     marked = {name for one in found for name in one.name.split(", ")}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.features import name_of
 from streamomd.features.names import column_of
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.top_weights import weight_blocks
 
 Floats = NDArray[np.float64]
@@ -60,7 +60,7 @@ class Weights:
     measured on rows."""
 
 
-def weigh(model: Model, sizes: FeatureScales, top: int = 25) -> Weights:
+def weigh(model: ModelData, sizes: FeatureScales, top: int = 25) -> Weights:
     """Read every weight once, in blocks of about a million coordinates."""
     unit, counts = sizes.unit, np.zeros((2, len(EDGES) - 1), np.int64)
     by_unit = not np.isnan(unit).all()
@@ -96,7 +96,7 @@ def weigh(model: Model, sizes: FeatureScales, top: int = 25) -> Weights:
     return Weights(top_features, *_trimmed(counts), zeros, broken, by_unit, centred, importances)
 
 
-def _column_importances(model: Model, sizes: FeatureScales) -> dict[str, float]:
+def _column_importances(model: ModelData, sizes: FeatureScales) -> dict[str, float]:
     """By column, the standard deviation of what it adds to the margin, of the learner where it is
     largest; {} unless the scales were measured on rows.
 

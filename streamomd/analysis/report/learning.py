@@ -16,7 +16,7 @@ from streamomd.analysis.report.markup import element, grid, paragraph, section, 
 from streamomd.analysis.report.over_time import charts_by_time, charts_by_update
 from streamomd.analysis.report.verdict import percent
 from streamomd.training.metrics import Metrics
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 Floats = NDArray[np.float64]
 NOTE = "Each row was predicted before it was learned."
@@ -25,7 +25,7 @@ STEEP = 50.0  # greatest over least, above which a linear axis shows only the gr
 
 
 def learning(
-    model: Model, run_history: History, learned: Mapping[str, Any], by: str = "day"
+    model: ModelData, run_history: History, learned: Mapping[str, Any], by: str = "day"
 ) -> Element:
     """Charts over rows, then the epochs. learned: of ``Model.result``. by: length of the periods of
     rows with times."""

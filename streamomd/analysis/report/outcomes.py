@@ -17,7 +17,7 @@ from streamomd.analysis.report.verdict import likelihood, percent
 from streamomd.core.counted import counted
 from streamomd.training.metrics.bins import centres
 from streamomd.training.metrics.detail import BinaryDetail
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 Result = Mapping[str, Any]
 FIGURES = (
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
     result: Result
 
 
-def outcomes(model: Model, learned: Result, tried: Result | None) -> Element:
+def outcomes(model: ModelData, learned: Result, tried: Result | None) -> Element:
     """``Model.result`` on rows before they were learned, and ``Model.evaluate`` on given rows."""
     title = "Predictions and labels"
     if not learned["rows"] and tried is None:
@@ -90,7 +90,7 @@ def _figure(result: Result, key: str) -> str:
     return f"{text} ± {error:.1g}" if error else text
 
 
-def _charts(model: Model, sets: Sequence[Rows]) -> list[Element]:
+def _charts(model: ModelData, sets: Sequence[Rows]) -> list[Element]:
     charts, names = [], [str(name) for name in model.plan.classes]
     for index, one in enumerate(sets):
         confusion = one.result["confusion"]
@@ -108,7 +108,7 @@ def _charts(model: Model, sets: Sequence[Rows]) -> list[Element]:
     return [*charts, *([_calibration(title, after)] if after else [])]
 
 
-def _missing(model: Model, sets: Sequence[Rows]) -> list[Element]:
+def _missing(model: ModelData, sets: Sequence[Rows]) -> list[Element]:
     """Why a chart is missing, in a sentence; none if there are both."""
     result = sets[0].result
     if not model.plan.classes:
@@ -142,7 +142,7 @@ def _calibration(
     return lines(title, series, x, y, note=f"{note}{', '.join(off)}.", diagonal=True)
 
 
-def _by_day(model: Model, tried: Result | None) -> list[Element]:
+def _by_day(model: ModelData, tried: Result | None) -> list[Element]:
     column = day_column(model.plan)
     slices = tried["slices"].get(column) if tried is not None else None
     return charts_by_day(model, column, slices) if slices else []
@@ -186,7 +186,7 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 POINTS = 200  # of each curve
 
 
-def thresholds(model: Model) -> list[Element]:
+def thresholds(model: ModelData) -> list[Element]:
     """The table and both curves; nothing of other tasks, or of a class without rows. Hold-out rows
     if there are any, as the verdict."""
     held = model.metrics.held

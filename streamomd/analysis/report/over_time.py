@@ -16,7 +16,7 @@ from streamomd.analysis.report.axes import EPOCH, Axis
 from streamomd.analysis.report.charts import Series, lines
 from streamomd.features import Plan
 from streamomd.training.metrics.by_time import EARLIER_TEXT
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 Slice = Mapping[str, Any]
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
@@ -24,7 +24,7 @@ OTHER = "(other)"
 FEWEST = 2  # points of a line
 
 
-def charts_by_update(model: Model, run_history: History) -> list[Element]:
+def charts_by_update(model: ModelData, run_history: History) -> list[Element]:
     """The loss, and error or RMSE, of the rows of each update whose commits are retained."""
     updates = [*_finished(model, run_history.updates)]
     if len(updates) < FEWEST:
@@ -41,7 +41,7 @@ def charts_by_update(model: Model, run_history: History) -> list[Element]:
     ]
 
 
-def charts_by_time(model: Model, learned: Mapping[str, Any], by: str) -> list[Element]:
+def charts_by_time(model: ModelData, learned: Mapping[str, Any], by: str) -> list[Element]:
     """Loss, and error or RMSE, of learned rows by day or hour of their time, and of hold-out rows.
 
     learned: of ``Model.result``. by: "day" or "hour".
@@ -78,7 +78,7 @@ def _periods(figures: Sequence[Mapping[str, Any]]) -> list[tuple[float, Mapping[
 
 
 def _finished(
-    model: Model, updates: Sequence[Update]
+    model: ModelData, updates: Sequence[Update]
 ) -> Iterator[tuple[Update, dict[str, float | None]]]:
     """Each update with its figures: what the next one started from, less what it started from."""
     metrics = model.metrics
@@ -92,7 +92,7 @@ def _finished(
 
 
 def _measures(
-    model: Model, figures: Sequence[Mapping[str, float | None]]
+    model: ModelData, figures: Sequence[Mapping[str, float | None]]
 ) -> Iterator[tuple[str, Any]]:
     loss = f"{model.spec.model.loss.capitalize()} loss"
     wrong = ("Error", "error") if model.metrics.classifies else ("RMSE", "rmse")
@@ -113,7 +113,7 @@ def day_column(plan: Plan) -> str:
     return next((name for name, _ in plan.partitions if name in ("day", "date", "dt")), "")
 
 
-def charts_by_day(model: Model, column: str, slices: Sequence[Slice]) -> list[Element]:
+def charts_by_day(model: ModelData, column: str, slices: Sequence[Slice]) -> list[Element]:
     """Loss, and error or RMSE, of the given rows by day; none of values that are not days."""
     days = _days(slices)
     if len(days) < FEWEST:

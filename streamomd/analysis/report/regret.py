@@ -16,7 +16,7 @@ from streamomd.analysis.report.charts import Series, bars, lines
 from streamomd.analysis.report.learning import curve_points
 from streamomd.analysis.report.markup import grid, paragraph, section, table
 from streamomd.rules import find_rule
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 TITLE = "Regret and certificate"
 MOST_ROWS = 200_000
@@ -24,7 +24,9 @@ MOST_ROWS = 200_000
 Learner = Mapping[str, Any]
 
 
-def regret(model: Model, shards: str | Sequence[str], *, wanted: bool, **options: Any) -> Element:
+def regret(
+    model: ModelData, shards: str | Sequence[str], *, wanted: bool, **options: Any
+) -> Element:
     """Regret over the run's shards with its bounds. options: as in ``certify.measure``."""
     reason = _unproven(model)
     if not shards or not wanted or (reason and model.metrics.total_rows > MOST_ROWS):
@@ -42,7 +44,7 @@ def regret(model: Model, shards: str | Sequence[str], *, wanted: bool, **options
     )
 
 
-def _unproven(model: Model) -> str:
+def _unproven(model: ModelData) -> str:
     """Why there is no certificate, in a sentence; empty if there is one."""
     rule = model.spec.rule
     if unproven := no_theorem(rule, model.spec.model.loss):
@@ -61,7 +63,7 @@ def _unmeasured(shards: str | Sequence[str]) -> str:
     )
 
 
-def _curve(model: Model, comparator: FixedWeights | None) -> list[Element]:
+def _curve(model: ModelData, comparator: FixedWeights | None) -> list[Element]:
     """Regret per row over rows: against the weights that are best for all rows together."""
     points = curve_points(model.metrics)
     if comparator is None or len(points) < 2:

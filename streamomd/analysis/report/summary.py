@@ -17,11 +17,13 @@ from streamomd.core.counted import counted, worded_means
 from streamomd.core.urls import shown, typed
 from streamomd.features import describe
 from streamomd.training.metrics import Metrics
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import last_tenth, means_of, mixture_of
 
 
-def header(model: Model, run_history: History, figures: Mapping[str, Any], count: int) -> Element:
+def header(
+    model: ModelData, run_history: History, figures: Mapping[str, Any], count: int
+) -> Element:
     """The heading, the verdict, a summary, and the metrics of ``Model.result``. count: number of
     warnings."""
     means = means_of(model)
@@ -37,7 +39,7 @@ def header(model: Model, run_history: History, figures: Mapping[str, Any], count
     )
 
 
-def divergence(model: Model, run_history: History) -> str:
+def divergence(model: ModelData, run_history: History) -> str:
     """What is not finite of a model, or was not after its last commit; "" of a sound one."""
     metrics = model.metrics
     if metrics.total[0] and metrics.figures(metrics.total)["loss"] is None:
@@ -45,7 +47,7 @@ def divergence(model: Model, run_history: History) -> str:
     return model.state.problem() or run_history.diverged
 
 
-def _where(model: Model, run_history: History) -> str:
+def _where(model: ModelData, run_history: History) -> str:
     if not model.url:
         return "A model in memory."
     written = (
@@ -56,7 +58,7 @@ def _where(model: Model, run_history: History) -> str:
     return f"Commit {model.sequence} of {shown(model.url)}{written}."
 
 
-def _sentence(model: Model, run_history: History, figures: Mapping[str, Any]) -> str:
+def _sentence(model: ModelData, run_history: History, figures: Mapping[str, Any]) -> str:
     rows, epochs = model.metrics.total_rows, model.spec.train.epochs
     share = progress_share(model, run_history)
     done = f" ({share:.0%} of {run_history.rows * epochs:,})" if share is not None else ""
@@ -87,13 +89,13 @@ def _what_next(count: int) -> str:
     return f"{counted(count, 'thing')} to look at, below."
 
 
-def progress_share(model: Model, run_history: History) -> float | None:
+def progress_share(model: ModelData, run_history: History) -> float | None:
     """The share of all rows already passed; None if unknown."""
     expected = run_history.rows * model.spec.train.epochs
     return rows_passed(model.metrics) / expected if expected else None
 
 
-def _boxes(model: Model, run_history: History, figures: Mapping[str, Any]) -> Element:
+def _boxes(model: ModelData, run_history: History, figures: Mapping[str, Any]) -> Element:
     share = progress_share(model, run_history)
     boxes = [("rows learned", f"{model.metrics.total_rows:,}")]
     boxes += [("of all rows", f"{share:.0%}")] if share is not None and not model.finished else []
@@ -116,7 +118,7 @@ def _boxes(model: Model, run_history: History, figures: Mapping[str, Any]) -> El
     )
 
 
-def _last_tenth(model: Model) -> list[tuple[str, str]]:
+def _last_tenth(model: ModelData) -> list[tuple[str, str]]:
     """The loss of the last rows, of rows with times or dates or in their order: there it differs
     from that of all rows if the relation drifts."""
     timed = model.spec.data.time or model.ordered_by or day_column(model.plan)
@@ -143,7 +145,7 @@ def warnings_section(found: Sequence[DataWarning]) -> Element:
 MOST_SHARDS = 20
 
 
-def job_section(model: Model, run_history: History) -> Element:
+def job_section(model: ModelData, run_history: History) -> Element:
     """Columns, keys, shards and commits."""
     lines = [element("li", line) for line in describe(model.plan)]
     return section(

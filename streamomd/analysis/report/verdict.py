@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.markup import element
 from streamomd.core.counted import counted
-from streamomd.training.class_weights import natural_mean
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.baseline import baseline_of
 from streamomd.training.metrics.bins import centres
 from streamomd.training.metrics.detail import BinaryDetail
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
+from streamomd.training.model_figures import natural_mean
 
 Floats = NDArray[np.float64]
 Figures = Mapping[str, Any]
@@ -83,7 +83,7 @@ class Comparison:
         return UNCLEAR if self.margin is not None and self.gain <= self.margin else BETTER
 
 
-def compare_with_constant(model: Model, result: Figures) -> Comparison | None:
+def compare_with_constant(model: ModelData, result: Figures) -> Comparison | None:
     """The comparison of a model; None if it has none of the metrics that this takes."""
     held, metrics = result["holdout"], model.metrics
     if held is not None and held["rows"] and metrics.held is not None:
@@ -98,7 +98,7 @@ def compare_with_constant(model: Model, result: Figures) -> Comparison | None:
 
 
 def _compare(
-    model: Model, result: Figures, metrics: Metrics, rows: str, *, alone: bool
+    model: ModelData, result: Figures, metrics: Metrics, rows: str, *, alone: bool
 ) -> Comparison | None:
     """alone: whether all figures of the result are of the rows that are compared."""
     if model.plan.classes:
@@ -109,7 +109,7 @@ def _compare(
 
 
 def _by_error(
-    model: Model, result: Figures, metrics: Metrics, rows: str, *, alone: bool
+    model: ModelData, result: Figures, metrics: Metrics, rows: str, *, alone: bool
 ) -> Comparison | None:
     own, constant = result if alone else result["epochs"][0], baseline_of(result)
     if constant is None or own["error"] is None:
@@ -129,7 +129,7 @@ def _by_error(
 
 
 def _by_log_loss(
-    model: Model, result: Figures, metrics: Metrics, error: Comparison, *, alone: bool
+    model: ModelData, result: Figures, metrics: Metrics, error: Comparison, *, alone: bool
 ) -> Comparison | None:
     """None where the model gives no probabilities, or those of other shares of the classes."""
     own = result if alone else result["epochs"][0]
@@ -168,12 +168,12 @@ def _by_log_loss(
     )  # fmt: skip
 
 
-def adjusted(model: Model) -> bool:
+def adjusted(model: ModelData) -> bool:
     """Whether probabilities are not those of the margins: calibrated, or of weighted classes."""
     return model.calibration is not None or bool(model.spec.model.class_weight)
 
 
-def likelihood(model: Model, margins: Floats) -> Floats | None:
+def likelihood(model: ModelData, margins: Floats) -> Floats | None:
     """The probabilities of the second of two classes: calibrated ones, or without the effect of
     class weights; None of a loss that gives none."""
     mean = model.calibration or natural_mean(model)
@@ -231,7 +231,7 @@ def _spread_of_mean(windows: Floats, unit: float, column: int = 2) -> float | No
     return spread if math.isfinite(spread) else None
 
 
-def verdict_box(model: Model, result: Figures, *, diverged: str) -> Element:
+def verdict_box(model: ModelData, result: Figures, *, diverged: str) -> Element:
     """The first lines of the page: a heading in a coloured box, and the reason."""
     level, heading, text = _judge(model, result, diverged=diverged)
     lines = [element("p", one) for one in text]
@@ -239,7 +239,7 @@ def verdict_box(model: Model, result: Figures, *, diverged: str) -> Element:
     return element("div", title, *lines, class_=f"verdict {level}")
 
 
-def printed_line(model: Model, result: Figures) -> str:
+def printed_line(model: ModelData, result: Figures) -> str:
     """The line about a model that is not better than a constant prediction; "" of other models."""
     found = compare_with_constant(model, result)
     if found is None or found.level == BETTER:
@@ -247,13 +247,13 @@ def printed_line(model: Model, result: Figures) -> str:
     return f"{HEADINGS[found.level].replace(' prediction', '').lower()}: {_difference(found)}"
 
 
-def summarize(model: Model, result: Figures, *, diverged: str) -> dict[str, str]:
+def summarize(model: ModelData, result: Figures, *, diverged: str) -> dict[str, str]:
     """The verdict for JSON: its level and text."""
     level, heading, text = _judge(model, result, diverged=diverged)
     return {"level": level, "text": " ".join([f"{heading}.", *text])}
 
 
-def _judge(model: Model, result: Figures, *, diverged: str) -> tuple[str, str, list[str]]:
+def _judge(model: ModelData, result: Figures, *, diverged: str) -> tuple[str, str, list[str]]:
     """The level, a heading, and sentences."""
     if diverged:
         what = diverged.removeprefix("the model diverged: ")

@@ -43,7 +43,7 @@ from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.prefetch import Prefetcher
 from streamomd.shards.reader import Piece
 from streamomd.sources.memory.frames import batches, distinct_in, table_of, without_null_types
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.new_model import enough_labels, report_task
 from streamomd.training.progress import note
 from streamomd.training.row_stream import AHEAD_BYTES, Source
@@ -78,7 +78,7 @@ def make_collection_plan(collection: Collection, spec: Spec, client: Client | No
 
 
 def collection_source(
-    model: Model, collection: Collection, client: Client | None, waiting: Callable[[], None]
+    model: ModelData, collection: Collection, client: Client | None, waiting: Callable[[], None]
 ) -> Source:
     """The rows of a collection, from the workers if there are any; compiles the loops first."""
     if client is not None:

@@ -20,7 +20,7 @@ from streamomd.features import check_schema, encode
 from streamomd.shards.prediction_files import OWN
 from streamomd.sources.memory.frames import batches, frame_of, table_of, without_null_types
 from streamomd.training.build_engine import engine_of
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.predict import columns
 
 UNIT_BYTES = 4 << 20
@@ -30,7 +30,7 @@ PREFIX = "omd-predict"
 class Predictor:
     """The data a model needs to predict: one task of a graph, which the others depend on."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ModelData) -> None:
         self.job, self.plan = model.spec.to_json(), model.plan
         state = model.state.copy()  # the model may continue to learn before anything is computed
         self.cells, self.totals, self.clock = state.cells, state.totals, state.clock
@@ -85,7 +85,7 @@ def predict_partition(part: Any, predictor: Predictor, keep: Sequence[str] = ())
 
 
 @named_keywords
-def predict_collection(model: Model, collection: Any, *, keep: Sequence[str] = ()) -> Any:
+def predict_collection(model: ModelData, collection: Any, *, keep: Sequence[str] = ()) -> Any:
     """Predictions of a Dask DataFrame, or of a Dask array X, as a lazy Dask DataFrame.
 
     Columns, of Arrow's types: ``prediction``, ``score``, ``probability`` as in
@@ -135,7 +135,7 @@ def _of_array(features: Any, send_task: Any, meta: Any) -> Any:
     )
 
 
-def _check_columns(model: Model, frame: Any, keep: Sequence[str]) -> None:
+def _check_columns(model: ModelData, frame: Any, keep: Sequence[str]) -> None:
     for name in (*model.plan.features, *keep):
         held = frame_columns(frame, [name]) if name in model.plan.features else [name]
         if held[0] not in frame.columns:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 
 @dataclass(frozen=True)
@@ -23,4 +23,4 @@ class Format:
     what: str
     extra: str
     to_read: str
-    write: Callable[[Model, Any], dict[str, Any]]
+    write: Callable[[ModelData, Any], dict[str, Any]]

@@ -29,7 +29,8 @@ from streamomd.integrations.export.weight_chunks import refuse_more_than_weights
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
 from streamomd.losses.poisson import rate
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
+from streamomd.training.model_figures import fill_values_of
 from streamomd.training.progress import note
 from streamomd.training.scoring.calibration import Calibration
 
@@ -39,7 +40,7 @@ HASHED = {"string": "STRING", "integer": "INT64", "boolean": "BOOL"}
 """The element type of a hashed column by its family; ONNX cannot format the others as text."""
 
 
-def write(model: Model, file: Any) -> dict[str, Any]:
+def write(model: ModelData, file: Any) -> dict[str, Any]:
     """As ``Format.write``."""
     graph = graph_of(model)
     job = model.spec.model
@@ -59,7 +60,7 @@ def write(model: Model, file: Any) -> dict[str, Any]:
     }
 
 
-def graph_of(model: Model) -> Graph:
+def graph_of(model: ModelData) -> Graph:
     """The graph of a model. Raises UnsupportedError for unsupported features, TooLargeError."""
     refuse_more_than_weights(model)
     _refuse_columns(model)
@@ -71,7 +72,7 @@ def graph_of(model: Model) -> Graph:
         )
     plan = model.plan
     graph = Graph(plan.features)
-    dense, fill = _Dense(graph), model.fill_values()
+    dense, fill = _Dense(graph), fill_values_of(model)
     for name in plan.numeric:
         dense.take(name, 1, fill.get(name), indicates=name in plan.indicators)
     for name, width in plan.vectors:
@@ -154,7 +155,7 @@ def _note_nulls(plan: Plan, weights: NDArray[np.float64]) -> None:
         note(f"a null in {', '.join(found)} has a weight; the graph accepts no nulls there")
 
 
-def _refuse_columns(model: Model) -> None:
+def _refuse_columns(model: ModelData) -> None:
     plan = model.plan
     families = {column.name: column.family for column in plan.types}
     instead = "use streamomd predict; --as parquet exports the weights by name"
@@ -188,7 +189,7 @@ MEANS = {identity: "", sigmoid: "Sigmoid", rate: "Exp"}
 KINDS = {"b": "BOOL", "i": "INT64", "f": "DOUBLE", "U": "STRING"}
 
 
-def add_outputs(graph: Graph, model: Model, margins: str) -> None:
+def add_outputs(graph: Graph, model: ModelData, margins: str) -> None:
     """Add the outputs of margins, (rows, learners), in the order and with the names of skl2onnx.
 
     Of classes ``label``, (rows,), and ``probabilities``, (rows, classes), of probabilistic losses;
@@ -204,7 +205,7 @@ def add_outputs(graph: Graph, model: Model, margins: str) -> None:
     graph.output("score", score, "DOUBLE", width)
 
 
-def _add_classes(graph: Graph, model: Model, margins: str, score: str) -> None:
+def _add_classes(graph: Graph, model: ModelData, margins: str, score: str) -> None:
     learners, loss = model.engine.layout.learners, model.engine.loss
     classes = np.array(model.plan.classes)
     places = (

@@ -23,13 +23,13 @@ from streamomd.integrations.export.contract import Format
 from streamomd.integrations.export.weight_chunks import WeightChunk, pieces
 from streamomd.shards.weight_files import write_weights
 from streamomd.training.metrics import finite
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.warm_start.weights import column_of, columns_of, weight_slot
 
 READ_ALONE = "pyarrow.parquet.read_table({file!r})"
 
 
-def write(model: Model, file: Any) -> dict[str, Any]:
+def write(model: ModelData, file: Any) -> dict[str, Any]:
     """As ``Format.write``."""
     rows = write_weights(file, _columns(model), _metadata(model))
     figures = {"coordinates": model.plan.size, "rows": rows}
@@ -38,7 +38,7 @@ def write(model: Model, file: Any) -> dict[str, Any]:
     return figures
 
 
-def _columns(model: Model) -> Iterator[dict[str, Any]]:
+def _columns(model: ModelData) -> Iterator[dict[str, Any]]:
     starts = {slot.name: slot.start for slot, _ in model.engine.layout.columns()}
     for piece in pieces(model):
         at = np.flatnonzero(_moved(piece, starts))
@@ -62,14 +62,14 @@ def _moved(piece: WeightChunk, starts: dict[str, float]) -> NDArray[np.bool_]:
     return moved
 
 
-def _name(model: Model, coordinate: int) -> str | None:
+def _name(model: ModelData, coordinate: int) -> str | None:
     plan = model.plan
     if plan.hashed_offset <= coordinate < plan.sparse_offset and not model.names.at(coordinate):
         return None
     return name_of(plan, model.names, coordinate)
 
 
-def _metadata(model: Model) -> dict[str, Any]:
+def _metadata(model: ModelData) -> dict[str, Any]:
     job = model.spec.model
     return {
         "rule": job.rule,

@@ -19,10 +19,10 @@ from streamomd.integrations.export.weight_chunks import (
     refuse_more_than_weights,
     weights_of,
 )
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 
-def to_sklearn(model: Model) -> Any:
+def to_sklearn(model: ModelData) -> Any:
     """A fitted SGDClassifier or SGDRegressor of the model's loss, with its weights.
 
     Softmax gives a LogisticRegression, pinball a QuantileRegressor. ``decision_function`` or
@@ -56,7 +56,7 @@ def to_sklearn(model: Model) -> Any:
     return fitted
 
 
-def matrix_of(model: Model, frame: Any) -> Any:
+def matrix_of(model: ModelData, frame: Any) -> Any:
     """The rows of a frame or Arrow table as ``to_sklearn``'s estimator takes them.
 
     (rows, coordinates without the bias), a matrix where all columns are numbers and vectors, else a
@@ -79,7 +79,7 @@ def _is_sgd(fitted: Any) -> bool:
     return hasattr(fitted, "power_t")
 
 
-def _unfitted(model: Model) -> Any:
+def _unfitted(model: ModelData) -> Any:
     """The unfitted estimator of this loss."""
     try:
         from sklearn import linear_model
@@ -121,14 +121,14 @@ def _losses(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return known
 
 
-def write(model: Model, file: Any) -> dict[str, Any]:
+def write(model: ModelData, file: Any) -> dict[str, Any]:
     """As ``Format.write``: skops' format, which can be loaded without executing code."""
     try:
         from skops.io import dumps
     except ImportError:
         raise MissingExtraError(
             "a scikit-learn model is written by skops, which is not installed: "
-            "pip install 'streamomd[skops]'; or model.to_sklearn() in Python"
+            "pip install 'streamomd[skops]'; or streamomd.to_sklearn(model) in Python"
         ) from None
     fitted = to_sklearn(model)
     file.write(dumps(fitted))

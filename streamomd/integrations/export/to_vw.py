@@ -34,7 +34,7 @@ from streamomd.integrations.export.weight_chunks import (
     refuse_calibration,
     refuse_more_than_weights,
 )
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 CONSTANT = 11650396
 """VW's index of the bias, before it is reduced to the available bits."""
@@ -44,7 +44,7 @@ LAYOUT = "9.0.0"
 LINKS = {"logistic": "--link logistic", "poisson": "--link poisson"}
 
 
-def write(model: Model, file: Any) -> dict[str, Any]:
+def write(model: ModelData, file: Any) -> dict[str, Any]:
     """As ``Format.write``."""
     refuse_more_than_weights(model)
     refuse_calibration(model, "vw")
@@ -58,7 +58,7 @@ def write(model: Model, file: Any) -> dict[str, Any]:
     return {"bits": bits, "rows": rows}
 
 
-def _head(model: Model, bits: int) -> str:
+def _head(model: ModelData, bits: int) -> str:
     most = 50 if model.plan.classes else "inf"
     job = model.spec.model
     lines = (
@@ -70,7 +70,7 @@ def _head(model: Model, bits: int) -> str:
 
 
 def _features(
-    model: Model, bits: int, dense: dict[int, tuple[str, int]]
+    model: ModelData, bits: int, dense: dict[int, tuple[str, int]]
 ) -> Iterator[tuple[str, int, float]]:
     """Every coordinate with a weight: its name, VW's index, the weight."""
     taken = {index: name for name, index in dense.values()}
@@ -90,7 +90,7 @@ def _features(
             yield name, index, float(weights[at])
 
 
-def _other(model: Model, place: int, bits: int) -> tuple[str, int]:
+def _other(model: ModelData, place: int, bits: int) -> tuple[str, int]:
     """Name and index of a hashed feature or of a sparse pair."""
     plan = model.plan
     if place >= plan.sparse_offset:
@@ -134,7 +134,7 @@ def _spelled(name: str) -> str:
     return "".join("_" if c.isspace() or c in ":|" else c for c in name)
 
 
-def _refuse(model: Model) -> None:
+def _refuse(model: ModelData) -> None:
     plan = model.plan
     if model.engine.layout.learners > 1:
         raise UnsupportedError(

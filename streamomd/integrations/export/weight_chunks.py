@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streamomd.core.errors import TooLargeError, UnsupportedError
 from streamomd.engine.state import State
 from streamomd.rules.contract import Coordinates, Matrix, Rule
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import COPY_SECONDS, note
 from streamomd.training.remote_state import RemoteState
 
@@ -32,7 +32,7 @@ class WeightChunk(NamedTuple):
     slots: dict[str, NDArray[Any]]
 
 
-def pieces(model: Model) -> Iterator[WeightChunk]:
+def pieces(model: ModelData) -> Iterator[WeightChunk]:
     """All coordinates in order; logs its progress every two seconds.
 
     A state that is still in its checkpoint is read part by part.
@@ -61,7 +61,7 @@ def pieces(model: Model) -> Iterator[WeightChunk]:
             note(f"{high:,} of {size:,} coordinates")
 
 
-def weights_of(model: Model) -> Floats:
+def weights_of(model: ModelData) -> Floats:
     """All weights in one array, (learners, coordinates). Raises TooLargeError naming the GiB."""
     shape = (model.engine.layout.learners, model.plan.size)
     try:
@@ -77,7 +77,7 @@ def weights_of(model: Model) -> Floats:
     return found
 
 
-def refuse_calibration(model: Model, name: str) -> None:
+def refuse_calibration(model: ModelData, name: str) -> None:
     """Raise UnsupportedError for a calibrated model, in a format that has no place for it."""
     if model.spec.model.calibrate != "none":
         raise UnsupportedError(
@@ -87,7 +87,7 @@ def refuse_calibration(model: Model, name: str) -> None:
         )
 
 
-def refuse_more_than_weights(model: Model) -> None:
+def refuse_more_than_weights(model: ModelData) -> None:
     """Raise UnsupportedError if predictions are not weights times values."""
     rule = model.engine.layout.rule
     foresees = isinstance(rule.storage, Matrix) and rule.storage.foresee is not None
@@ -100,7 +100,7 @@ def refuse_more_than_weights(model: Model) -> None:
     )
 
 
-def _clamps(model: Model, rule: Rule) -> bool:
+def _clamps(model: ModelData, rule: Rule) -> bool:
     if rule.row.clamp is None:
         return False
     h = rule.hyper_of(model.engine.params)

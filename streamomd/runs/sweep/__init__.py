@@ -36,6 +36,7 @@ from streamomd.runs.sweep.sweep_checkpoint import (
 )
 from streamomd.runs.worker_task import SentSettings
 from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.new_model import new_model
 from streamomd.training.open_checkpoint import open_ledger
 from streamomd.training.progress import note, quiet_notes
@@ -286,7 +287,7 @@ def _load_changed(
     sets: Mapping[str, Any],
     options: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None],
     there: bool,
-) -> tuple[Sweep, Loaded, dict[Model, Loaded], bool]:
+) -> tuple[Sweep, Loaded, dict[ModelData, Loaded], bool]:
     """The sweep at a URL, its commits, its learners' jobs changed; whether they have more epochs.
 
     there: workers learn, and read the states.

@@ -24,7 +24,7 @@ from streamomd.engine.side_by_side import extract_learner, join_states
 from streamomd.engine.state import State
 from streamomd.rules.contract import Rule
 from streamomd.training.class_threads import class_threads
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.training_step import (
     Mask,
     Predict,
@@ -40,13 +40,13 @@ WIDEST = 8
 class LearnerGroup:
     """Models that one loop updates. ``state`` holds their states, but while ``each`` yields one."""
 
-    models: list[Model]
+    models: list[ModelData]
     engine: Engine
     state: State
     _values: int = 0
 
     @classmethod
-    def of(cls, models: Sequence[Model]) -> LearnerGroup:
+    def of(cls, models: Sequence[ModelData]) -> LearnerGroup:
         """One model as it is, or several in a state of their own."""
         engine, state = models[0].engine, models[0].state
         if len(models) > 1:
@@ -62,7 +62,7 @@ class LearnerGroup:
 
     def learn(
         self, batch: Batch, held: Mask | None = None, predict: Predict | None = None
-    ) -> dict[Model, str]:
+    ) -> dict[ModelData, str]:
         """Learn rows; each model's figures grow as they would alone. What is not finite of which
         models: of their figures; and of their slots, when enough rows were learned to look.
 
@@ -84,7 +84,7 @@ class LearnerGroup:
 
     def _learn_alone(
         self, batch: Batch, held: Mask | None, predict: Predict | None
-    ) -> dict[Model, str]:
+    ) -> dict[ModelData, str]:
         [model] = self.models
         detail, weights = model.spec.train.detail and held is not None, model.class_weights
         given = (self.engine, self.state, model.metrics, batch, held)
@@ -95,7 +95,7 @@ class LearnerGroup:
         learned = margins if held is None else margins[~held]
         return self._diverged(learned) or self._slots_diverged()
 
-    def _diverged(self, margins: NDArray[np.float64]) -> dict[Model, str]:
+    def _diverged(self, margins: NDArray[np.float64]) -> dict[ModelData, str]:
         sums = np.array([model.metrics.current for model in self.models])
         if not batch_problem(sums.sum(axis=0), self.state.totals, margins):
             return {}
@@ -108,7 +108,7 @@ class LearnerGroup:
                 found[model] = problem
         return found
 
-    def _slots_diverged(self) -> dict[Model, str]:
+    def _slots_diverged(self) -> dict[ModelData, str]:
         if self._values < max(LEAST, RATIO * self.state.nbytes // 8):
             return {}
         self._values = 0
@@ -116,7 +116,7 @@ class LearnerGroup:
             return {}
         return {m: problem for m in self.each() if (problem := m.state.problem())}
 
-    def each(self) -> Iterator[Model]:
+    def each(self) -> Iterator[ModelData]:
         """Every model, one after the other, with its state as that of a model alone."""
         if len(self.models) == 1:
             yield self.models[0]
@@ -142,12 +142,12 @@ class LearnerGroup:
             model.state = extract_learner(self.state, k)
 
 
-def group_learners(models: Sequence[Model], threads: int) -> list[LearnerGroup]:
+def group_learners(models: Sequence[ModelData], threads: int) -> list[LearnerGroup]:
     """The models in as few loops as may be, but enough of them for the threads.
 
     A loop has a power of two of learners, so that few are ever compiled.
     """
-    kinds: list[list[Model]] = []
+    kinds: list[list[ModelData]] = []
     for model in models:
         alike = [kind for kind in kinds if _alike(kind[0], model)]
         if alike:
@@ -164,13 +164,13 @@ def group_learners(models: Sequence[Model], threads: int) -> list[LearnerGroup]:
     return made
 
 
-def _learns_alone(model: Model) -> bool:
+def _learns_alone(model: ModelData) -> bool:
     """Whether more is done with its rows than to learn them."""
     job = model.spec.model
     return bool(job.class_weight) or job.calibrate != "none" or model.spec.data.delay > 0.0
 
 
-def _alike(one: Model, other: Model) -> bool:
+def _alike(one: ModelData, other: ModelData) -> bool:
     """Whether two models may be side by side."""
     ours, theirs = one.engine, other.engine
     rule, loss = ours.layout.rule, ours.loss

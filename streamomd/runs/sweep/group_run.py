@@ -22,7 +22,7 @@ from streamomd.runs.sweep.sweep_checkpoint import (
     with_checkpoint,
 )
 from streamomd.runs.worker_task import SentSettings
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.open_checkpoint import open_ledger
 from streamomd.training.progress import note_return, quiet_notes
 from streamomd.training.signals import StopRequest
@@ -65,7 +65,7 @@ class SentGroup:
 def run_group(
     url: str,
     sent: SentGroup,
-    open_session: Callable[[Model, Loaded], Session],
+    open_session: Callable[[ModelData, Loaded], Session],
     watch: Callable[[Sweep], Sequence[SweepWatcher]] = lambda group: (),
 ) -> Sweep:
     """The group, learned up to its last row, and committed there.
@@ -92,7 +92,7 @@ def run_group(
         return group
 
 
-def open_sent(lead: Model, loaded: Loaded, stop: StopRequest) -> Session:
+def open_sent(lead: ModelData, loaded: Loaded, stop: StopRequest) -> Session:
     """The session of a group on the shards that the sender checked; each learner has a ledger."""
     opened = open_ledger(lead, loaded)
     return replace(Session.of(lead.spec, running=lead, opened=opened, stop=stop), opened=None)
@@ -160,7 +160,7 @@ def learn_group_on_worker(url: str, topic: str, sent: SentGroup) -> dict[str, An
             reporter.log(group_event(group))
             return [GroupReporter(group, reporter)]
 
-        def open_session(lead: Model, loaded: Loaded) -> Session:
+        def open_session(lead: ModelData, loaded: Loaded) -> Session:
             return open_sent(lead, loaded, stop)
 
         threads = sent.settings.settings["train.threads"] or reporter.threads

@@ -30,7 +30,7 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.open_checkpoint import open_ledger
 from streamomd.training.progress import note
 from streamomd.training.signals import StopRequest
@@ -187,7 +187,7 @@ def join_groups(sweep: Sweep, checkpoint: SweepCheckpoint) -> None:
     checkpoint.join_groups()
 
 
-def common_cursor(models: Sequence[Model]) -> Cursor | None:
+def common_cursor(models: Sequence[ModelData]) -> Cursor | None:
     """Where a sweep of these models is; None if they are not at one row.
 
     Before the first row, some may observe the rows while the others wait.
@@ -209,7 +209,7 @@ def join_here(url: str, settings: SentSettings, stop: StopRequest) -> None:
     """
     diverged: dict[str, tuple[int, str]] = {}
 
-    def open_session(lead: Model, loaded: Loaded) -> Session:
+    def open_session(lead: ModelData, loaded: Loaded) -> Session:
         facts = open_ledger(lead, loaded)[1].shards
         return Session.recorded(lead, facts=facts, stop=stop)
 

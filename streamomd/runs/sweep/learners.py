@@ -17,6 +17,7 @@ from streamomd.runs.sweep.grid import worded
 from streamomd.shards.cursor import Cursor
 from streamomd.training.metrics import Floats
 from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Sweep:
             learner.dropped = rows
         return worse
 
-    def drop_diverged(self, found: Mapping[Model, str]) -> None:
+    def drop_diverged(self, found: Mapping[ModelData, str]) -> None:
         """Drop the learners of these models, for what is not finite of them.
 
         Raises DivergedError if no other is left.

@@ -36,7 +36,7 @@ from streamomd.training import offsets
 from streamomd.training.class_threads import thread_count
 from streamomd.training.holdout import rows_held_out, with_places
 from streamomd.training.metrics.by_time import NEVER
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 from streamomd.training.row_stream import Source, cache_of, no_rows, rows_of
 from streamomd.training.sampling import sampled_rows
@@ -197,13 +197,15 @@ class SweepLoop:
 
     def _call(
         self, group: LearnerGroup, rows: Batch, held: Mask | None, stream: Times | None
-    ) -> Callable[[], dict[Model, str]]:
+    ) -> Callable[[], dict[ModelData, str]]:
         """What a group does with rows. stream: the times when they arrive, if labels come later."""
         if self.delayed is None or stream is None:
             return partial(group.learn, rows, held)
         return partial(group.learn, rows, held, self.delayed.predict(group.models[0], stream))
 
-    def _drop_diverged(self, found: Sequence[dict[Model, str]], rows: tuple[Place, Place]) -> None:
+    def _drop_diverged(
+        self, found: Sequence[dict[ModelData, str]], rows: tuple[Place, Place]
+    ) -> None:
         """Drop what diverged in these rows; the others go on without it, in loops of their own."""
         problems = {
             model: problem if " after row" in problem else f"{problem} after {between(*rows)}"
@@ -275,7 +277,7 @@ class DelayedLearner(DelayedRun):
 class DelayedLearners:
     """The second cursors of models that are at the same row."""
 
-    def __init__(self, models: Sequence[Model], shards: ShardSet) -> None:
+    def __init__(self, models: Sequence[ModelData], shards: ShardSet) -> None:
         lead = models[0]
         data, at = lead.spec.data, lead.teaching.cursor
         order = places(data.order, data.seed, len(shards), at.epoch)
@@ -289,18 +291,18 @@ class DelayedLearners:
             for model in models
         }
 
-    def stream(self, model: Model, batch: Batch) -> Times:
+    def stream(self, model: ModelData, batch: Batch) -> Times:
         """The stream times when rows arrive, after those that the model has predicted."""
         assert batch.time is not None
         known = model.metrics.by_time
         latest = NEVER if known is None or known.latest is None else known.latest
         return stream_times(batch.time, latest)
 
-    def predict(self, model: Model, stream: Times) -> Predict:
+    def predict(self, model: ModelData, stream: Times) -> Predict:
         """Of rows that arrive at these stream times, see ``DelayedRun.predict_rows``."""
         return partial(self._runs[model].predict_rows, stream, model.metrics)
 
-    def forget(self, models: Sequence[Model]) -> None:
+    def forget(self, models: Sequence[ModelData]) -> None:
         """Drop the pieces that all of these models have read."""
         low = min((self._at[model] for model in models), default=self._first)
         for _ in range(low - self._first):
@@ -315,7 +317,7 @@ class DelayedLearners:
         if close is not None:
             close()
 
-    def _read(self, model: Model) -> Iterator[Piece[Rows]]:
+    def _read(self, model: ModelData) -> Iterator[Piece[Rows]]:
         """The pieces in order. Learners may be in threads; the first one that needs a piece reads
         it."""
         while True:

@@ -60,13 +60,13 @@ from streamomd.training.checkpoint_manager import (
     record_failure,
 )
 from streamomd.training.load_model import load_model
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 
 T = TypeVar("T")
 LEAST_KEPT = 2
 """Commits of a learner: what the sweep's last commit names, and one that it does not name yet."""
-Found = tuple[Sweep, Loaded, dict[Model, Loaded]]
+Found = tuple[Sweep, Loaded, dict[ModelData, Loaded]]
 """A sweep or a group, its commit, and those of its learners."""
 Remote = Callable[[Spec], bool] | None
 """See ``load_model``."""
@@ -79,7 +79,7 @@ class SweepCheckpoint:
     """
 
     def __init__(
-        self, sweep: Sweep, writer: Writer, managers: Mapping[Model, CheckpointManager]
+        self, sweep: Sweep, writer: Writer, managers: Mapping[ModelData, CheckpointManager]
     ) -> None:
         self._sweep, self._writer, self._managers = sweep, writer, managers
         self._settings = sweep.lead.spec.checkpoint
@@ -104,7 +104,7 @@ class SweepCheckpoint:
     def commit(self, groups: Sequence[LearnerGroup]) -> None:
         """Commit all that learn, in these groups, and then the sweep. What diverged is dropped."""
         began = time.monotonic()
-        found: dict[Model, str] = {}
+        found: dict[ModelData, str] = {}
         for group in groups:
             for model in group.each():
                 try:
@@ -230,7 +230,7 @@ def begin_sweep(sweep: Sweep, session: Session, *, restart: bool) -> SweepCheckp
         return None
     store = open_store(settings.url, settings.storage_options)
     newest_replaceable(store, restart=restart)
-    managers: dict[Model, CheckpointManager] = {}
+    managers: dict[ModelData, CheckpointManager] = {}
     for model in sweep:
         with without_events("commit"):
             manager = session.begin(model, restart=True)
@@ -246,7 +246,7 @@ def begin_sweep(sweep: Sweep, session: Session, *, restart: bool) -> SweepCheckp
 def resume_sweep_checkpoint(
     sweep: Sweep,
     loaded: Loaded,
-    commits: Mapping[Model, Loaded],
+    commits: Mapping[ModelData, Loaded],
     session: Session,
     *,
     accept_new: bool,
@@ -255,7 +255,7 @@ def resume_sweep_checkpoint(
 
     Raises ResumeRefusedError if the shards differ from those of the checkpoint.
     """
-    managers: dict[Model, CheckpointManager] = {}
+    managers: dict[ModelData, CheckpointManager] = {}
     for learner in sweep.active:
         model = learner.model
         with without_events("commit"):
@@ -308,9 +308,9 @@ def load_group(
 
 
 def _load(
-    store: Store, read: Callable[[Mapping[str, Any]], tuple[Sweep, dict[Model, Loaded]]]
+    store: Store, read: Callable[[Mapping[str, Any]], tuple[Sweep, dict[ModelData, Loaded]]]
 ) -> Found:
-    found: list[tuple[Sweep, dict[Model, Loaded]]] = []
+    found: list[tuple[Sweep, dict[ModelData, Loaded]]] = []
 
     def receive(commit: Commit) -> Callable[[Part], None]:
         if "sweep" not in commit.document:
@@ -331,10 +331,10 @@ def _read(
     storage_options: Mapping[str, Any] | None,
     remote: Remote,
     document: Mapping[str, Any],
-) -> tuple[Sweep, dict[Model, Loaded]]:
+) -> tuple[Sweep, dict[ModelData, Loaded]]:
     """The sweep, or the group, of a document. url: of the sweep."""
     learners: list[Learner] = []
-    commits: dict[Model, Loaded] = {}
+    commits: dict[ModelData, Loaded] = {}
     try:
         division = Division.from_json(document[GROUPS]) if GROUPS in document else None
         grouped: dict[str, Learner] = {}

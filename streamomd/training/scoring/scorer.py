@@ -12,8 +12,7 @@ import numpy as np
 
 from streamomd.core.errors import UsageError
 from streamomd.training.scoring.description import Description
-from streamomd.training.scoring.fast_rows import terms_of
-from streamomd.training.scoring.fast_tables import FEWEST, table_margins
+from streamomd.training.scoring.fast_form import FEWEST, FastForm
 from streamomd.training.scoring.link import Label, Link
 from streamomd.training.scoring.margins import Margins
 from streamomd.training.scoring.probabilities import chosen, class_probabilities, means
@@ -43,8 +42,7 @@ class Scorer:
         self._form = description, margins, link
         self._encoder = RowEncoder(description)
         self._margins, self._link = margins, link
-        self._terms = terms_of(description, margins)
-        self._table = table_margins(description, margins)
+        self._fast = FastForm.of(description, margins)
         self._mean = link.mean_of_margin()
 
     def __repr__(self) -> str:
@@ -144,18 +142,16 @@ class Scorer:
     def _all(self, rows: Sequence[Mapping[str, Any]]) -> Any:
         """The margins of rows, (n, learners)."""
         found = None
-        if self._table is not None and len(rows) >= FEWEST:
-            found = self._table(rows)
+        if self._fast is not None and len(rows) >= FEWEST:
+            found = self._fast.many(rows)
         if found is None:
             each = [self._of(row, f"row {at}") for at, row in enumerate(rows)]
             found = np.array(each, np.float64).reshape(len(rows), self._margins.learners)
         return found
 
     def _of(self, row: Mapping[str, Any], where: str = "the row") -> list[float]:
-        terms = None if self._terms is None else self._terms(row)
-        if terms is not None:
-            return self._margins.of_terms(terms)
-        return self._margins.of(self._encoder.entries(row, where))
+        found = None if self._fast is None else self._fast.one(row)
+        return self._margins.of(self._encoder.entries(row, where)) if found is None else found
 
     def _prediction(self, margins: Sequence[float]) -> Any:
         labels = self._link.labels

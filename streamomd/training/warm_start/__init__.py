@@ -20,7 +20,7 @@ from streamomd.shards.reader import Piece, ShardBatch, read_batches
 from streamomd.shards.weight_files import read_metadata
 from streamomd.sources.find import find
 from streamomd.sources.table_options import TableOptions
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 from streamomd.training.progress import copying
 from streamomd.training.warm_start.weights import (
     Floats,
@@ -46,7 +46,7 @@ def split_weights(flags: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
 
 
 def start_from_weights(
-    model: Model, storage_options: Mapping[str, Any] | None, given: Any = None
+    model: ModelData, storage_options: Mapping[str, Any] | None, given: Any = None
 ) -> None:
     """Set the weights of ``model.start``, a Parquet file, or of ``given``, a fitted linear model.
 
@@ -76,7 +76,7 @@ def is_weights(url: str) -> bool:
     return url.startswith(IN_MEMORY) or url.endswith(".parquet")
 
 
-def weights_in(model: Model, fitted: Any) -> StartWeights:
+def weights_in(model: ModelData, fitted: Any) -> StartWeights:
     """``coef_`` and ``intercept_``, by ``feature_names_in_`` where it has names.
 
     Raises UsageError where it has other features, classes or learners than the job.
@@ -100,7 +100,7 @@ def weights_in(model: Model, fitted: Any) -> StartWeights:
     return StartWeights(places, weights[:, :-1].T, {}, kind)
 
 
-def _by_class(model: Model, fitted: Any, kind: str) -> Floats:
+def _by_class(model: ModelData, fitted: Any, kind: str) -> Floats:
     """(learners, features + 1), the intercept last, in the order of the job's classes."""
     coef = fitted.coef_.toarray() if hasattr(fitted.coef_, "toarray") else fitted.coef_
     coef = np.atleast_2d(np.asarray(coef, dtype=np.float64))
@@ -116,7 +116,7 @@ def _by_class(model: Model, fitted: Any, kind: str) -> Floats:
     return weights if ours == theirs else -weights
 
 
-def _features(model: Model, fitted: Any, kind: str, count: int) -> NDArray[np.int64]:
+def _features(model: ModelData, fitted: Any, kind: str, count: int) -> NDArray[np.int64]:
     names = getattr(fitted, "feature_names_in_", None)
     if names is not None:
         return places_of(model, [str(name) for name in names], kind)
@@ -137,7 +137,7 @@ _PLACES = (
 
 
 def read(
-    model: Model, url: str, storage_options: Mapping[str, Any] | None
+    model: ModelData, url: str, storage_options: Mapping[str, Any] | None
 ) -> Iterator[StartWeights]:
     """The file's weights, piece by piece. Raises UsageError for other columns than expected."""
     shards = find(url, storage_options=storage_options, tables=TableOptions(as_files=True))
@@ -166,7 +166,7 @@ def read(
 
 
 def _given(
-    model: Model, by: str, scales: list[str], where: str, rows: ShardBatch
+    model: ModelData, by: str, scales: list[str], where: str, rows: ShardBatch
 ) -> Piece[StartWeights]:
     table, row = rows.batch, rows.row
     if by == "feature":
@@ -190,7 +190,7 @@ def _numbers(table: Any, name: str, where: str) -> Any:
     return found.astype(np.float64)
 
 
-def _refuse_other_plan(model: Model, metadata: Mapping[str, Any], where: str) -> None:
+def _refuse_other_plan(model: ModelData, metadata: Mapping[str, Any], where: str) -> None:
     """An exported file describes its coordinates; those of another file are trusted."""
     theirs = metadata.get("plan", {})
     if not theirs or not isinstance(theirs, dict):
@@ -207,7 +207,7 @@ def _refuse_other_plan(model: Model, metadata: Mapping[str, Any], where: str) ->
         )
 
 
-def _take_means(model: Model, metadata: Mapping[str, Any], where: str) -> None:
+def _take_means(model: ModelData, metadata: Mapping[str, Any], where: str) -> None:
     """Continue the means of missing numbers, if the file has them. Raises DataError."""
     if not model.plan.means or "means" not in metadata:
         return

@@ -17,7 +17,7 @@ from streamomd.core.errors import DataError, UnsupportedError, UsageError
 from streamomd.features.lookup import UNKNOWN, coordinates_of
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule
-from streamomd.training.model import Model
+from streamomd.training.model_data import ModelData
 
 Floats = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ class StartWeights(NamedTuple):
     where: str
 
 
-def set_start_weights(model: Model, given: Iterable[StartWeights]) -> None:
+def set_start_weights(model: ModelData, given: Iterable[StartWeights]) -> None:
     """Set weights, and the scales they need; coordinates that are not given keep weight 0.
 
     Raises UnsupportedError (the rule), DataError (what is given twice, outside, or not finite).
@@ -49,7 +49,7 @@ def set_start_weights(model: Model, given: Iterable[StartWeights]) -> None:
     model.engine.renew(model.state)
 
 
-def slots_of(model: Model) -> tuple[str, tuple[str, ...]]:
+def slots_of(model: ModelData) -> tuple[str, tuple[str, ...]]:
     """The slot that is the weight, and the slots of scales without which it would not last.
 
     Raises UnsupportedError listing the rules that have such a slot.
@@ -118,12 +118,12 @@ def _totals(rule: Rule, h: Any) -> Any:
     return rule.state.begin(1.0, h) if rule.state.begin else rule.state.totals()
 
 
-def column_of(model: Model, name: str, learner: int | None) -> str:
+def column_of(model: ModelData, name: str, learner: int | None) -> str:
     """What a column of learner k is called in a file of weights; None: there is one learner."""
     return name if learner is None else f"{name}[{model.plan.classes[learner]}]"
 
 
-def columns_of(model: Model) -> list[str]:
+def columns_of(model: ModelData) -> list[str]:
     """The columns of weights, one a learner."""
     learners = model.engine.layout.learners
     if learners == 1:
@@ -131,7 +131,7 @@ def columns_of(model: Model) -> list[str]:
     return [column_of(model, "weight", k) for k in range(learners)]
 
 
-def places_of(model: Model, names: Sequence[Any], where: str) -> NDArray[np.int64]:
+def places_of(model: ModelData, names: Sequence[Any], where: str) -> NDArray[np.int64]:
     """The coordinates of features by name. Raises DataError for no text, UsageError for others'."""
     if any(not isinstance(name, str) for name in names):
         raise DataError(f"{where}: column feature holds nulls or no text, expected names")
@@ -146,7 +146,7 @@ def places_of(model: Model, names: Sequence[Any], where: str) -> NDArray[np.int6
     return np.array(places, dtype=np.int64)
 
 
-def why_scales(model: Model, scales: Sequence[str]) -> str:
+def why_scales(model: ModelData, scales: Sequence[str]) -> str:
     """Why a rule needs scales, to be added to an error; empty if it does not."""
     if not scales:
         return ""

@@ -1,0 +1,171 @@
+"""The data of a model: a job, how its columns become coordinates, and the state learned so far."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+from streamomd.config.recorded import Recorded
+from streamomd.config.spec import Spec
+from streamomd.core.errors import DivergedError
+from streamomd.core.finite import FiniteCheck, is_finite
+from streamomd.core.message import Message, PerReader
+from streamomd.core.urls import shown
+from streamomd.engine import Engine
+from streamomd.engine.state import State
+from streamomd.features import Names, Plan
+from streamomd.shards.cursor import Cursor
+from streamomd.shards.digests import Digests
+from streamomd.shards.filtered_shards import Unread
+from streamomd.training.build_engine import engine_of
+from streamomd.training.class_weights import (
+    ClassWeights,
+    class_weights_of,
+    refuse_unknown_classes,
+)
+from streamomd.training.fit_calibration import fit_calibration
+from streamomd.training.label_runs import LabelRuns
+from streamomd.training.metrics import Metrics
+from streamomd.training.scoring.calibration import Calibration
+from streamomd.training.teaching import Teaching
+from streamomd.training.top_weights import weight_blocks
+from streamomd.training.update_record import UpdateRecord
+
+
+@dataclass(eq=False)
+class ModelData:
+    """What training, checkpoints and reports work on; ``Model`` adds what is public.
+
+    ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
+    ``digests``: of the row groups that were read. ``cursor``: the next row of the list of shards
+    that is learned; ``update``: which list that is. ``teaching``: with data.delay, the next row to
+    learn, while ``cursor`` is the next one to predict.
+    ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
+    ``label_runs``: of the rows of this process. ``unread``: what its filter does not read.
+    ``holdout_by``: what hold-out rows depend on, a shard's name or its position.
+    ``table_versions``: of the Delta tables that were read, by URL.
+    ``ordered_by``: a column of dates or times in whose order the rows were found; "": none is
+    known.
+    ``alert``: the last one of this process, in words, unless it has ended the run.
+    ``fail_on_alert``: whether an alert ends it; None: as the job says.
+    ``recorded``: the cluster and the cache that its manifest names, which are not used.
+    """
+
+    spec: Spec
+    plan: Plan
+    engine: Engine
+    state: State
+    metrics: Metrics
+    names: Names = field(default_factory=Names)
+    digests: Digests = field(default_factory=Digests, repr=False)
+    cursor: Cursor = field(default_factory=Cursor)
+    teaching: Teaching = field(default_factory=Teaching, repr=False)
+    update: UpdateRecord = field(default_factory=UpdateRecord)
+    url: str = ""
+    sequence: int = -1
+    finished: bool = False
+    unread: Unread = field(default_factory=Unread, repr=False)
+    seconds: float = 0.0
+    rows_per_second: float = 0.0
+    recorded: Recorded = field(default_factory=Recorded)
+    holdout_by: str = "name"
+    guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
+    label_runs: LabelRuns = field(default_factory=LabelRuns, repr=False)
+    table_versions: dict[str, int] = field(default_factory=dict)
+    ordered_by: str = ""
+    alert: str = field(default="", repr=False)
+    fail_on_alert: bool | None = None
+    _fitted: tuple[Any, Calibration] | None = field(default=None, init=False, repr=False)
+
+    def __repr__(self) -> str:
+        """In a line: its state may have millions of numbers."""
+        model, classes = self.spec.model, len(self.plan.classes)
+        parts = [f"rule={model.rule!r}", f"loss={model.loss!r}"]
+        parts += [f"classes={classes}"] if classes else []
+        parts += [f"coordinates={self.plan.size}", f"rows={self.metrics.total_rows}"]
+        parts += [f"url={shown(self.url)!r}"] if self.url else []
+        return f"Model({', '.join(parts)})"
+
+    @classmethod
+    def new(cls, spec: Spec, plan: Plan, state: State | None = None) -> Self:
+        """A model that has seen nothing; or one with this state, whose figures are to be filled."""
+        spec = spec.of_classes(len(plan.classes))
+        refuse_unknown_classes(spec, plan)
+        engine = engine_of(spec, plan)
+        if state is None:
+            state = State.start(engine.layout)
+            engine.begin(state)
+        looks = spec.rule.looks(spec.model.params)
+        cursor = Cursor(epoch=-1 if looks else 0)
+        held = Metrics(spec.model.classifies) if spec.data.holds_out else None
+        metrics = Metrics(spec.model.classifies, held=held)
+        return cls(spec, plan, engine, state, metrics, cursor=cursor)
+
+    @cached_property
+    def class_weights(self) -> ClassWeights | None:
+        """What rows count for by their class, if the job says so. Raises UsageError for an unknown
+        class."""
+        return class_weights_of(self.spec, self.plan)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of ``model.calibrate`` by the rows learned so far; None without one."""
+        kind, margins = self.spec.model.calibrate, self.metrics.margins
+        if kind == "none":
+            return None
+        at = (kind, self.metrics.total_rows, self.teaching.rows, id(margins))
+        if self._fitted is None or self._fitted[0] != at:
+            self._fitted = at, fit_calibration(kind, margins)
+        return self._fitted[1]
+
+    @property
+    def teaches_later(self) -> bool:
+        """Whether rows are learned later than they are predicted, by a second cursor."""
+        return self.spec.data.delay > 0.0 or self.metrics.backtest is not None
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether its predictions have probabilities: by its loss, or calibrated ones."""
+        likely = self.engine.loss.probabilistic or self.spec.model.calibrate != "none"
+        return likely and bool(self.plan.classes)
+
+    @property
+    def state_sha256(self) -> str:
+        """Hash of slots, totals, clock, counters and rows consumed."""
+        digest = hashlib.sha256()
+        self.state.digest(digest)
+        self.metrics.digest(digest)
+        return digest.hexdigest()
+
+    @property
+    def begins_pass(self) -> bool:
+        """Whether the next row is the first of another pass over all rows."""
+        at = self.cursor
+        return at.epoch > 0 and at == Cursor(at.epoch) and not self.update.first
+
+    @property
+    def is_untrained(self) -> bool:
+        """Whether it predicts the same for every row: it learned none, and was given no weights."""
+        if self.metrics.total_rows:
+            return False
+        return not any(some.any() for _, some in weight_blocks(self.engine, self.state))
+
+    def refuse_non_finite(self, *, weights: bool = False) -> None:
+        """Raises DivergedError unless all numbers of the state are finite; weights: and all that
+        are made of them, which is slower."""
+        problem = self.state.problem()
+        if not problem and weights:
+            sound = all(is_finite(some) for _, some in weight_blocks(self.engine, self.state))
+            problem = "" if sound else "a weight is not"
+        if problem:
+            where = f"commit {self.sequence} of {shown(self.url)}" if self.url else "this model"
+            remedy = (
+                ". Use an earlier commit (streamomd checkpoint verify URL lists those that are "
+                "finite; streamomd.load(URL, at=N)), or pass --allow-non-finite, in Python "
+                "allow_non_finite=True"
+            )
+            found = f"{where} is not finite: {problem}"
+            form = PerReader("{found}{remedy}", "{found}")
+            raise DivergedError(Message("not_finite", form, found=found, remedy=remedy))

@@ -1,0 +1,335 @@
+"""The fast form of a scorer: rows of numbers, categories, dates and crosses, each value read once.
+
+One row is read in plain Python, many rows column by column with numpy. Rows of other columns, and
+rows with a bad value, are left to the ``RowEncoder``. All of them give the same additions in the
+same order: numbers, then what is hashed by ascending coordinate, then indicators.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.training.scoring.categories import LONGEST, MOST, CategoryPlaces, cross_name, escaped
+from streamomd.training.scoring.description import Description
+from streamomd.training.scoring.margins import Margins
+from streamomd.training.scoring.nested_rows import flat_row, paths_of
+from streamomd.training.scoring.row_errors import BadValueError
+from streamomd.training.scoring.row_values import category_of, date_of, part_of
+
+Floats = NDArray[np.float64]
+Row = Mapping[str, Any]
+FEWEST = 8
+"""Rows from which numpy is faster."""
+EXACT = 2**53
+LARGEST = 1.7976931348623157e308
+SMALLEST = 5e-324
+LEFT = KeyError, TypeError, ValueError, OverflowError, BadValueError
+"""Raised by rows that the encoder reads: it says what is wrong."""
+_CLASSES = {"integer": int, "boolean": bool, "text": str, "bytes": bytes}
+_SINGLE = struct.Struct("f")
+_PLACE = itemgetter(0)
+_COLUMNS = 1 << 20
+"""More than a row has columns; with 31 bits of a coordinate it fits an int64."""
+
+
+class _Number(NamedTuple):
+    """A numeric column. Its value becomes (x - c) / s; s = 0: it is constant, None: it stays x.
+
+    missing: what a missing value becomes, None if it is an error. indicator: its weights.
+    """
+
+    name: str
+    kind: type
+    single: bool
+    weights: Any
+    c: float
+    s: float | None
+    missing: float | None
+    indicator: Any
+
+
+class _Entry(NamedTuple):
+    """A value of a hashed feature: its coordinate, its weights, and its text in a cross."""
+
+    place: int
+    weights: Any
+    text: bytes
+
+
+class _Table(NamedTuple):
+    """Entries as arrays, and the number of each key's; never changed."""
+
+    codes: dict[Any, int]
+    places: NDArray[np.int64]
+    weights: Floats
+    texts: list[bytes]
+
+
+class _Feature:
+    """The entries of a hashed feature: a category, a part of a date, or a cross.
+
+    kind: of the keys that are cached. text: from a key to the bytes that are hashed. Threads may
+    share it: they replace its table as a whole.
+    """
+
+    def __init__(
+        self, name: str, kind: type, text: Callable[[Any], bytes | None], d: Description,
+        weights: Callable[[int], Any],
+    ) -> None:  # fmt: skip
+        self.kind, self.known = kind, dict[Any, _Entry]()
+        self._table = _Table({}, np.empty(0, np.int64), np.empty((0, 0)), [])
+        self._text, self._places, self._weights = text, CategoryPlaces(name, d), weights
+
+    def entry(self, key: Any) -> _Entry:
+        """The entry of a key that is not cached."""
+        text = self._text(key)
+        place = self._places.of(text)
+        entry = _Entry(place, self._weights(place), escaped(text))
+        # Other types may be equal to one of this: 1 is equal to 1.0 and to True.
+        cached = key is None or key.__class__ is self.kind
+        if cached and len(entry.text) <= LONGEST:  # anyone may send long ones
+            if len(self.known) >= MOST:
+                self.known.clear()
+            self.known[key] = entry
+        return entry
+
+    def coded(self, keys: Sequence[Any]) -> tuple[_Table, NDArray[np.int64]]:
+        """A table with these keys, and the number of each. Raises TypeError for other types."""
+        if not {self.kind, type(None)}.issuperset(map(type, keys)):
+            raise TypeError
+        table = self._table
+        try:
+            return table, np.fromiter(map(table.codes.__getitem__, keys), np.int64, len(keys))
+        except KeyError:
+            table = self._table_with(keys)
+            return table, np.fromiter(map(table.codes.__getitem__, keys), np.int64, len(keys))
+
+    def _table_with(self, keys: Sequence[Any]) -> _Table:
+        """What is cached, and these keys."""
+        entries = {**self.known, **{key: self.entry(key) for key in dict.fromkeys(keys)}}
+        places, weights, texts = zip(*entries.values(), strict=True)
+        codes = {key: at for at, key in enumerate(entries)}
+        by_code = np.array(weights).reshape(len(codes), -1)
+        table = _Table(codes, np.array(places), by_code, list(texts))
+        if entries.keys() <= self.known.keys():
+            self._table = table
+        return table
+
+
+class FastForm:
+    """Margins of one row and of many; None for those that it leaves to the encoder."""
+
+    def __init__(self, d: Description, margins: Margins) -> None:
+        self._margins = margins
+        weights: Callable[[int], Any] = margins.weights.at
+        if margins.learners == 1:
+            weights = lambda place: margins.weights.at(place)[0]  # noqa: E731
+        self._numbers = list(_numbers(d, margins, weights))
+        self._limits = max(d.least, SMALLEST), min(d.most, d.largest, LARGEST)
+        self._paths = paths_of(tuple(d.columns))
+
+        def feature(name: str, kind: type, text: Callable[[Any], bytes | None]) -> _Feature:
+            return _Feature(name, kind, text, d, weights)
+
+        self._categories = [
+            (name, feature(name, _CLASSES.get(kind, float), partial(category_of, kind=kind)))
+            for name, kind, _ in d.categories
+        ]
+        self._dates = [
+            (name, kind, [(part, feature(f"{name}.{part}", int, _digits)) for part in parts])
+            for name, kind, parts in d.dates
+        ]
+        # All of them by name, in the order in which a row's are read.
+        dated = [f"{date.name}.{part}" for date in d.dates for part in date.parts]
+        names = [*(column.name for column in d.categories), *dated]
+        crossed_only = {column.name for column in d.categories if not column.alone}
+        self._alone = [at for at, name in enumerate(names) if name not in crossed_only]
+        self._crosses = [
+            (feature(cross_name(cross), tuple, b"^".join), tuple(map(names.index, cross)))
+            for cross in d.crosses
+        ]
+
+    @classmethod
+    def of(cls, d: Description, margins: Margins) -> FastForm | None:
+        """None for columns of other kinds, and for rules that predict more than a sum."""
+        columns: list[Any] = [*d.numbers, *d.categories]
+        other = d.vectors or d.lists or d.texts or d.sparse
+        if margins.rule is not None or other or any(one.kind == "float16" for one in columns):
+            return None
+        return cls(d, margins)
+
+    def one(self, row: Row) -> list[float] | None:
+        """The margins of a row."""
+        terms: list[tuple[Any, float]] = []
+        late: list[tuple[Any, float]] = []
+        if self._paths:
+            row = flat_row(row, self._paths)
+        try:
+            if not self._add_numbers(row, terms, late):
+                return None
+            if self._categories or self._dates:
+                self._add_hashed(row, terms)
+        except LEFT:
+            return None
+        return self._margins.of_terms(terms + late if late else terms)
+
+    def _add_numbers(self, row: Row, found: list[Any], late: list[Any]) -> bool:
+        """Add the terms of numeric columns, and to late those of indicators; False for a row that
+        is left."""
+        least, most = self._limits
+        lowest, highest = -most, -least
+        for name, kind, single, w, c, s, missing, indicator in self._numbers:
+            x = row[name]
+            if x.__class__ is not kind:
+                if x is None:
+                    x = math.nan
+                elif kind is not float or x.__class__ is not int or not -EXACT <= x <= EXACT:
+                    return False
+            if not (least <= x <= most or lowest <= x <= highest or x == 0.0):
+                if missing is None or x == x:  # noqa: PLR0124
+                    return False
+                if indicator is not None:
+                    late.append((indicator, 1.0))
+                x = missing
+            elif single:
+                (x,) = _SINGLE.unpack(_SINGLE.pack(x))
+            if s is not None:
+                x = (x - c) / s if s > 0.0 else 0.0
+            if x:
+                found.append((w, x))
+        return True
+
+    def _add_hashed(self, row: Row, found: list[Any]) -> None:
+        """Add the terms of what is hashed."""
+        entries: list[_Entry] = []
+        for name, feature in self._categories:
+            value = row[name]
+            entry = None
+            if value.__class__ is feature.kind or value is None:
+                entry = feature.known.get(value)
+            entries.append(entry or feature.entry(value))
+        for name, kind, parts in self._dates:
+            moment = date_of(row[name], kind)
+            for part, feature in parts:
+                key = None if moment is None else part_of(moment, part)
+                entries.append(feature.known.get(key) or feature.entry(key))
+        if self._crosses:
+            texts = [entry.text for entry in entries]
+            entries = [entries[at] for at in self._alone]
+            for feature, those in self._crosses:
+                crossed = tuple([texts[at] for at in those])
+                entries.append(feature.known.get(crossed) or feature.entry(crossed))
+        entries.sort(key=_PLACE)
+        last = -1
+        for place, w, _ in entries:
+            if place == last:  # equal coordinates are one, with their count
+                found[-1] = w, found[-1][1] + 1.0
+            else:
+                found.append((w, 1.0))
+                last = place
+
+    def many(self, rows: Sequence[Row]) -> Floats | None:
+        """The margins of rows, (n, learners)."""
+        margins = self._margins
+        found = np.tile(np.array(margins.start), (len(rows), 1))
+        late: list[tuple[Any, Any]] = []
+        if self._paths:
+            rows = [flat_row(row, self._paths) for row in rows]
+        try:
+            for column in self._numbers:
+                x = self._values(column, [row[column.name] for row in rows], late)
+                if x is None:
+                    return None
+                found += x[:, np.newaxis] * np.array(column.weights)
+            if (self._categories or self._dates) and not self._add_all_hashed(rows, found):
+                return None
+        except LEFT:
+            return None  # the row that is bad is found again, one by one
+        for gone, indicator in late:
+            found += gone[:, np.newaxis] * np.array(indicator)
+        if margins.target is not None:
+            c, s = margins.target
+            found = c + s * found
+        return found
+
+    def _values(
+        self, column: _Number, given: list[Any], late: list[tuple[Any, Any]]
+    ) -> Floats | None:
+        """A column's values as they are multiplied; None if some are left."""
+        kinds = set(map(type, given))
+        if type(None) in kinds:
+            given = [math.nan if value is None else value for value in given]
+            kinds.discard(type(None))
+        if not kinds <= ({bool} if column.kind is bool else {float, int}):
+            return None
+        x = np.array(given, np.float64)
+        size = np.abs(x)
+        if int in kinds and size.max() > EXACT:
+            return None
+        gone = np.isnan(x)
+        least, most = self._limits
+        legal = ((size >= least) & (size <= most)) | (x == 0.0) | gone
+        if not legal.all() or (column.missing is None and gone.any()):
+            return None
+        if column.single:
+            x = x.astype(np.float32).astype(np.float64)
+        if column.missing is not None:
+            x[gone] = column.missing
+            if column.indicator is not None:
+                late.append((gone.astype(np.float64), column.indicator))
+        if column.s is not None:
+            x = (x - column.c) / column.s if column.s > 0.0 else np.zeros(len(x))
+        return x
+
+    def _add_all_hashed(self, rows: Sequence[Row], found: Floats) -> bool:
+        """Add what is hashed of each row; False where several of a row have one coordinate."""
+        read = [feature.coded([row[name] for row in rows]) for name, feature in self._categories]
+        for name, kind, parts in self._dates:
+            moments = [date_of(row[name], kind) for row in rows]
+            for part, feature in parts:
+                read.append(feature.coded([m and part_of(m, part) for m in moments]))
+        if self._crosses:
+            texts = [[table.texts[code] for code in codes.tolist()] for table, codes in read]
+            read = [read[at] for at in self._alone]
+            for feature, those in self._crosses:
+                read.append(feature.coded([*zip(*(texts[at] for at in those), strict=True)]))
+        # Coordinates with the number of their feature, so that one sort gives both.
+        keys = np.stack([table.places[of] * _COLUMNS + at for at, (table, of) in enumerate(read)])
+        keys.sort(axis=0)
+        places, features = np.divmod(keys, _COLUMNS)
+        if (places[1:] == places[:-1]).any():
+            return False
+        weights = np.stack([table.weights[of] for table, of in read])  # (features, rows, learners)
+        each = np.arange(len(found))
+        for at in features:
+            found += weights[at, each]
+        return True
+
+
+def _numbers(d: Description, margins: Margins, weights: Any) -> Iterator[_Number]:
+    """The numeric columns. weights: from a coordinate to its weights."""
+    reference = margins.reference
+    for at, (name, kind, nulls) in enumerate(d.numbers):
+        c, s = 0.0, None
+        if reference is not None and at < reference.shape[1]:
+            c, s = reference[:, at].tolist()
+        missing = None if nulls == "error" else margins.fill[at] if nulls == "mean" else 0.0
+        indicator = None
+        if name in d.indicators:
+            indicator = weights(d.indicator_offset + d.indicators.index(name))
+        w = weights(int(d.bias) + at)
+        whole = bool if kind == "boolean" else float
+        yield _Number(name, whole, kind == "float32", w, c, s, missing, indicator)
+
+
+def _digits(number: int | None) -> bytes | None:
+    """The text of a part of a date."""
+    return None if number is None else b"%d" % number
