@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.config.refusals import DEFAULT
+from streamomd.config.model_table import DEFAULT
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.losses import Loss, find_loss
