@@ -4,11 +4,12 @@ For each data set and learner, at its defaults: held-out log loss (RMSE), error 
 and 3 passes, progressive loss of the first pass, CPU seconds of training. The baseline is ridge or
 logistic regression with the best of nine strengths, 10^-4 … 10^4, by 5-fold validation of the
 training part. Sets and split seeds are in quality_sets.py and, never used to choose anything, in
-quality_fresh.py; learners are in quality_learners.py.
+quality_fresh.py and quality_second.py; learners are in quality_learners.py.
 
     python benchmarks/quality.py --sets diabetes,california --rules nag,adagrad,sgd-epochs,vw
     python benchmarks/quality.py --out quality.json        # all: an hour; run again to continue
     python benchmarks/quality.py --fresh --out fresh.json  # sets on which nothing was chosen
+    python benchmarks/quality.py --second --out second.json  # further ones
     python benchmarks/quality.py --out quality.json --saved --brief --rules nag,vw
     python benchmarks/quality.py --mistakes --sets bank --rules nag  # a look at misclassified rows
 
@@ -35,6 +36,7 @@ import numpy as np
 from quality_fresh import FRESH
 from quality_learners import Split, constant_loss, figures, fit_baseline, has_vowpal_wabbit, learner
 from quality_mistakes import print_mistakes
+from quality_second import SECOND
 from quality_sets import SETS, Data
 from quality_tables import Figures, gap, percent, print_tables
 from threadpoolctl import threadpool_limits
@@ -98,7 +100,7 @@ def measure(name: str, passes: int, splits: list[Split]) -> Figures:
 def load(name: str, folder: Path, skipped: dict[str, str]) -> Data | None:
     """A set; None where its folder or package is missing, which is printed."""
     try:
-        return {**SETS, **FRESH}[name](folder)
+        return {**SETS, **FRESH, **SECOND}[name](folder)
     except (FileNotFoundError, ModuleNotFoundError) as error:
         skipped[name] = str(error)
         print(f"skipped: {name}: {error}", file=sys.stderr, flush=True)
@@ -134,6 +136,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder of data sets")
     parser.add_argument("--sets", help="some of the data sets")
     parser.add_argument("--fresh", action="store_true", help="the sets of quality_fresh.py")
+    parser.add_argument("--second", action="store_true", help="the sets of quality_second.py")
     parser.add_argument("--rules", default=",".join(RULES), help="rules and other learners")
     parser.add_argument("--passes", default="1,3", help="numbers of passes")
     parser.add_argument("--out", type=Path, help="JSON file of figures, continued if it exists")
@@ -142,7 +145,8 @@ def main() -> None:
     parser.add_argument("--mistakes", action="store_true", help="measure nothing: show mistakes")
     args = parser.parse_args()
     names = args.rules.split(",")
-    sets = args.sets.split(",") if args.sets else [*(FRESH if args.fresh else SETS)]
+    listed = SECOND if args.second else FRESH if args.fresh else SETS
+    sets = args.sets.split(",") if args.sets else [*listed]
     all_passes = [int(passes) for passes in args.passes.split(",")]
     results = Saved(args.out)
     baselines = Saved(args.out and args.out.with_name(f"{args.out.stem}-baseline.json"))

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamomd.analysis.certify import certify as certify
     from streamomd.analysis.report import write_report as write_report
     from streamomd.config.spec import Spec as Spec
     from streamomd.core.profiling import profiled as profiled
@@ -25,17 +26,24 @@ if TYPE_CHECKING:
     from streamomd.runs.submit import submit as submit
     from streamomd.runs.sweep import resume_sweep as resume_sweep
     from streamomd.runs.sweep import sweep as sweep
+    from streamomd.runs.sweep.learners import Sweep as Sweep
     from streamomd.runs.train import load as load
     from streamomd.runs.train import train as train
     from streamomd.runs.update import update as update
     from streamomd.training.model import Model as Model
+    from streamomd.training.scoring.scorer import Explanation as Explanation
+    from streamomd.training.scoring.scorer import Scorer as Scorer
 
 _HOME = {
+    "Explanation": "streamomd.training.scoring.scorer",
     "Model": "streamomd.training.model",
     "OMDClassifier": "streamomd.integrations.sklearn",
     "OMDRegressor": "streamomd.integrations.sklearn",
+    "Scorer": "streamomd.training.scoring.scorer",
     "Spec": "streamomd.config.spec",
+    "Sweep": "streamomd.runs.sweep.learners",
     "backtest": "streamomd.runs.backtest",
+    "certify": "streamomd.analysis.certify",
     "follow": "streamomd.runs.follow",
     "load": "streamomd.runs.train",
     "predict_collection": "streamomd.distributed.collections.predict_collection",
@@ -51,9 +59,9 @@ _HOME = {
 }
 
 __all__ = [
-    "Model", "OMDClassifier", "OMDRegressor", "Spec", "backtest", "follow", "load",
-    "predict_collection", "profiled", "resume", "resume_sweep", "submit", "sweep", "to_sklearn",
-    "train", "update", "write_report",
+    "Explanation", "Model", "OMDClassifier", "OMDRegressor", "Scorer", "Spec", "Sweep", "backtest",
+    "certify", "follow", "load", "predict_collection", "profiled", "resume", "resume_sweep",
+    "submit", "sweep", "to_sklearn", "train", "update", "write_report",
 ]  # fmt: skip
 
 

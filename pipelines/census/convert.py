@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
-
-from streamomd.sources.text.convert import convert
+import gzip
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 COLUMNS = (
     "age", "class of worker", "industry code", "occupation code", "education", "wage per hour",
@@ -26,16 +30,13 @@ def main() -> None:
     parser.add_argument("source", help="census-income.data.gz, or .test.gz")
     parser.add_argument("--to", default="runs/census-rows", help="directory of the shards")
     given = parser.parse_args()
-    done = convert(
-        [given.source],
-        source_format="csv",
-        to=given.to,
-        shards=8,
-        delimiter=", ",
-        header=False,
-        column_names=COLUMNS,
-    )
-    print(f"{done.rows:,} rows in {len(done.shards)} shards: {given.to}")
+    with tempfile.TemporaryDirectory() as folder:
+        named = Path(folder) / "census.csv"
+        with gzip.open(given.source, "rb") as rows, named.open("wb") as file:
+            file.write(f"{', '.join(COLUMNS)}\n".encode())
+            shutil.copyfileobj(rows, file)
+        command = ["convert", str(named), "-o", given.to, "--shards", "8", "--delimiter", ", "]
+        subprocess.run([sys.executable, "-m", "streamomd", *command], check=True)  # noqa: S603
 
 
 if __name__ == "__main__":

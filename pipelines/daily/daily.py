@@ -6,6 +6,7 @@ that others read: then none is seen before it is complete.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import streamomd
-from streamomd.cli import main as streamomd_command
 
 SOURCE = Path(__file__).parents[1] / "data" / "bank"
 DAYS, URL = Path("runs/days"), "runs/daily"
@@ -41,7 +41,7 @@ def command(*words: str) -> None:
     """Print a command and run it."""
     sys.stdout.write(f"\n$ streamomd {' '.join(words)}\n")
     sys.stdout.flush()
-    streamomd_command([*words], standalone_mode=False)
+    subprocess.run([sys.executable, "-m", "streamomd", *words], check=True)  # noqa: S603
 
 
 def main() -> None:

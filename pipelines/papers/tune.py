@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from common import Rows, error, learn, taken
 
-from streamomd.core.errors import StreamomdError
+from streamomd.errors import StreamomdError
 from streamomd.losses import all_losses, find_loss
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule, fields

@@ -13,13 +13,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_pipeline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The bad day shows in its loss and is undone; then the state is that of one run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     runpy.run_path("pipelines/daily/daily.py", run_name="__main__")
-    out = capsys.readouterr().out
+    out = capfd.readouterr().out
     losses = [float(loss) for loss in re.findall(r"5,000 rows\): loss ([\d.]+)", out)]
     good, bad, repaired = losses
     assert bad > 1.4 * max(good, repaired)

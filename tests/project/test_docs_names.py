@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import doctest
 import inspect
 import pkgutil
 import re
@@ -15,6 +17,8 @@ from documented import ROOT, blocks
 from pydantic import BaseModel
 
 import streamomd
+import streamomd.errors
+import streamomd.testing
 from streamomd.config.data_table import Sparse
 from streamomd.config.spec import Spec
 from streamomd.core.batch import REASONS
@@ -47,11 +51,60 @@ def test_the_job_file_names_every_key() -> None:
     assert set(Sparse.model_fields) == set(told["data"]["sparse"])
 
 
+def documented_names() -> set[str]:
+    """The names that the API describes."""
+    return set(re.findall(r"^::: (\S+)$", read("api.md"), re.M)) - {"streamomd.core.errors"}
+
+
+def public_modules() -> set[str]:
+    """What a user or a plug-in may import: the modules of the API's names, and of its table."""
+    table = re.findall(r"^\| `(streamomd\.[\w.]+)` \|", read("api.md"), re.M)
+    own = {name.rpartition(".")[0] for name in documented_names()}
+    return {"streamomd.errors", *own, *table}
+
+
 def test_the_api_has_every_public_name() -> None:
-    """Each public name has its place in the API."""
-    assert {f"streamomd.{name}" for name in streamomd.__all__} <= set(
-        re.findall(r"^::: (\S+)$", read("api.md"), re.M)
-    )
+    """Each public name has its place in the API, and the API has no names of private modules."""
+    for module in (streamomd, streamomd.testing):
+        assert {f"{module.__name__}.{name}" for name in module.__all__} <= documented_names()
+    page = read("api.md")
+    assert [name for name in streamomd.errors.__all__ if f"- `{name}`: " not in page] == []
+    top = {"streamomd", "streamomd.errors", "streamomd.testing"}
+    others = {name for name in public_modules() - top if ".integrations." not in name}
+    assert all(f"| `{name}` |" in page for name in others)
+    for name in public_modules():
+        assert inspect.ismodule(pkgutil.resolve_name(name)), name
+
+
+def imported(code: str) -> set[str]:
+    """The modules of this package that a script imports names of."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+    return {name for name in found if name.split(".")[0] == "streamomd"}
+
+
+def test_examples_import_public_modules_only() -> None:
+    """Examples of README, docs and pipelines; pipelines/papers measures the engine's parts."""
+    codes = {
+        f"{page.relative_to(ROOT)}:{block.line}": block.text
+        for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+        for block in blocks(page)
+        if block.language == "python"
+    }
+    for place, text in codes.items():
+        if ">>>" in text:
+            examples = doctest.DocTestParser().get_examples(text)
+            codes[place] = "\n".join(example.source for example in examples)
+    for script in sorted((ROOT / "pipelines").rglob("*.py")):
+        if "papers" not in script.parts:
+            codes[str(script.relative_to(ROOT))] = script.read_text("utf-8")
+    used = {(place, name) for place, code in codes.items() for name in imported(code)}
+    assert len({place for place, _ in used}) > 50
+    assert [one for one in sorted(used) if one[1] not in public_modules()] == []
 
 
 @pytest.mark.parametrize("table", [test_bad_input_table.REFUSED, test_accepted_table.ACCEPTED])
