@@ -18,7 +18,7 @@ from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.drift_alerts import fails_on_alert, raise_alert
 from streamomd.training.holdout import reason_to_stop
 from streamomd.training.model_data import ModelData
-from streamomd.training.offsets import report_offsets
+from streamomd.training.offsets import MOST, report_offsets
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of
 from streamomd.training.signals import StopRequest, raise_stopped
@@ -100,7 +100,8 @@ class ExactRun:
         """Look at rows before they are cut."""
         model = self.model
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
-            report_offsets([model.spec], model.plan, part.batch)
+            front = part.batch.first_columns(len(model.plan.numeric), MOST)
+            report_offsets([model.spec], model.plan, front)
 
     def most(self, part: Part, low: int) -> int:
         """Rows up to the curve's next point, or to a watcher's next row."""

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch
 from streamomd.core.counted import counted
 from streamomd.core.urls import printable
 from streamomd.features import Plan
@@ -27,9 +26,8 @@ LEAST, MOST = 30, 10_000
 NAMED = 8
 
 
-def report_offsets(specs: Iterable[Spec], plan: Plan, batch: Batch) -> None:
-    """Print the warnings of jobs that learn the same rows, each once. batch: the first ones."""
-    rows = batch.first_columns(len(plan.numeric), MOST)
+def report_offsets(specs: Iterable[Spec], plan: Plan, rows: Floats) -> None:
+    """Print the warnings of jobs that learn the same rows, each once. rows: the first ones."""
     for line in dict.fromkeys(line for spec in specs for line in offset_warnings(spec, plan, rows)):
         note(line)
 
@@ -41,7 +39,8 @@ def report_offsets_of(spec: Spec, plan: Plan, shards: ShardSet) -> None:
     order = places(spec.data.order, spec.data.seed, len(shards), 0)
     with closing(rows_of(plan, shards, order, ahead_bytes=1)) as pieces:
         for piece in pieces:
-            report_offsets([spec], plan, piece.value.batch)
+            rows = piece.value.batch.first_columns(len(plan.numeric), MOST)
+            report_offsets([spec], plan, rows)
             break
 
 

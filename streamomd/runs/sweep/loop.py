@@ -33,7 +33,7 @@ from streamomd.training.class_threads import thread_count
 from streamomd.training.holdout import with_places
 from streamomd.training.metrics import Counts
 from streamomd.training.model_data import ModelData
-from streamomd.training.offsets import report_offsets
+from streamomd.training.offsets import MOST, report_offsets
 from streamomd.training.progress import note
 from streamomd.training.row_stream import cache_of, no_rows
 from streamomd.training.teaching import Schedule
@@ -145,7 +145,8 @@ class SweepLoop:
         sweep = self.sweep
         if sweep.cursor.epoch == 0 and not sweep.rows:
             specs = [learner.model.spec for learner in sweep.active]
-            report_offsets(specs, sweep.lead.plan, part.batch)
+            front = part.batch.first_columns(len(sweep.lead.plan.numeric), MOST)
+            report_offsets(specs, sweep.lead.plan, front)
 
     def most(self, part: Part, low: int) -> int:
         """Rows up to where a commit, a halving or a line is due."""
