@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streamomd.config.refusals import DEFAULT
+from streamomd.config.model_table import DEFAULT
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, Floats
 from streamomd.core.errors import UnsupportedError, UsageError

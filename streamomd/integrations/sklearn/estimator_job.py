@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from streamomd.config.refusals import DEFAULT
+from streamomd.config.model_table import DEFAULT
 from streamomd.config.spec import Spec
 from streamomd.core.errors import DivergedError, StreamomdError, UsageError
 from streamomd.core.message import Reader
