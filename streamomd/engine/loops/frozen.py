@@ -34,8 +34,8 @@ WORST = 50.0
 FIRST, SPARSE = 256, 512
 """Rows before the first copy: at least 256, and one in 512 coordinates."""
 DENSE = 16
-"""From a row in as many coordinates on there are eight copies in an octave of rows, before it one: a
-copy reads every coordinate, a few ms of 2^18."""
+"""From one row in so many coordinates on an octave of rows has eight copies, before it one: a copy
+reads every coordinate, in a few ms of 2^18."""
 AHEAD = 16
 """Non-zeros from one read to the one whose weights are prefetched."""
 EVERY, HALF, QUARTER = 1 << 14, 1 << 16, 1 << 17
