@@ -8,8 +8,17 @@ prediction is wB m_B + (1 - wB) m_G, one linear model, with
 k = 2 h / (h + mean h) for log loss, over 2 v for the square loss, v the mean of the smaller squared
 error: a row of mean importance counts once, and a heavy one twice at most. B is
 as good as a tuned batch model where the rows are shuffled; G follows a stream that changes, and
-learns where B's curvature is of no use. ``prefer`` = "whole" is B alone: for data whose rows of all
-times count alike. From the second pass over the same rows on, B alone learns and predicts.
+learns where B's curvature is of no use. From the second pass over the same rows on, B alone learns
+and predicts.
+
+A saved model predicts rows that come later, for which the best mixture of the next row may be poor:
+it follows the latest rows. So weights are copied now and then, eight times in an octave of rows,
+and rows are also predicted by the newest copy, which has learned none of the rows since. On these
+frozen predictions the saved model is fitted, ``prefer`` = "auto": a scale of B's block and one of
+its other coordinates, G's share, and with log losses the classes' frequencies; then a choice of
+this, of B alone and of the frequencies. ``saved_loss`` of the result is the mean loss of frozen
+predictions. ``prefer`` = "recent" saves the mixture that predicts the next row, "whole" B alone:
+for data whose rows of all times count alike.
 
 Log losses are those of p' = (1 - e) p + e / classes with e = 1 / (t + 2), after t rows, and so are
 the probabilities of predictions; progressive predictions of numbers are clipped to a range of the
