@@ -273,6 +273,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         prior_sparse = hyper[prior_] if second else 0.0
         eta = hyper[eta_] if first else 0.0
         G_learns = first and learns_G(h) and not (both and totals[horizon_] > 0.0)
+        lead = totals[lead_]
+        part = share_of_B(lead, h)
         unscaled = inverses(reference, size, r)
         due = len(y)
         again = solves and P.shape[1] == P.shape[2]
@@ -330,35 +332,44 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 if first:
                     g[0, k] = dot(lanes, X, lanes, block_entries.G + of_k, count)
                     g[0, k] += dot(table, at_k + G, wide, Z, p + 1)
-            part = share_of_B(totals[lead_], h)
+            if totals[lead_] != lead:
+                lead = totals[lead_]
+                part = share_of_B(lead, h)
             c_y = totals[c_y_]
             for k in range(L):
                 margins[i, k] = shown(totals, c_y + part * m[0, k] + (1.0 - part) * g[0, k])
             e = smoothing(t)
             sums[0] += weight_of_row
-            sums[1] += weight_of_row * row_loss(margins, i, y[i], e, hyper, slopes)
             sums[2] += weight_of_row * miss(margins, i, y[i], mean)
             if not learns:
                 continue
+            shown_loss = -1.0
             if referred and t == 1.0:
                 c_y = totals[c_y_] = y[i]  # the first label is the reference: the residual is 0
             if second:
                 for k in range(L):
                     tried[0, k] = shown(totals, c_y + m[0, k])
-                of_B = twice * row_loss(tried, 0, y[i], e, hyper, slopes)
-                of_G = of_B
+                loss_B = row_loss(tried, 0, y[i], e, hyper, slopes)
+                if L == 1 and tried[0, 0] == margins[i, 0]:
+                    shown_loss = loss_B
+                loss_G = loss_B
                 if first:
                     for k in range(L):
                         tried[0, k] = shown(totals, c_y + g[0, k])
-                    of_G = twice * row_loss(tried, 0, y[i], e, hyper, slopes)
-                lead, totals[mse_], totals[v_] = step(
-                    totals[lead_], totals[mse_], totals[v_], of_B, of_G, squared, weight_of_row,
-                    totals[n_], t,
+                    loss_G = row_loss(tried, 0, y[i], e, hyper, slopes)
+                    if L == 1 and tried[0, 0] == margins[i, 0]:
+                        shown_loss = loss_G
+                after, totals[mse_], totals[v_] = step(
+                    lead, totals[mse_], totals[v_], twice * loss_B, twice * loss_G, squared,
+                    weight_of_row, totals[n_], t,
                 )  # fmt: skip
                 if first and learns_G(h) and totals[horizon_] == 0.0:
-                    if (lead > 0.0) != (totals[lead_] > 0.0):
+                    if (after > 0.0) != (lead > 0.0):
                         totals[since_] = t
-                    totals[lead_] = lead
+                    totals[lead_] = after
+            if shown_loss < 0.0:
+                shown_loss = row_loss(margins, i, y[i], e, hyper, none)
+            sums[1] += weight_of_row * shown_loss
             goal = y[i] - c_y if referred else y[i]
             steep = large = False
             if second:

@@ -152,9 +152,10 @@ def move_second(
                 lanes[W + of_k, n] = w - w * share * (prior * lanes[Q, n]) * (step / x)
     for n in range(count & FAR):
         lanes[W + of_k, n] += s * lanes[STEP + of_k, n]
+    by = a / scale
     for n in range(count & FAR):
         x = lanes[U, n]
-        lanes[S + of_k, n] += a * x * x / scale
+        lanes[S + of_k, n] += by * x * x
 
 
 def reach_first(lanes: Any, of_k: int, count: int, slope: float, importance: float) -> float:

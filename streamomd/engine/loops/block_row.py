@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from streamomd.engine.loops.load_store import take
+from streamomd.engine.loops.load_store import inlined, take
 from streamomd.engine.loops.row import FAR, Shape, number_of_class, target
 from streamomd.losses import Loss
 from streamomd.losses.exact_step import make_solve
@@ -78,6 +78,7 @@ def make_solver(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     return all_steps if coupled else own_steps
 
 
+@inlined
 def dot(a: Any, k: int, b: Any, l: int, size: int) -> float:
     """The sum of a_kj b_lj, in eight lanes: an order that is fixed and that vectors add in."""
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
