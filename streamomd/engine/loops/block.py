@@ -388,7 +388,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     large = take_pools(table, P, wide, size, most)
             if G_learns:
                 length = dot(wide, COLUMNS, wide, COLUMNS, front)
-                length += block_entries.lengths(lanes, count)
+                length += block_entries.lengths(lanes, entries)
                 totals[N_] += weight_of_row * length
                 pace = eta * math.sqrt(t / totals[N_])
                 if referred:

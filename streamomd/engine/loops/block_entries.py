@@ -1,7 +1,8 @@
 """The sparse coordinates of a row: read from their cells into arrays, learned there, written back.
 
-``lanes``: (4 + 6 learners, entries), padded to whole ``LANES`` by values of 0. Rows X, N, Q: a
-value, and n and q of its coordinate with this row; U: x outside the block, 0 inside. Then each
+``lanes``: (5 + 6 learners, entries), padded to whole ``LANES`` by values of 0. Rows X, N, Q: a
+value, and n and q of its coordinate with this row; U: x outside the block, 0 inside;
+UNIT: x / sqrt(q). Then each
 learner has rows W and S (B's weight and curvature outside the block), STEP (by what a unit of B's
 step moves w), G, H and PULL (G's, and by what a unit of its step moves g). Loops over such rows
 take several coordinates in an instruction.
@@ -21,8 +22,8 @@ from streamomd.engine.loops.row import FAR, Shape
 from streamomd.rules.common.standardized import Shared, grown, outweighs, precision, see, squash
 from streamomd.rules.contract import Rule
 
-X, N, Q, U = 0, 1, 2, 3
-W, S, STEP, G, H, PULL = 4, 5, 6, 7, 8, 9
+X, N, Q, U, UNIT = 0, 1, 2, 3, 4
+W, S, STEP, G, H, PULL = 5, 6, 7, 8, 9, 10
 """Rows of learner 0; those of learner k are k ``EACH`` further."""
 EACH = 6
 
@@ -142,12 +143,11 @@ def open_place(
 
 
 def lengths(lanes: Any, count: int) -> float:
-    """The sum of x^2 / q."""
-    total = 0.0
+    """The sum of x^2 / q, and UNIT, x / sqrt(q)."""
     for n in range(count & FAR):
-        x, q = lanes[X, n], lanes[Q, n]
-        total += x * (x / q) if q > 0.0 else 0.0
-    return total
+        root = math.sqrt(lanes[Q, n])
+        lanes[UNIT, n] = lanes[X, n] / root if root > 0.0 else 0.0
+    return dot(lanes, UNIT, lanes, UNIT, count)
 
 
 def leverage_outside(lanes: Any, of_k: int, count: int, scale: float, prior: float) -> float:
@@ -161,8 +161,7 @@ def leverage_outside(lanes: Any, of_k: int, count: int, scale: float, prior: flo
 def reach_first(lanes: Any, of_k: int, count: int, slope: float, importance: float) -> float:
     """G's sum of x^2 / sqrt(q H) with this row in H, and PULL, x / sqrt(q H)."""
     for n in range(count & FAR):
-        lanes[H + of_k, n] = grown(lanes[H + of_k, n], lanes[X, n], slope, importance)
-    for n in range(count & FAR):
-        size = math.sqrt(lanes[Q, n]) * math.sqrt(lanes[H + of_k, n])  # sqrt(q H) would overflow
-        lanes[PULL + of_k, n] = lanes[X, n] / size if size > 0.0 else 0.0
+        H_n = grown(lanes[H + of_k, n], lanes[X, n], slope, importance)
+        root = math.sqrt(H_n)  # sqrt(q H) would overflow
+        lanes[PULL + of_k, n] = lanes[UNIT, n] / root if root > 0.0 else 0.0
     return dot(lanes, X, lanes, PULL + of_k, count)

@@ -110,8 +110,10 @@ class Accounts(NamedTuple):
 
 def see(shared: Shared, x: float, importance: float) -> Shared:
     """A sparse coordinate of a row, before it is predicted."""
-    n = shared.n + importance
-    return Shared(n, shared.q + (x * x - shared.q) * (importance / n), shared.place)
+    n, off = shared.n + importance, x * x - shared.q
+    if off == 0.0:  # as of a category: a division less
+        return Shared(n, shared.q, shared.place)
+    return Shared(n, shared.q + off * (importance / n), shared.place)
 
 
 def outweighs(shared: Shared, x: float, importance: float) -> bool:
