@@ -77,16 +77,14 @@ from streamomd.rules.params import Positive
 
 LOSSES = ("logistic", "square", "softmax")
 """Losses whose curvature can be learned."""
-VERSION = standardized.VERSION + 2
+VERSION = 4
 
 
 def older(saved: Saved) -> str:
     """Version 2 stored no rows, version 3 had no pool."""
-    if saved.version < standardized.VERSION:
+    if saved.version < 2:
         return standardized.older(saved)
-    if saved.version < standardized.VERSION + 1:
-        return "its first rows are not stored"
-    return "it has no pool of light rows"
+    return "its first rows are not stored" if saved.version < 3 else "it has no pool of light rows"
 
 
 class Hyper(NamedTuple):

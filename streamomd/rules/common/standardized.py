@@ -82,12 +82,15 @@ class Totals(NamedTuple):
     scale: Mean = 1.0
 
 
-VERSION = 2
+VERSION = 3
 
 
 def older(saved: Saved) -> str:
-    """Version 1 had priors and a lead in rows of importance 1, and fewer totals."""
-    return "importances are copies of a row, not relative to their mean"
+    """Version 1 had priors and a lead in rows of importance 1, and fewer totals; version 2 arrays
+    of the coordinates in use."""
+    if saved.version < 2:
+        return "importances are copies of a row, not relative to their mean"
+    return "its arrays are not padded to multiples of eight"
 
 
 class Accounts(NamedTuple):
