@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import model_validator
 
+from streamomd.config.aliases import canonical_value
+from streamomd.config.explain import brief
 from streamomd.config.field_types import ClassWeights, Labels
 from streamomd.config.job_table import Table, key
-from streamomd.config.refusals import DEFAULT, parse_model
-from streamomd.losses import find_loss
+from streamomd.core.errors import UsageError
+from streamomd.core.message import Key, Message, PerReader
+from streamomd.losses import all_losses, find_loss
+from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.rules import all_rules, find_rule
+from streamomd.rules.contract import Rule, fields
+
+DEFAULT, FALLBACK = "auto", "nag"
+"""The rule of a job that names none, and where that one cannot learn the job."""
 
 
 class Model(Table):
@@ -73,7 +83,7 @@ class Model(Table):
     def _known(cls, given: Any, validate: Callable[[Any], Any]) -> Any:
         if not isinstance(given, Mapping):
             return validate(given)
-        found = validate({**given, **parse_model(given)})
+        found = validate({**given, **_complete(given)})
         if not given.get("loss"):
             found.model_fields_set.discard("loss")
         return found
@@ -105,3 +115,96 @@ class Model(Table):
         if self.task == "auto":
             return find_loss(self.loss).classifies or bool(self.classes)
         return self.task == "classify"
+
+
+def _complete(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of [model] with rule, loss and parameters under their own names and complete.
+
+    Raises UsageError for a rule, loss or parameter that is unknown, and for a rule that does not
+    learn with the loss.
+    """
+    rule = find_rule(str(given.get("rule", DEFAULT)))
+    if "rule" not in given:
+        _refuse_parameters(_parameters(given, "params"))
+    named = given.get("loss", "")
+    loss = find_loss(_default_loss(rule, given) if named in ("", None) else str(named))
+    if rule.losses.names and loss.name not in rule.losses.names:
+        allowed = " or ".join(rule.losses.names)
+        raise UsageError(f"rule {rule.name!r} learns with loss {allowed}; got {loss.name!r}")
+    params = _rule_params(rule, _parameters(given, "params"))
+    narrowed = rule.losses.narrowed(params) if rule.losses.narrowed else ()
+    if narrowed and loss.name not in narrowed:
+        raise UsageError(
+            f"rule {rule.name!r} with {params} learns with loss {' or '.join(narrowed)}; "
+            f"got {loss.name!r}"
+        )
+    loss_params = loss.parse_params(_parameters(given, "loss_params"))
+    with_lipschitz(rule, loss, params, loss_params)
+    if rule.is_implicit(params) and loss.along is None:
+        exact = ", ".join(known.name for known in all_losses().values() if known.along)
+        raise UsageError(f"implicit steps are exact for loss {exact}; got {loss.name!r}")
+    proven = rule.certificate
+    if given.get("certificate") and (
+        proven.claims is None or (proven.losses and loss.name not in proven.losses)
+    ):
+        other = f" with loss {loss.name!r}" if proven.claims else ""
+        raise UsageError(
+            f"rule {rule.name!r} has no certificate{other}: {proven.reason}; rules with one: "
+            "streamomd list rules"
+        )
+    return {"rule": rule.name, "loss": loss.name, "params": params, "loss_params": loss_params}
+
+
+def _default_loss(rule: Rule, given: Mapping[str, Any]) -> str:
+    """The rule's own, or the square loss in regression if the rule's own is of classes."""
+    default = rule.losses.default
+    regression = canonical_value("task", given.get("task")) == "regress"
+    if not regression or not find_loss(default).classifies:
+        return default
+    if rule.losses.names and "square" not in rule.losses.names:
+        raise UsageError(
+            f"rule {rule.name!r} learns classes, with loss {' or '.join(rule.losses.names)}, and "
+            "the task is regression (numeric labels of many values, or model.task): take another "
+            "rule, or pass --task classify"
+        )
+    return "square"
+
+
+def _refuse_parameters(given: Mapping[str, Any]) -> None:
+    """Raise UsageError for parameters of the default or the fallback of a job without a rule: they
+    may be meant for another. One that neither has is reported as unknown."""
+    ours, theirs = fields(find_rule(DEFAULT).hyper), fields(find_rule(FALLBACK).hyper)
+    if given and all(name in (*ours, *theirs) for name in given):
+        which = PerReader(f"--rule {FALLBACK}, model.rule = {FALLBACK!r}", f'rule="{FALLBACK}"')
+        rest = (
+            f", but no rule is named: rule {DEFAULT} (the default) has {', '.join(ours)}; "
+            f"rule {FALLBACK} has {', '.join(theirs)}; name one ("
+        )
+        raise UsageError(
+            Message(
+                "no_rule", ("{key} sets {found}", rest, "{remedy})"), key=Key("model.params"),
+                found=", ".join(given), remedy=which,
+            )
+        )  # fmt: skip
+
+
+def _rule_params(rule: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return rule.parse_params(given)
+    except UsageError as error:
+        unknown = [name for name in given if name not in fields(rule.hyper)]
+        rest = _rules_with(unknown[0]) if unknown else ""
+        raise UsageError(replace(error.message, form=(error.message.form, rest))) from None
+
+
+def _rules_with(parameter: str) -> str:
+    """The end of a message about a parameter that other rules have."""
+    names = [rule.name for rule in all_rules().values() if parameter in fields(rule.hyper)]
+    return f"; rules with {parameter!r}: {', '.join(names)}" if names else ""
+
+
+def _parameters(model: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    given = {} if model.get(key) is None else model[key]
+    if not isinstance(given, Mapping):
+        raise UsageError(f"model.{key} = {brief(given)}: expected a table of parameters")
+    return given

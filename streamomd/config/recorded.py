@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from streamomd.config.data_table import Data
 from streamomd.config.flags import assign
-from streamomd.config.refusals import FALLBACK
+from streamomd.config.model_table import FALLBACK
 from streamomd.config.run_tables import Cluster
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError

@@ -3,76 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from streamomd.config.aliases import canonical_value
-from streamomd.config.explain import brief
+from streamomd.config.model_table import FALLBACK
+from streamomd.config.spec_tables import SpecTables
 from streamomd.core.errors import UnsupportedError, UsageError
-from streamomd.losses import all_losses, find_loss
-from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.core.message import Key, Message, PerReader
+from streamomd.losses import all_losses
 from streamomd.rules import all_rules, find_rule
-from streamomd.rules.contract import Rule, fields
+from streamomd.rules.contract import Rule
 from streamomd.rules.standardizable import standardize_problem, target_problem
 
-if TYPE_CHECKING:
-    from streamomd.config.spec import Spec
-
-DEFAULT, FALLBACK = "auto", "nag"
-"""The rule of a job that names none, and where that one cannot learn the job."""
 NEEDS_BIAS = "needs the bias, the reference of standardised columns"
-
-
-def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of [model] with rule, loss and parameters under their own names and complete.
-
-    Raises UsageError for a rule, loss or parameter that is unknown, and for a rule that does not
-    learn with the loss.
-    """
-    rule = find_rule(str(given.get("rule", DEFAULT)))
-    if "rule" not in given:
-        _refuse_parameters(_parameters(given, "params"))
-    named = given.get("loss", "")
-    loss = find_loss(_default_loss(rule, given) if named in ("", None) else str(named))
-    if rule.losses.names and loss.name not in rule.losses.names:
-        allowed = " or ".join(rule.losses.names)
-        raise UsageError(f"rule {rule.name!r} learns with loss {allowed}; got {loss.name!r}")
-    params = _rule_params(rule, _parameters(given, "params"))
-    narrowed = rule.losses.narrowed(params) if rule.losses.narrowed else ()
-    if narrowed and loss.name not in narrowed:
-        raise UsageError(
-            f"rule {rule.name!r} with {params} learns with loss {' or '.join(narrowed)}; "
-            f"got {loss.name!r}"
-        )
-    loss_params = loss.parse_params(_parameters(given, "loss_params"))
-    with_lipschitz(rule, loss, params, loss_params)
-    if rule.is_implicit(params) and loss.along is None:
-        exact = ", ".join(known.name for known in all_losses().values() if known.along)
-        raise UsageError(f"implicit steps are exact for loss {exact}; got {loss.name!r}")
-    proven = rule.certificate
-    if given.get("certificate") and (
-        proven.claims is None or (proven.losses and loss.name not in proven.losses)
-    ):
-        other = f" with loss {loss.name!r}" if proven.claims else ""
-        raise UsageError(
-            f"rule {rule.name!r} has no certificate{other}: {proven.reason}; rules with one: "
-            "streamomd list rules"
-        )
-    return {"rule": rule.name, "loss": loss.name, "params": params, "loss_params": loss_params}
-
-
-def _default_loss(rule: Rule, given: Mapping[str, Any]) -> str:
-    """The rule's own, or the square loss in regression if the rule's own is of classes."""
-    default = rule.losses.default
-    regression = canonical_value("task", given.get("task")) == "regress"
-    if not regression or not find_loss(default).classifies:
-        return default
-    if rule.losses.names and "square" not in rule.losses.names:
-        raise UsageError(
-            f"rule {rule.name!r} learns classes, with loss {' or '.join(rule.losses.names)}, and "
-            "the task is regression (numeric labels of many values, or model.task): take another "
-            "rule, or pass --task classify"
-        )
-    return "square"
 
 
 def names_no_rule(tables: Mapping[str, Any]) -> bool:
@@ -80,7 +22,7 @@ def names_no_rule(tables: Mapping[str, Any]) -> bool:
     return "rule" not in (tables.get("model") or {})
 
 
-def not_default(spec: Spec) -> str:
+def not_default(spec: SpecTables) -> str:
     """Why the default rule cannot learn this job, of which it is the rule; "" if it can."""
     rule, model, mode = spec.rule, spec.model, spec.train.mode
     if mode not in rule.modes_with(model.params):
@@ -88,23 +30,11 @@ def not_default(spec: Spec) -> str:
     return "" if model.bias else NEEDS_BIAS
 
 
-def _refuse_parameters(given: Mapping[str, Any]) -> None:
-    """Raise UsageError for parameters of the default or the fallback of a job without a rule: they
-    may be meant for another. One that neither has is reported as unknown."""
-    ours, theirs = fields(find_rule(DEFAULT).hyper), fields(find_rule(FALLBACK).hyper)
-    if given and all(name in (*ours, *theirs) for name in given):
-        raise UsageError(
-            f"model.params sets {', '.join(given)}, but no rule is named: rule {DEFAULT} (the "
-            f"default) has {', '.join(ours)}; rule {FALLBACK} has {', '.join(theirs)}; name one "
-            f"(--rule {FALLBACK}, model.rule = {FALLBACK!r})"
-        )
-
-
 def _wrong_mode(rule: Rule, params: Mapping[str, Any], mode: str) -> str:
     return f"learns in mode {' or '.join(rule.modes_with(params))}, not {mode}"
 
 
-def _refuse_target(spec: Spec) -> None:
+def _refuse_target(spec: SpecTables) -> None:
     model, loss, rule = spec.model, spec.loss, find_rule(spec.model.rule)
     scales, params = model.scale_target, model.params
     always = rule.storage.kind == "block"
@@ -134,7 +64,7 @@ def _refuse_target(spec: Spec) -> None:
         )
 
 
-def refuse_conflicts(spec: Spec) -> None:
+def refuse_conflicts(spec: SpecTables) -> None:
     """Raise UsageError or UnsupportedError for keys that contradict each other."""
     mode, rule, params = spec.train.mode, spec.rule, spec.model.params
     if mode not in rule.modes_with(params):
@@ -144,10 +74,12 @@ def refuse_conflicts(spec: Spec) -> None:
             f"{f'rule {FALLBACK} does; ' if able else ''}see streamomd list rules"
         )
     if rule.storage.kind == "block" and not spec.model.bias:
-        raise UnsupportedError(
-            f"rule {rule.name!r} {NEEDS_BIAS}: set model.bias = true, or take a rule that learns "
-            f"without one, such as {FALLBACK} (--rule {FALLBACK})"
-        )
+        which = PerReader(f"--rule {FALLBACK}", f'rule="{FALLBACK}"')
+        with_bias = PerReader("model.bias = true", "fit_intercept=True")
+        without = f", or take a rule that learns without one, such as {FALLBACK} ("
+        found, remedy = f"rule {rule.name!r} {NEEDS_BIAS}", ("set ", with_bias, without, which, ")")
+        key, form = Key("model.bias"), "{found}: {remedy}"
+        raise UnsupportedError(Message("needs_bias", form, key=key, found=found, remedy=remedy))
     _refuse_time(spec)
     _refuse_renamed(spec)
     if spec.data.holds_out and mode == "sharded":
@@ -182,7 +114,7 @@ def refuse_conflicts(spec: Spec) -> None:
         )
 
 
-def _refuse_renamed(spec: Spec) -> None:
+def _refuse_renamed(spec: SpecTables) -> None:
     """Keys that name a column by the name in files from which it is renamed."""
     data = spec.data
     for name in ("label", "weight", "time"):
@@ -194,7 +126,7 @@ def _refuse_renamed(spec: Spec) -> None:
             )
 
 
-def _refuse_time(spec: Spec) -> None:
+def _refuse_time(spec: SpecTables) -> None:
     """Keys that need ``data.time``, and what it does not go with."""
     data = spec.data
     for key, is_set in (("holdout.after", data.held_after is not None), ("delay", data.delay > 0)):
@@ -207,7 +139,7 @@ def _refuse_time(spec: Spec) -> None:
         refuse_delay(spec, given)
 
 
-def refuse_delay(spec: Spec, given: str) -> None:
+def refuse_delay(spec: SpecTables, given: str) -> None:
     """Raise UnsupportedError for a job whose rows cannot be learned later than they are predicted.
 
     given: what asks for it.
@@ -239,7 +171,7 @@ def refuse_delay(spec: Spec, given: str) -> None:
         )
 
 
-def _refuse_standardized(spec: Spec) -> None:
+def _refuse_standardized(spec: SpecTables) -> None:
     given, model = f"data.standardize = {spec.data.standardize!r}", spec.model
     rule = find_rule(model.rule)
     if rule.storage.kind == "block":
@@ -257,7 +189,7 @@ def _refuse_standardized(spec: Spec) -> None:
     _refuse_centring(spec, given, "the reference", "standardise the columns", "inputs")
 
 
-def _refuse_centring(spec: Spec, given: str, what: str, remedy: str, fixed: str) -> None:
+def _refuse_centring(spec: SpecTables, given: str, what: str, remedy: str, fixed: str) -> None:
     """Jobs whose rows cannot be centred and scaled while they are learned."""
     if spec.train.mode != "exact":
         raise UnsupportedError(
@@ -272,7 +204,7 @@ def _refuse_centring(spec: Spec, given: str, what: str, remedy: str, fixed: str)
         )
 
 
-def _refuse_means(spec: Spec) -> None:
+def _refuse_means(spec: SpecTables) -> None:
     given = spec.data.nulls
     words = [given] if isinstance(given, str) else [*given.values()]
     if spec.train.mode != "exact" and "mean" in words:
@@ -282,7 +214,7 @@ def _refuse_means(spec: Spec) -> None:
         )
 
 
-def _refuse_class_keys(spec: Spec) -> None:
+def _refuse_class_keys(spec: SpecTables) -> None:
     """Keys about classes, in a regression or with a certificate."""
     model = spec.model
     given = {"model.class_weight": model.class_weight, "data.sample": spec.data.sample}
@@ -304,7 +236,7 @@ def _refuse_class_keys(spec: Spec) -> None:
             )
 
 
-def _refuse_scaled_target(spec: Spec) -> None:
+def _refuse_scaled_target(spec: SpecTables) -> None:
     given = "model.scale_target = true"
     if spec.model.classifies:
         raise UsageError(f"{given}: the labels are classes (model.task); leave it out")
@@ -315,7 +247,7 @@ def _standardize_problem(rule: Rule) -> str:
     return standardize_problem(rule, rule.parse_params({}))
 
 
-def _refuse_in_averaged_mode(spec: Spec, rule: Rule) -> None:
+def _refuse_in_averaged_mode(spec: SpecTables, rule: Rule) -> None:
     if spec.train.merge == "gradients" and not rule.state.curvature:
         raise UsageError(
             f"train.merge = 'gradients' weights by accumulated squared gradients, and rule "
@@ -326,24 +258,3 @@ def _refuse_in_averaged_mode(spec: Spec, rule: Rule) -> None:
             "averaged mode needs a checkpoint at a URL that the workers reach: each round starts "
             "from the commit of the previous one; a backtest learns in mode exact (--mode exact)"
         )
-
-
-def _rule_params(rule: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return rule.parse_params(given)
-    except UsageError as error:
-        unknown = [name for name in given if name not in fields(rule.hyper)]
-        raise UsageError(f"{error}{_rules_with(unknown[0]) if unknown else ''}") from None
-
-
-def _rules_with(parameter: str) -> str:
-    """The end of a message about a parameter that other rules have."""
-    names = [rule.name for rule in all_rules().values() if parameter in fields(rule.hyper)]
-    return f"; rules with {parameter!r}: {', '.join(names)}" if names else ""
-
-
-def _parameters(model: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    given = {} if model.get(key) is None else model[key]
-    if not isinstance(given, Mapping):
-        raise UsageError(f"model.{key} = {brief(given)}: expected a table of parameters")
-    return given

@@ -10,38 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from streamomd.config.aliases import canonical_keys
-from streamomd.config.data_table import Data
 from streamomd.config.explain import explain
-from streamomd.config.job_table import Table
-from streamomd.config.model_table import Model
-from streamomd.config.refusals import (
-    DEFAULT,
-    FALLBACK,
-    names_no_rule,
-    not_default,
-    refuse_conflicts,
-)
-from streamomd.config.run_tables import Alert, Checkpoint, Cluster, Train, Update
+from streamomd.config.model_table import DEFAULT, FALLBACK
+from streamomd.config.refusals import names_no_rule, not_default, refuse_conflicts
+from streamomd.config.spec_tables import SpecTables
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import without_secrets
-from streamomd.losses import Loss, find_loss
-from streamomd.rules import find_rule
-from streamomd.rules.contract import Rule, Saved
 
 
-class Spec(Table):
+class Spec(SpecTables):
     """A job: see docs/job-file.md."""
-
-    data: Data = Data()
-    model: Model = Field(default_factory=lambda: Model.model_validate({}))
-    train: Train = Train()
-    checkpoint: Checkpoint = Checkpoint()
-    cluster: Cluster = Cluster()
-    update: Update = Update()
-    alert: Alert = Alert()
 
     @classmethod
     def parse(
@@ -104,34 +85,6 @@ class Spec(Table):
         return f"Spec({self.to_json()!r})"
 
     __str__ = __repr__
-
-    @property
-    def rule(self) -> Rule:
-        """The rule of the job with its loss, with its accounts if a certificate is wanted."""
-        rule = find_rule(self.model.rule).for_loss(self.model.loss)
-        if self.model.certificate:
-            rule = rule.certificate.accounted or rule
-        return rule.reduced_for(self.model.params)
-
-    @property
-    def refers_target(self) -> bool:
-        """Whether a rule without a reference of its own learns the target in standard units."""
-        return bool(self.model.scale_target) and self.rule.storage.kind != "block"
-
-    @property
-    def rounds_per_epoch(self) -> int:
-        """Merges per epoch in averaged mode: the job's number, or what the rule needs."""
-        return self.train.rounds_per_epoch or self.rule.storage.rounds
-
-    def saved(self, version: int) -> Saved:
-        """What a commit of this job records about its state."""
-        model = self.model
-        return Saved(version, self.data.weight != "", model.certificate, model.params)
-
-    @property
-    def loss(self) -> Loss:
-        """The loss of the job."""
-        return find_loss(self.model.loss)
 
 
 def _as_regression(model: Mapping[str, Any]) -> dict[str, Any]:

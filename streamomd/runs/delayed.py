@@ -8,7 +8,6 @@ commit.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
@@ -21,25 +20,23 @@ from streamomd.core.counted import counted
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
 from streamomd.runs.exact import ExactRun
+from streamomd.runs.walk import Learner, Part, Parts, parts_of
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset
-from streamomd.shards.encoded_rows import Rows
-from streamomd.shards.order import places
-from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager
-from streamomd.training.holdout import rows_held_out, stretches_of, with_places
-from streamomd.training.metrics import Metrics
+from streamomd.training.holdout import stretches_of, with_places
+from streamomd.training.metrics import Counts, Metrics
 from streamomd.training.metrics.backtest_figures import Backtest
 from streamomd.training.metrics.by_time import NEVER
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import end_period
 from streamomd.training.open_checkpoint import first_needed, list_numbers
 from streamomd.training.progress import note
-from streamomd.training.sampling import sampled_rows
+from streamomd.training.row_stream import Source
 from streamomd.training.shard_views import view_shards
-from streamomd.training.signals import StopRequest, raise_stopped
+from streamomd.training.signals import StopRequest
 from streamomd.training.teaching import Schedule, Teaching, stream_times
 from streamomd.training.training_step import learn_rows
 
@@ -51,12 +48,7 @@ NONE_DUE = (1 << 63) - 1
 
 @dataclass(eq=False)
 class DelayedRun(ExactRun):
-    """A walk that predicts rows, with a second one that learns them later.
-
-    predicts_all: whether rows are predicted that are not sampled, which arrive then, too.
-    """
-
-    predicts_all: ClassVar[bool] = False
+    """A walk that predicts rows, with a second one that learns them later."""
 
     @property
     def schedule(self) -> Schedule:
@@ -73,93 +65,43 @@ class DelayedRun(ExactRun):
 
     @cached_property
     def _teacher(self) -> Teacher:
-        shards, before = rows_to_learn(self.model, self.shards, self.manager or self.recorded)
+        model = self.model
+        shards, before = rows_to_learn(model, self.shards, self.manager or self.recorded)
         # No commit while it reads: the first cursor is between two rows then.
-        source = DelayedRun(self.model, shards, None, [], StopRequest(), self.connection)
-        return Teacher(source, self.schedule, before, all_arrive=self.predicts_all)
+        source = ExactRun(model, shards, None, [], StopRequest(), self.connection)._source()
+        parts = rows_to_teach(model, shards, source, before)
+        return Teacher(model, parts, self.schedule, before, all_arrive=not self.draws)
 
-    def _learn(self, piece: Piece[Rows], shard: int) -> None:
-        """Predict a piece; before each row others are learned that are due when it arrives."""
-        model, low, passed = self.model, 0, 0
-        batch, held = self.rows_and_held_out(piece, shard)
-        assert batch.time is not None
-        known = model.metrics.by_time
-        latest = NEVER if known is None or known.latest is None else known.latest
-        stream = stream_times(batch.time, latest)
-        while True:
-            high = min(len(batch), low + self._rows_to_tell())
-            high = self._end(stream, low, high) if low < len(batch) else high
-            bad = batch.skipped.before(high)
-            at = (
-                (self.shard_name(shard), piece.row + low + passed),
-                (self.shard_name(shard), piece.row + high + bad),
-            )
-            counted = batch.skipped.counts(passed, bad)
-            out = None if held is None else held[low:high]
-            self._count(batch.rows(low, high), counted, out, at, stream[low:high])
-            model.cursor = Cursor(model.cursor.epoch, piece.position, at[1][1])
-            low, passed = high, bad
-            for watcher in self.watchers:
-                watcher.update(model.metrics)
-            if self.stop.signal:
-                raise_stopped(self.stop, self.model, self.manager)
-            if low == len(batch):
-                return
+    def begin_part(self, part: Part) -> None:
+        """Nothing: rows are learned later."""
 
-    def rows_and_held_out(self, piece: Piece[Rows], shard: int) -> tuple[Batch, Mask | None]:
-        """The rows of a piece that are sampled, and which of them are held out."""
-        data, place = self.model.spec.data, self.place(shard)
-        rows = range(piece.row, piece.row + piece.rows)
-        batch = sampled_rows(data, self.model.plan, place, rows, piece.value.batch)
-        return batch, rows_held_out(data, place, rows, batch.skipped, batch.time)
+    def learner(self) -> Learner:
+        """Predict rows and count them."""
+        return self._predict
 
-    def _end(self, stream: Times, low: int, high: int) -> int:
-        """Where the rows from ``low`` on end that are counted together, at ``high`` at most."""
-        return high
-
-    def _count(
-        self,
-        batch: Batch,
-        bad: NDArray[np.int64],
-        held: Mask | None,
-        at: tuple[Place, Place],
-        stream: Times,
+    def _predict(
+        self, rows: Batch, skipped: Counts, held: Mask | None, at: tuple[Place, Place]
     ) -> None:
-        """Predict and count rows. stream: the stream times when they arrive."""
-        predict = partial(self.predict_rows, stream, self.model.metrics)
-        learn_rows(self.model, batch, bad, held, at, predict=predict)
+        model = self.model
+        predict = partial(self._teacher.predict, arrival_times(model, rows), model.metrics)
+        learn_rows(model, rows, skipped, held, at, predict=predict)
 
-    def predict_rows(
-        self, stream: Times, metrics: Metrics, batch: Batch, held: Mask | None
-    ) -> tuple[Floats, Floats]:
-        """Predict rows, and before each learn those that are due: see ``training_step.Predict``.
 
-        stream: the stream times when they arrive. metrics: to whose sums their losses are added.
-        """
-        engine, state = self.model.engine, self.model.state
-        margins = np.empty((len(batch), engine.layout.learners))
-        losses, nothing = np.empty((len(batch), 2)), np.zeros(len(batch))  # is learned of them
-        now, low = self.schedule.now(stream), 0
-        while low < len(batch):
-            due = self._teacher.learn_due(int(now[low]))
-            high = int(np.searchsorted(now, due))
-            with Stage("learn"):
-                for begin, end in (
-                    ((0, high - low),) if held is None else stretches_of(held[low:high])
-                ):
-                    some = slice(low + begin, low + end)
-                    counted = metrics.held if held is not None and held[some.start] else metrics
-                    assert counted is not None
-                    rows = batch.rows(some.start, some.stop)
-                    margins[some] = engine.predict(state, counted.current, rows)
-            if engine.layout.block:  # losses depend on the rows learned by now
-                given = (margins[low:high], batch.y[low:high], nothing[low:high])
-                losses[low:high] = engine.row_losses(engine.rows_learned(state), *given)
-            low = high
-        if not engine.layout.block:
-            losses = engine.row_losses(0.0, margins, batch.y, nothing)
-        self._teacher.save()
-        return margins, losses
+def arrival_times(model: ModelData, rows: Batch) -> Times:
+    """The stream times when rows arrive, after those that the model has predicted."""
+    assert rows.time is not None
+    known = model.metrics.by_time
+    latest = NEVER if known is None or known.latest is None else known.latest
+    return stream_times(rows.time, latest)
+
+
+def rows_to_teach(model: ModelData, shards: Dataset, source: Source, before: int = 0) -> Parts:
+    """The parts of these shards from the model's second cursor on, ``before`` of the run's being
+    before them."""
+    at = model.teaching.cursor
+    inside = at.place >= before
+    start = replace(at, place=at.place - before) if inside else Cursor(at.epoch)
+    return parts_of(model, shards, source, start)
 
 
 def rows_to_learn(
@@ -196,28 +138,55 @@ def _places_among(skipped: Skipped, fewer: Skipped, rows: int) -> NDArray[np.int
 
 
 class Teacher:
-    """Reads the rows of a run again and learns them, from ``model.teaching`` on.
+    """Learns the rows of a run when they are due, from ``model.teaching`` on, and predicts others.
 
-    run: of the shards that it reads, from the one with this number on. all_arrive: whether stream
-    time is also that of rows that are not sampled.
+    parts: the rows from there on. before: how many shards of the run are before theirs. all_arrive:
+    whether stream time is also that of rows that are not sampled.
     """
 
     def __init__(
-        self, run: DelayedRun, schedule: Schedule, before: int, *, all_arrive: bool
-    ) -> None:
-        self._run, self._schedule, self._before = run, schedule, before
-        self._all_arrive, self._latest = all_arrive, run.model.teaching.latest
-        data, at = run.model.spec.data, run.model.teaching.cursor
-        self._order = places(data.order, data.seed, len(run.shards), at.epoch)
-        start = (at.place - before, at.row) if at.place >= before else (0, 0)
-        self._pieces: Iterator[Piece[Rows]] = iter(run._source()(self._order, start))
-        self._piece: Piece[Rows] | None = None
-        self._batch: Batch
+        self, model: ModelData, parts: Parts, schedule: Schedule, before: int = 0, *,
+        all_arrive: bool = False,
+    ) -> None:  # fmt: skip
+        self._model, self._parts, self._schedule, self._before = model, parts, schedule, before
+        self._all_arrive, self._latest = all_arrive, model.teaching.latest
+        self._part: Part | None = None
         self._stream = self._due = np.empty(0, np.int64)
-        self._held: Mask | None = None
         self._low = self._saved = self._rows = self._values = 0
         self._sums = np.zeros(3)  # rows are counted where they are predicted
-        self._margins = np.zeros((0, run.model.engine.layout.learners))
+        self._margins = np.zeros((0, model.engine.layout.learners))
+
+    def predict(
+        self, stream: Times, metrics: Metrics, batch: Batch, held: Mask | None
+    ) -> tuple[Floats, Floats]:
+        """Predict rows, and before each learn those that are due: see ``training_step.Predict``.
+
+        stream: the stream times when they arrive. metrics: to whose sums their losses are added.
+        """
+        engine, state = self._model.engine, self._model.state
+        margins = np.empty((len(batch), engine.layout.learners))
+        losses, nothing = np.empty((len(batch), 2)), np.zeros(len(batch))  # is learned of them
+        now, low = self._schedule.now(stream), 0
+        while low < len(batch):
+            due = self.learn_due(int(now[low]))
+            high = int(np.searchsorted(now, due))
+            with Stage("learn"):
+                for begin, end in (
+                    ((0, high - low),) if held is None else stretches_of(held[low:high])
+                ):
+                    some = slice(low + begin, low + end)
+                    counted = metrics.held if held is not None and held[some.start] else metrics
+                    assert counted is not None
+                    rows = batch.rows(some.start, some.stop)
+                    margins[some] = engine.predict(state, counted.current, rows)
+            if engine.layout.block:  # losses depend on the rows learned by now
+                given = (margins[low:high], batch.y[low:high], nothing[low:high])
+                losses[low:high] = engine.row_losses(engine.rows_learned(state), *given)
+            low = high
+        if not engine.layout.block:
+            losses = engine.row_losses(0.0, margins, batch.y, nothing)
+        self.save()
+        return margins, losses
 
     def learn_due(self, now: int) -> int:
         """Learn all rows that are due at a time; when the next one is due, ``NONE_DUE``: never."""
@@ -232,31 +201,31 @@ class Teacher:
     def _advance(self) -> bool:
         """Have a row that is not learned; False at the end of the data."""
         while self._low == len(self._due):
-            self._piece = next(self._pieces, None)
-            if self._piece is None:
+            self._part = part = next(self._parts, None)
+            if part is None:
                 return False
-            piece, run = self._piece, self._run
-            shard = self._order[piece.position]
-            self._batch, self._held = run.rows_and_held_out(piece, shard)
-            arrived = piece.value.batch if self._all_arrive else self._batch
+            arrived = part.piece.value.batch if self._all_arrive else part.batch
             assert arrived.time is not None
             stream = stream_times(arrived.time, self._latest)
             self._latest = int(stream[-1]) if len(stream) else self._latest
-            if arrived is not self._batch:
-                stream = stream[_places_among(self._batch.skipped, arrived.skipped, piece.rows)]
+            if arrived is not part.batch:
+                skipped = part.batch.skipped, arrived.skipped
+                stream = stream[_places_among(*skipped, part.piece.rows)]
             self._stream = stream
-            self._due = self._schedule.due(self._stream)
+            self._due = self._schedule.due(stream)
             self._low = self._saved = 0
         return True
 
     def _learn(self, high: int) -> None:
-        """Learn the rows of the piece before ``high``, except those that are held out."""
-        model, low, held = self._run.model, self._low, self._held
-        some, out = self._batch.rows(low, high), None if held is None else held[low:high]
-        for begin, end in ((0, high - low),) if out is None else stretches_of(out):
+        """Learn the rows of the part before ``high``, except those that are held out."""
+        assert self._part is not None
+        model, part, low = self._model, self._part, self._low
+        some, held = part.batch.rows(low, high), part.held
+        out = None if held is None else held[low:high]
+        for begin, end in ((0, len(some)),) if out is None else stretches_of(out):
             if out is not None and out[begin]:
                 continue
-            rows = own = some if end - begin == high - low else some.rows(begin, end)
+            rows = own = some if end - begin == len(some) else some.rows(begin, end)
             if model.class_weights is not None:
                 rows = model.class_weights.weighted(model.metrics, rows)
             with Stage("learn"):
@@ -266,40 +235,35 @@ class Teacher:
             self._rows += end - begin
             self._values += rows.values.size
         self._low = high
-        if high == len(self._batch):
+        if high == len(part.batch):
             self.save()
 
     @property
     def learned(self) -> int:
         """How many rows were learned."""
-        return self._run.model.teaching.rows + self._rows
+        return self._model.teaching.rows + self._rows
 
     def save(self) -> None:
         """Have the model's second cursor stand after the rows that were learned."""
-        piece, model, low = self._piece, self._run.model, self._low
-        if piece is None or low == self._saved:
+        part, model, low = self._part, self._model, self._low
+        if part is None or low == self._saved:
             return
-        before, skipped = model.teaching, self._batch.skipped
-        name = self._run.shard_name(self._order[piece.position])
-        end = piece.row + low + skipped.before(low)
-        begin = piece.row + self._saved + skipped.before(self._saved)
-        cursor = Cursor(before.cursor.epoch, self._before + piece.position, end)
+        before, some = model.teaching, part.stretch(self._saved, low)
+        cursor = replace(some.cursor, place=self._before + some.cursor.place)
         model.teaching = Teaching(cursor, int(self._stream[low - 1]), before.rows + self._rows)
-        at = (name, begin), (name, end)
-        model.guard.after(model.state, self._sums, self._margins, self._values, at)
+        model.guard.after(model.state, self._sums, self._margins, self._values, some.at)
         self._saved, self._rows, self._values = low, 0, 0
 
     def close(self) -> None:
         """Stop reading ahead."""
-        if hasattr(self._pieces, "close"):
-            self._pieces.close()
+        self._parts.close()
 
 
 @dataclass(eq=False)
 class BacktestRun(DelayedRun):
     """A walk that predicts the rows of each period by the model of its start."""
 
-    predicts_all: ClassVar[bool] = True
+    draws: ClassVar[bool] = False  # only the second cursor samples
 
     @property
     def figures(self) -> Backtest:
@@ -317,27 +281,24 @@ class BacktestRun(DelayedRun):
         super().learn_epochs(epochs)
         end_period(self.figures, self.model)
 
-    def rows_and_held_out(self, piece: Piece[Rows], shard: int) -> tuple[Batch, Mask | None]:
-        """All rows of a piece with their own weights: only the second cursor samples."""
-        return piece.value.batch, None
+    def most(self, part: Part, low: int) -> int:
+        """As ``ExactRun``, and to the end of the period at most."""
+        rows = part.batch.rows(low, min(len(part.batch), low + super().most(part, low)))
+        if not len(rows):
+            return 1
+        stream = arrival_times(self.model, rows)
+        after = int(self.schedule.now(stream[:1])[0]) + self.schedule.length
+        return int(np.searchsorted(stream, after))
 
-    def _end(self, stream: Times, low: int, high: int) -> int:
-        after = int(self.schedule.now(stream[low : low + 1])[0]) + self.schedule.length
-        return min(high, int(np.searchsorted(stream, after)))
-
-    def _count(
-        self,
-        batch: Batch,
-        bad: NDArray[np.int64],
-        held: Mask | None,
-        at: tuple[Place, Place],
-        stream: Times,
+    def _predict(
+        self, rows: Batch, skipped: Counts, held: Mask | None, at: tuple[Place, Place]
     ) -> None:
         model, figures = self.model, self.figures
-        model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
-        if batch.time is None or not len(batch):
+        model.metrics.count_skipped(skipped, model.spec.data.max_bad_rows)
+        if rows.time is None or not len(rows):
             return
-        model.metrics.read_times(batch.time)
+        stream = arrival_times(model, rows)
+        model.metrics.read_times(rows.time)
         number = (int(stream[0]) - figures.origin) // figures.length
         if number != figures.number:
             end_period(figures, model)
@@ -346,11 +307,11 @@ class BacktestRun(DelayedRun):
             model.metrics.period.begin(0)
         metrics = model.metrics.period
         assert metrics is not None
-        margins, _ = self.predict_rows(stream, metrics, batch, None)
-        metrics.count(len(batch))
+        margins, _ = self._teacher.predict(stream, metrics, rows, None)
+        metrics.count(len(rows))
         with Stage("metrics"):
             engine = model.engine
-            metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
+            metrics.examine(engine.loss, engine.classes, margins, rows.y, rows.weight)
         model.metrics.current[...] = metrics.current + figures.finished
-        model.metrics.count(len(batch))
+        model.metrics.count(len(rows))
         model.guard.predicted(metrics.current, margins, at)

@@ -23,6 +23,7 @@ from streamomd.engine import compile as fuse
 from streamomd.engine.loops.row import Shape
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
+from streamomd.runs.walk import Part
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.reader import Piece, ShardBatch
 
@@ -30,7 +31,7 @@ NAME = re.compile(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`")
 OTHER_MODES = ("distributed.averaged.", "runs.modes.Sharded", "training.predict.")
 MOST_FUNCTIONS, MOST_FILES = 15, 10
 BATCHES = (pa.RecordBatch, SparseBatch, DenseBatch)
-CARRIERS = (ShardBatch, Piece, Rows)
+CARRIERS = (ShardBatch, Piece, Part, Rows)
 """What holds a batch and says which rows it is of."""
 PACKAGE = str(Path(streamomd.__file__).parent)
 KINDS: dict[str, dict[str, Any]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamomd.config.refusals import DEFAULT
+from streamomd.config.model_table import DEFAULT
 
 WEIGHTS = "sample_weight is importance: a row moves clock, scales and sums whatever it weighs"
 EQUAL_WEIGHTS = (

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
-
-from streamomd.runs.sweep.learners import Learner, Sweep
 
 _STAGE = re.compile(r"[0-9a-f]{8}")
 
@@ -34,16 +31,6 @@ class Division:
         """Of all groups."""
         return [self.directory(at) for at in range(len(self.names))]
 
-    def parts(self, sweep: Sweep) -> list[Sweep]:
-        """Each group as a sweep of its own learners, which are at one row."""
-        learners = {learner.name: learner for learner in sweep.learners}
-        made = []
-        for at, names in enumerate(self.names):
-            own = [learners[name] for name in names]
-            cursor = min(learner.model.cursor for learner in own)
-            made.append(Sweep(own, cursor=cursor, url=f"{sweep.url}/{self.directory(at)}"))
-        return made
-
     def to_json(self) -> dict[str, Any]:
         """For the document of a commit."""
         names = [list(group) for group in self.names]
@@ -57,23 +44,3 @@ class Division:
             raise ValueError(f"no groups are called {stage!r}")
         names = tuple(tuple(str(name) for name in group) for group in saved["learners"])
         return cls(stage, int(saved["until"]), names)
-
-
-def divide(learners: Sequence[Learner], count: int) -> tuple[tuple[str, ...], ...]:
-    """The names of these learners in ``count`` groups, or one for each if they are fewer.
-
-    Sizes differ by one at most. Learners of one rule and loss are together, so that they share
-    loops.
-    """
-    alike = sorted(learners, key=_kind)
-    count = min(count, len(alike))
-    edges = [at * len(alike) // count for at in range(count + 1)]
-    return tuple(
-        tuple(learner.name for learner in alike[low:high])
-        for low, high in itertools.pairwise(edges)
-    )
-
-
-def _kind(learner: Learner) -> tuple[str, ...]:
-    model = learner.model.spec.model
-    return model.rule, model.loss, repr(model.loss_params)

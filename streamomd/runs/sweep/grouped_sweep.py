@@ -6,6 +6,7 @@ worse half, as it does in one process, and divides the others again.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 import uuid
@@ -20,10 +21,10 @@ from streamomd.core.urls import shown
 from streamomd.runs.modes import learned_of
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
-from streamomd.runs.sweep.division import Division, divide
+from streamomd.runs.sweep.division import Division
 from streamomd.runs.sweep.group_run import SentGroup, learn_group_on_worker, run_group
 from streamomd.runs.sweep.leaderboard import ExportedLearners, SweepWatcher, sweep_watcher
-from streamomd.runs.sweep.learners import Sweep
+from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint, load_sweep, take_over_sweep
 from streamomd.runs.worker_task import SentSettings
 from streamomd.shards.cursor import Cursor
@@ -253,3 +254,23 @@ def load_learners(sweep: Sweep, storage_options: Mapping[str, Any] | None) -> No
     best = sweep.ranked()[0]  # which is saved once more
     ledger = open_ledger(best.model, commits[best.name])[1]
     best.model.digests = Digests(ledger.digests(0))
+
+
+def divide(learners: Sequence[Learner], count: int) -> tuple[tuple[str, ...], ...]:
+    """The names of these learners in ``count`` groups, or one for each if they are fewer.
+
+    Sizes differ by one at most. Learners of one rule and loss are together, so that they share
+    loops.
+    """
+    alike = sorted(learners, key=_kind)
+    count = min(count, len(alike))
+    edges = [at * len(alike) // count for at in range(count + 1)]
+    return tuple(
+        tuple(learner.name for learner in alike[low:high])
+        for low, high in itertools.pairwise(edges)
+    )
+
+
+def _kind(learner: Learner) -> tuple[str, ...]:
+    model = learner.model.spec.model
+    return model.rule, model.loss, repr(model.loss_params)

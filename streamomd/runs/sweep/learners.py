@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from streamomd.checkpoint.manifest import GROUPS
 from streamomd.core.errors import DivergedError
 from streamomd.core.urls import shown
+from streamomd.runs.sweep.division import Division
 from streamomd.runs.sweep.edges import find_edges
 from streamomd.runs.sweep.grid import worded
 from streamomd.shards.cursor import Cursor
@@ -19,9 +20,6 @@ from streamomd.training.metrics import Floats
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
-
-if TYPE_CHECKING:
-    from streamomd.runs.sweep.division import Division
 
 
 @dataclass(eq=False)
@@ -152,6 +150,16 @@ class Sweep:
         for learner in worse:
             learner.dropped = rows
         return worse
+
+    def parts(self, division: Division) -> list[Sweep]:
+        """Each group of a division as a sweep of its own learners, which are at one row."""
+        learners = {learner.name: learner for learner in self.learners}
+        made = []
+        for at, names in enumerate(division.names):
+            own = [learners[name] for name in names]
+            cursor = min(learner.model.cursor for learner in own)
+            made.append(Sweep(own, cursor=cursor, url=f"{self.url}/{division.directory(at)}"))
+        return made
 
     def drop_diverged(self, found: Mapping[ModelData, str]) -> None:
         """Drop the learners of these models, for what is not finite of them.

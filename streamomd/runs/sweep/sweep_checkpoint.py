@@ -157,7 +157,7 @@ class SweepCheckpoint:
             Writer.begin(store, part.document(), (), keep=settings.keep)
 
         self._sweep.division, self._managers = division, {}
-        for _ in self._in_flight(begin, division.parts(self._sweep)):
+        for _ in self._in_flight(begin, self._sweep.parts(division)):
             pass
         self._name_them(began)
         self._delete_groups(before)

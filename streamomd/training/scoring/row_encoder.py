@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamomd.core.errors import UsageError
-from streamomd.training.scoring.categories import CategoryPlaces, WordPlaces, cross_name, escaped
+from streamomd.training.scoring.categories import (
+    CategoryPlaces,
+    WordPlaces,
+    cross_name,
+    escaped,
+    runs,
+)
 from streamomd.training.scoring.description import Description, VectorColumn
 from streamomd.training.scoring.nested_rows import flat_row, paths_of
 from streamomd.training.scoring.row_errors import BadValueError, Problem, no_mapping, row_error
@@ -27,7 +33,6 @@ from streamomd.training.scoring.row_values import (
     rounded,
     text_of,
 )
-from streamomd.training.scoring.split_text import runs
 
 Note = Callable[[str, int, bytes | None], None]
 
