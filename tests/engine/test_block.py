@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from auto import Auto, Floats
 from auto_grouped import Grouped
+from early_light_rows import EarlyAuto, set_early
 from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, made
 
@@ -156,37 +157,14 @@ def test_a_learner_is_its_oracle(form: str, loss: str, K: int) -> None:
     assert np.abs(run.predict(rows) - final).max() <= 1e-10 * max(scale, np.abs(final).max())
 
 
-class Counted(Auto):
-    """``Auto``, with small constants: light rows from the 40th on, and how many there were."""
-
-    FROM, LIGHT, THIN, THINNEST, OFTEN, SELDOM = 40, 0.4, 24, 4, 8, 16
-    light = entered = waits = 0
-
-    def is_light(self, z: Floats, h: float) -> bool:
-        found = super().is_light(z, h)
-        self.light += found
-        return found
-
-    def entering(self) -> float:
-        found = super().entering()
-        self.entered += found > 0.0
-        return found
-
-    def take_pools(self) -> bool:
-        found = super().take_pools()
-        self.waits += found
-        return found
-
-
-class CountedGroups(Grouped, Counted):
+class EarlyGroups(Grouped, EarlyAuto):
     """The same of ``Grouped``."""
 
 
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine with the constants of ``Counted``."""
-    for name in ("FROM", "LIGHT", "THIN", "THINNEST", "OFTEN", "SELDOM"):
-        monkeypatch.setattr(pooled, name, getattr(Counted, name))
+    """The engine with the constants of ``EarlyAuto``."""
+    set_early(monkeypatch)
 
 
 @pytest.mark.parametrize("K", [7, 64])
@@ -197,9 +175,9 @@ def test_light_rows_are_the_oracles(form: str, loss: str, K: int, early: None) -
     """As above, where most rows go to the pool: light and heavy ones, of which some enter A, with
     importances, changes of the reference and solves between them."""
     rows = some_unlearned(made(loss, 260, seed=13))
-    run, oracle, shown, expected = pair(form, loss, rows, K, Counted)
-    assert isinstance(oracle, Counted)
-    assert 40 < oracle.light < 200
+    run, oracle, shown, expected = pair(form, loss, rows, K, EarlyAuto)
+    assert isinstance(oracle, EarlyAuto)
+    assert 40 < oracle.light < 220
     assert 0 < oracle.entered < oracle.light * oracle.C
     scale = float(rows.y.std()) if loss == "square" else 1.0
     assert np.abs(shown - expected).max() <= 1e-9 * scale
@@ -215,11 +193,11 @@ def test_light_rows_of_wide_blocks(loss: str, early: None, monkeypatch: pytest.M
     monkeypatch.setattr(state_module, "WIDE", 128)
     rows = made(loss, 300, p=131, d=6, seed=6)
     monkeypatch.setattr(pooled, "LIGHT", 8.0)
-    monkeypatch.setattr(Counted, "LIGHT", 8.0)
+    monkeypatch.setattr(EarlyAuto, "LIGHT", 8.0)
     run, oracle, shown, expected = pair(
-        "auto", loss, rows, 64, partial(CountedGroups, most=132), compiled=False
+        "auto", loss, rows, 64, partial(EarlyGroups, most=132), compiled=False
     )
-    assert isinstance(oracle, Counted)
+    assert isinstance(oracle, EarlyAuto)
     assert oracle.light > 100
     assert oracle.waits > 0
     assert np.abs(shown - expected).max() <= 1e-9 * max(1.0, float(rows.y.std()))
