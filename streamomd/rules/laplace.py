@@ -45,10 +45,10 @@ groups, and for more than one pass.
 Averaged mode has 16 rounds an epoch, and learns some rows exactly before and between them: see
 docs/modes.md.
 
-Cost: O(block + nnz) of a light row, O(block^2 + nnz) of the others. Tables of
-more than 255 numeric columns are learned in groups of 64, O(64) a column of a heavy row. Groups do
-not know of each other, so such tables need rows or passes: on two made tables of 300 independent columns and 3,000 rows the RMSE was 16 and 31 % above ridge
-regression's after one pass.
+Cost: O(block + nnz) of a light row, O(block^2 + nnz) of the others. Tables of more than 255 numeric
+columns are learned in groups of 64, O(64) a column of a heavy row. Groups do not know of each
+other, so such tables need rows or passes: on two made tables of 300 independent columns and 3,000
+rows the RMSE was 16 and 31 % above ridge regression's after one pass.
 
 >>> from streamomd.training.demo import score
 >>> score("laplace"), score("laplace", "square")
