@@ -136,13 +136,19 @@ def showing_messages(log_format: str) -> Iterator[None]:
         yield
 
 
-def _report_error(text: str, code: int) -> None:
+def _report_error(text: str, exit_code: int, /, **fields: Any) -> None:
     if is_json():
-        stopped = code in (130, 143)
+        stopped = exit_code in (130, 143)
         level = "warning" if stopped else "error"
-        emit("stopped" if stopped else "error", text, level, exit_code=code)
+        emit("stopped" if stopped else "error", text, level, exit_code=exit_code, **fields)
     else:
         click.echo(wrap(f"streamomd: {harmless(text)}", width_of(sys.stderr)), err=True)
+
+
+def _fields(error: StreamomdError) -> dict[str, Any]:
+    """The error as data, without credentials of URLs."""
+    found = error.message.fields()
+    return {k: without_credentials(v) if isinstance(v, str) else v for k, v in found.items()}
 
 
 @contextmanager
@@ -153,7 +159,7 @@ def exit_on_error() -> Iterator[None]:
     try:
         yield
     except StreamomdError as error:
-        _report_error(str(error), error.exit_code)
+        _report_error(str(error), error.exit_code, **_fields(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _report_error("interrupted", 130)

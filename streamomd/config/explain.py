@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -10,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from streamomd.config.aliases import KEYS
 from streamomd.core.errors import UsageError
+from streamomd.core.message import Key, Message, invalid_value, joined
 from streamomd.core.nearest import nearest, suggestion
 from streamomd.core.urls import scrub
 
@@ -27,9 +29,12 @@ TAGS = ("<number>", "<table>")
 MAX_SHOWN = 200  # characters of a value; longer ones are cut
 
 
-def explain(error: ValidationError, job: type[BaseModel]) -> str:
-    """A line for each problem that pydantic found in a job."""
-    return "\n".join(_line(problem, job) for problem in error.errors())
+def explain(error: ValidationError, job: type[BaseModel]) -> Message:
+    """What pydantic found in a job: a problem, or a line for each of several."""
+    lines = [_line(problem, job) for problem in error.errors()]
+    if len(lines) == 1:
+        return lines[0]
+    return replace(lines[0], form="{found}", found=joined(lines, "\n"))
 
 
 def brief(given: Any) -> str:
@@ -38,19 +43,19 @@ def brief(given: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def _line(found: Any, job: type[BaseModel]) -> str:
+def _line(found: Any, job: type[BaseModel]) -> Message:
     problem = {**found, "loc": tuple(step for step in found["loc"] if step not in TAGS)}
     place = [str(step) for step in problem["loc"]]
     key, cause = ".".join(place), problem.get("ctx", {}).get("error")
     if isinstance(cause, UsageError):
-        return str(cause)
+        return cause.message
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {key!r}; {_table_of(place, job) or _similar(place, job)}"
+        remedy = _table_of(place, job) or _similar(place, job)
+        return Message("unknown_key", "unknown key {key!r}; {remedy}", key=Key(key), remedy=remedy)
     # A value given as storage options may be a secret.
     given = "…" if "storage_options" in place else brief(problem.get("input"))
-    if cause is not None:
-        return f"{key} = {given}: {cause}"
-    return f"{key} = {given}: {_expected(problem, job)}{_nearest_choice(problem, job)}"
+    wanted = f"{_expected(problem, job)}{_nearest_choice(problem, job)}" if cause is None else cause
+    return invalid_value(key, given, str(wanted))
 
 
 def _expected(problem: Any, job: type[BaseModel]) -> str:

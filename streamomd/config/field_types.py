@@ -14,12 +14,14 @@ from streamomd.config.cluster_choice import is_scheduler_file
 from streamomd.config.explain import brief
 from streamomd.config.filter_text import parse_filter
 from streamomd.core.errors import UsageError
+from streamomd.core.message import Key, Message, PerReader, Words
 from streamomd.core.nearest import nearest, suggestion
 from streamomd.core.urls import absolute, local_name, protocol, shown
 
 PARTITIONS, PARTITION_KINDS = ("hive", "none"), ("integer", "date", "category")
 OTHERS = "*"
 """In ``data.nulls``, all columns that the table does not name."""
+SET = PerReader(" = ", "=")
 Label = bool | int | float | str
 BALANCED = "balanced"
 """In ``model.class_weight``: every class has the same total weight."""
@@ -79,21 +81,26 @@ def _as_nulls(value: Any) -> Any:
         pairs = [name.rpartition("=") for name in values.split_list(value)]
         given = {column.strip(): word.strip() for column, _, word in pairs}
         if len(given) < len(pairs):
-            raise UsageError(f"data.nulls = {brief(value)}: a column is named twice")
+            raise UsageError(_of_nulls(SET, brief(value), "a column is named twice"))
     if isinstance(given, Mapping):
         for column, word in given.items():
             if not column or word not in values.NULLS:
                 near = _nearest(word, values.NULLS)
-                raise UsageError(
-                    f"data.nulls: {column!r} is {brief(word)}: expected one of {known}{near}"
-                )
+                found, wanted = f"{column!r} is {brief(word)}", f"expected one of {known}{near}"
+                raise UsageError(_of_nulls(": ", found, wanted))
         return dict(given)
     if given not in values.NULLS:
-        raise UsageError(
-            f"data.nulls = {brief(given)}: expected one of {known}, or one for each column, "
-            f'such as {{ age = "mean", "*" = "zero" }}{_nearest(given, values.NULLS)}'
-        )
+        near = _nearest(given, values.NULLS)
+        example = 'such as { age = "mean", "*" = "zero" }'
+        wanted = f"expected one of {known}, or one for each column, {example}{near}"
+        raise UsageError(_of_nulls(SET, brief(given), wanted))
     return given
+
+
+def _of_nulls(form: Words, found: str, expected: str) -> Message:
+    sentence = ("{key}", form, "{found}: {expected}")
+    key = Key("data.nulls")
+    return Message("invalid_value", sentence, key=key, found=found, expected=expected)
 
 
 def _absolute_file(scheduler: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import model_validator
@@ -12,6 +13,7 @@ from streamomd.config.explain import brief
 from streamomd.config.field_types import ClassWeights, Labels
 from streamomd.config.job_table import Table, key
 from streamomd.core.errors import UsageError
+from streamomd.core.message import Key, Message, PerReader
 from streamomd.losses import all_losses, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import all_rules, find_rule
@@ -173,11 +175,17 @@ def _refuse_parameters(given: Mapping[str, Any]) -> None:
     may be meant for another. One that neither has is reported as unknown."""
     ours, theirs = fields(find_rule(DEFAULT).hyper), fields(find_rule(FALLBACK).hyper)
     if given and all(name in (*ours, *theirs) for name in given):
-        raise UsageError(
-            f"model.params sets {', '.join(given)}, but no rule is named: rule {DEFAULT} (the "
-            f"default) has {', '.join(ours)}; rule {FALLBACK} has {', '.join(theirs)}; name one "
-            f"(--rule {FALLBACK}, model.rule = {FALLBACK!r})"
+        which = PerReader(f"--rule {FALLBACK}, model.rule = {FALLBACK!r}", f'rule="{FALLBACK}"')
+        rest = (
+            f", but no rule is named: rule {DEFAULT} (the default) has {', '.join(ours)}; "
+            f"rule {FALLBACK} has {', '.join(theirs)}; name one ("
         )
+        raise UsageError(
+            Message(
+                "no_rule", ("{key} sets {found}", rest, "{remedy})"), key=Key("model.params"),
+                found=", ".join(given), remedy=which,
+            )
+        )  # fmt: skip
 
 
 def _rule_params(rule: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,7 +193,8 @@ def _rule_params(rule: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
         return rule.parse_params(given)
     except UsageError as error:
         unknown = [name for name in given if name not in fields(rule.hyper)]
-        raise UsageError(f"{error}{_rules_with(unknown[0]) if unknown else ''}") from None
+        rest = _rules_with(unknown[0]) if unknown else ""
+        raise UsageError(replace(error.message, form=(error.message.form, rest))) from None
 
 
 def _rules_with(parameter: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from streamomd.config.model_table import FALLBACK
 from streamomd.config.spec_tables import SpecTables
 from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.core.message import Key, Message, PerReader
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule
@@ -73,10 +74,12 @@ def refuse_conflicts(spec: SpecTables) -> None:
             f"{f'rule {FALLBACK} does; ' if able else ''}see streamomd list rules"
         )
     if rule.storage.kind == "block" and not spec.model.bias:
-        raise UnsupportedError(
-            f"rule {rule.name!r} {NEEDS_BIAS}: set model.bias = true, or take a rule that learns "
-            f"without one, such as {FALLBACK} (--rule {FALLBACK})"
-        )
+        which = PerReader(f"--rule {FALLBACK}", f'rule="{FALLBACK}"')
+        with_bias = PerReader("model.bias = true", "fit_intercept=True")
+        without = f", or take a rule that learns without one, such as {FALLBACK} ("
+        found, remedy = f"rule {rule.name!r} {NEEDS_BIAS}", ("set ", with_bias, without, which, ")")
+        key, form = Key("model.bias"), "{found}: {remedy}"
+        raise UnsupportedError(Message("needs_bias", form, key=key, found=found, remedy=remedy))
     _refuse_time(spec)
     _refuse_renamed(spec)
     if spec.data.holds_out and mode == "sharded":

@@ -1,7 +1,7 @@
 """All errors of streamomd: one base class; each subclass is also a builtin error.
 
-A message says what is wrong, where, what was expected and what to do. ``exit_code`` is the
-command's exit code (docs/job-file.md, "Exit codes").
+A message says what is wrong, where, what was expected and what to do: ``message`` has it as data.
+``exit_code`` is the command's exit code (docs/job-file.md, "Exit codes").
 """
 
 from __future__ import annotations
@@ -9,11 +9,19 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from streamomd.core.message import Message
+
 
 class StreamomdError(Exception):
     """Base of all errors raised on purpose."""
 
     exit_code = 1
+
+    @property
+    def message(self) -> Message:
+        """The error as data; of one that was raised with a text alone, without a code."""
+        said = self.args[0] if self.args else ""
+        return said if isinstance(said, Message) else Message("", "{found}", found=str(said))
 
 
 class UsageError(StreamomdError, ValueError):
@@ -71,13 +79,13 @@ class ChangedDataError(DataError):
 class BadRowError(DataError):
     """A row that cannot be learned; ``reason`` is the word it is counted under."""
 
-    def __init__(self, message: str, *, reason: str) -> None:
+    def __init__(self, message: str | Message, *, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
 
     def __reduce__(self) -> Any:
         """For other processes: pickle alone would call __init__ without the reason."""
-        return functools.partial(BadRowError, reason=self.reason), (str(self),)
+        return functools.partial(BadRowError, reason=self.reason), self.args
 
 
 class TooManyBadRowsError(DataError):

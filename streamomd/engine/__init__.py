@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
+from streamomd.core.message import Key, Message
 from streamomd.engine import block_weights, missing_values, scaled_target, stored_rows
 from streamomd.engine.compile import (
     compiled_function,
@@ -449,11 +450,15 @@ class Engine:
         before = StoredRows(**state.extra)
         stored = len(before.y) + len(batch)
         if storage.most and stored > getattr(h, storage.most):
+            most = f"{getattr(h, storage.most):,.0f} of them"
+            found = f"rule {self.layout.rule.name!r} stores every row, at most {most}"
             raise TooLargeError(
-                f"rule {self.layout.rule.name!r} stores every row, at most "
-                f"{getattr(h, storage.most):,.0f} of them (model.params.{storage.most}): use "
-                "fewer rows, or dual_ascent, which stores the last k"
-            )
+                Message(
+                    "too_many", "{found} ({key}): {remedy}",
+                    key=Key(f"model.params.{storage.most}"), found=found,
+                    remedy="use fewer rows, or dual_ascent, which stores the last k",
+                )
+            )  # fmt: skip
         rows = recent_rows.extended(before, batch, int(self.bias))
         depth = int(getattr(h, storage.depth)) if storage.depth else len(rows.y)
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from streamomd.core.batch import StoredRows, check_stored_rows
 from streamomd.core.errors import TooLargeError
 from streamomd.core.finite import is_finite, part_problem
+from streamomd.core.message import Key, Message, Words
 from streamomd.rules.contract import Block, Rule, Slot
 
 CACHE_LINE = 64
@@ -376,16 +377,19 @@ def _memory_for(layout: Layout) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        remedy = 'set model.dtype = "float32"'
+        dtype = (Key("model.dtype"), ' = "float32"')
+        remedy: Words = ("set ", dtype)
         if layout.rule.storage.matrices:
             remedy = "choose a rule without a matrix (the _diag ones)"
         if layout.block:
-            remedy = 'choose rule = "nag", whose state is half as large, or model.dtype = "float32"'
-        raise TooLargeError(
+            remedy = ('choose rule = "nag", whose state is half as large, or ', dtype)
+        found = (
             f"{layout.size:,} coordinates of {layout.rule.name} need "
-            f"{layout.nbytes / 2**30:.1f} GiB, more than is available: lower data.bits, or "
-            f"{remedy}"
-        ) from None
+            f"{layout.nbytes / 2**30:.1f} GiB, more than is available"
+        )
+        form, key = "{found}: lower {key}, or {remedy}", Key("data.bits")
+        message = Message("out_of_memory", form, key=key, found=found, remedy=remedy)
+        raise TooLargeError(message) from None
 
 
 def _start_totals(layout: Layout) -> NDArray[np.float64]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamomd.core.message import PerReader, Words
+
 NUMBERS = ("integer", "float")
 SCALARS = ("integer", "float", "boolean")
 MEASURED = (*SCALARS, "decimal", "duration", "time")
@@ -100,10 +102,15 @@ def plain(kind: Any) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def hint(kind: pa.DataType) -> str:
+def named(kind: object) -> Words:
+    """A type in a message: Arrow's name of it, for an estimator a more common one."""
+    return PerReader(str(kind), _COMMON.get(str(kind), str(kind)))
+
+
+def hint(kind: pa.DataType) -> Words:
     """What to do with a column whose type does not fit."""
     way = next((way for holds, way in _HINTS if holds(kind)), "")
-    return f"{way} or add it to ignore" if way else "add it to ignore"
+    return (way, " or ", IGNORE) if way else PerReader(IGNORE.job, "pass its name in ignore=[…]")
 
 
 def _element(kind: pa.DataType) -> str:
@@ -111,16 +118,26 @@ def _element(kind: pa.DataType) -> str:
     return str(element) if pa.types.is_dictionary(element) else family(element)
 
 
-_HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+HASHED = PerReader("hashed", "categorical")
+"""The role of a column of categories."""
+IGNORE = PerReader("add it to ignore", "pass it in ignore=[…]")
+_COMMON = {"string": "text", "large_string": "text", "double": "float64"}
+_HINTS: tuple[tuple[Callable[[pa.DataType], bool], Words], ...] = (
     (lambda kind: family(kind) in ("decimal", "duration", "time"), "name it in numeric"),
     (
         lambda kind: str(kind).startswith(("list_view", "large_list_view")),
         "write it as list instead of list_view",
     ),
     (pa.types.is_map, "write the values of its keys as columns of their own"),
-    (is_number_list, "name it in vectors, or in hashed if its numbers are categories,"),
-    (lambda kind: is_category_list(family(kind)), "name it in hashed"),
-    (lambda kind: family(kind) in TEXTS, "name it in hashed or text,"),
+    (
+        is_number_list,
+        PerReader(
+            "name it in vectors, or in hashed if its numbers are categories,",
+            "name it in categorical if its numbers are categories,",
+        ),
+    ),
+    (lambda kind: is_category_list(family(kind)), ("name it in ", HASHED)),
+    (lambda kind: family(kind) in TEXTS, ("name it in ", HASHED, " or text,")),
     (lambda kind: family(kind) in DATES, "name it in dates"),
 )
 """What to do with a column by its type, in their order."""

@@ -7,6 +7,7 @@ then raises the first bad row, or skips all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +16,16 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import FILTERED, REASONS, Skipped
 from streamomd.core.errors import BadRowError
+from streamomd.core.message import Message, PerReader, Words
 from streamomd.core.urls import printable
 from streamomd.features.canonical import row_of
 
 _LONGEST = 80
 MOVE = 'move the rows to the directory of their value, or set data.partitions = "none"'
 MADE = "the model was made for such columns: drop the row, or write a value that it takes"
+BAD_ROW = "{shard}, row {row}, column {column!r}: found {found}, expected {expected}; {remedy}"
+DROP = "drop the row, or replace the value"
+IN_MEMORY = PerReader(BAD_ROW, BAD_ROW.replace("; ", ": "))
 Places = NDArray[np.int64]
 
 
@@ -33,7 +38,7 @@ class Finding(NamedTuple):
     places: Places
     found: Callable[[int], str]
     expected: str
-    remedy: str
+    remedy: Words
 
 
 class Conflict(NamedTuple):
@@ -87,15 +92,31 @@ class BadRows:
         row = self.first
         note = self._notes[self._of[row]]
         place = int(note.places[np.searchsorted(note.rows, row)])
-        where = f"shard {printable(shard)}, row {number}, column {note.cells.named(place)}"
-        remedy = note.remedy if learning else MADE
-        found = f"found {note.found(place)}, expected {note.expected}; {remedy}"
-        return BadRowError(f"{where}: {found}", reason=note.reason)
+        message = Message(
+            note.reason,
+            BAD_ROW,
+            shard=PerReader(f"shard {printable(shard)}", f"X {printable(shard)}"),
+            row=number,
+            column=note.cells.named(place),
+            found=note.found(place),
+            expected=note.expected,
+            remedy=note.remedy if learning else _of_model(note.remedy),
+        )
+        return BadRowError(message, reason=note.reason)
 
     def in_memory(self, where: str) -> BadRowError:
         """The same of rows in memory, which are no shard."""
-        error = self.error(where, self.first, learning=False)
-        return BadRowError(str(error).removeprefix("shard "), reason=error.reason)
+        return of_memory(self.error(where, self.first, learning=False), where)
+
+
+def _of_model(remedy: Words) -> Words:
+    """What to do about a row for a trained model: its job cannot change, but a fit be repeated."""
+    return PerReader(MADE, remedy.estimator if isinstance(remedy, PerReader) else DROP)
+
+
+def of_memory(error: BadRowError, where: str) -> BadRowError:
+    """An error of a shard as one of rows in memory, which are no shard."""
+    return BadRowError(replace(error.message, shard=where, form=IN_MEMORY), reason=error.reason)
 
 
 def note_conflicts(conflicts: Sequence[Conflict], flaws: BadRows) -> None:
@@ -154,7 +175,7 @@ class CheckedValues(NamedTuple):
     indptr: Places | None = None
 
     def note(
-        self, reason: str, places: Any, found: Callable[[int], str], expected: str, remedy: str
+        self, reason: str, places: Any, found: Callable[[int], str], expected: str, remedy: Words
     ) -> None:
         """Note that the values at ``places``, ascending, are bad; ``found`` shows one of them."""
         if len(places):
@@ -163,8 +184,7 @@ class CheckedValues(NamedTuple):
 
     def named(self, place: int) -> str:
         """The column's name in messages."""
-        name = f"{self.column}[{place % self.width}]" if self.width else self.column
-        return repr(name)
+        return f"{self.column}[{place % self.width}]" if self.width else self.column
 
     def _rows(self, places: Places) -> Places:
         if self.indptr is not None:

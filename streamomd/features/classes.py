@@ -12,15 +12,22 @@ import pyarrow as pa
 from streamomd.config.model_table import Model
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, SchemaError, UsageError
+from streamomd.core.message import Message, PerReader, Words
 from streamomd.core.urls import printable
-from streamomd.features.arrow_types import SCALARS, family
+from streamomd.features.arrow_types import SCALARS, family, named
 from streamomd.features.plan import Label
+from streamomd.features.refused_columns import FIRST
 
 _MOST = 1000
 _COMMA_NUMBER = re.compile(r"\s*[-+]?\d+(,\d+)?\s*", re.ASCII)
-_REMEDIES = {
-    "string": "for classes choose --loss logistic, or cast it to numbers",
-    "decimal": "cast it to double or int64 when the shard is written",
+_REMEDIES: Mapping[str, Words] = {
+    "string": PerReader(
+        "for classes choose --loss logistic, or cast it to numbers",
+        "for classes choose loss logistic, or cast it to numbers",
+    ),
+    "decimal": PerReader(
+        "cast it to double or int64 when the shard is written", "cast it to double or int64 before"
+    ),
     "null": "it has no values; write it with the type of its labels",
 }
 """For labels of these families; roles of features are no remedy for a label."""
@@ -46,10 +53,10 @@ def find_classes(
     families = (*SCALARS, "string") if model.classifies else SCALARS
     if family(kind) not in families:
         remedy = _REMEDIES.get(family(kind), _OTHER)
-        raise SchemaError(
-            f"first shard: label column {column!r} is {kind}: "
-            f"expected {', '.join(families)}; {remedy}"
-        )
+        form = "{shard}: label column {column!r} is {found}: expected {expected}; {remedy}"
+        at: Any = {"shard": FIRST, "column": column, "found": named(kind)}
+        expected = ", ".join(families)
+        raise SchemaError(Message("wrong_label", form, **at, expected=expected, remedy=remedy))
     if not model.classifies:
         return ()
     if model.classes:

@@ -14,6 +14,7 @@ from streamomd.config.data_table import Data
 from streamomd.config.field_types import OTHERS
 from streamomd.config.model_table import Model
 from streamomd.core.errors import SchemaError, UsageError
+from streamomd.core.message import Key, Message, PerReader, Words, joined
 from streamomd.features.arrow_types import (
     CATEGORIES,
     CROSSED,
@@ -46,11 +47,19 @@ from streamomd.features.plan import (
     Text,
     Vector,
 )
-from streamomd.features.refused_columns import RefusedColumn, refuse, refused, unnamed
+from streamomd.features.refused_columns import (
+    DUPLICATE,
+    FIRST,
+    RefusedColumn,
+    refuse,
+    refused,
+    unnamed,
+)
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.ranges import ANY, SQUARES, Limits, narrowest
 
+ABSENT = PerReader(" in the first shard; ", " in X; ")
 _SIZE_KEY = b"streamomd.size"
 _LARGEST = 2**31 - 1
 
@@ -140,23 +149,23 @@ def twice(names: Iterable[str]) -> list[str]:
 
 def _check_names(data: Data, schema: pa.Schema) -> None:
     if twice(schema.names):
-        raise SchemaError(
-            f"first shard: more than one column is named {twice(schema.names)[0]!r}; "
-            "rename or drop all but one"
-        )
+        again = twice(schema.names)[0]
+        raise SchemaError(Message("duplicate_column", DUPLICATE, shard=FIRST, column=again))
     if not data.label:
         known = nearest("", schema.names)
         raise UsageError(f"data.label is not set: name the label column; {known}")
     named = _named(data)
     needed = [*named, data.time] if data.time else named
     if missing := [name for name in dict.fromkeys(needed) if name not in schema.names]:
-        lines = (
-            f"no column {name!r} in the first shard; {nearest(name, schema.names)}"
-            for name in missing
-        )
-        raise SchemaError("\n".join(lines))
+        lines = [(f"no column {name!r}", ABSENT, nearest(name, schema.names)) for name in missing]
+        found = joined(lines, "\n")
+        raise SchemaError(Message("missing_column", "{found}", column=missing[0], found=found))
     if twice(named):
-        raise UsageError(f"column {twice(named)[0]!r} is named twice in [data]; give it one role")
+        form = PerReader(
+            "column {column!r} is named twice in [data]; give it one role",
+            "column {column!r} is named twice; give it one role",
+        )
+        raise UsageError(Message("two_roles", form, column=twice(named)[0]))
     if data.time in _targets(data):
         raise UsageError(
             f"data.time = {data.time!r} is the label or the weight: name the column of the times"
@@ -188,7 +197,13 @@ def _features(
         numeric, hashed, strange = _choose(schema, [*_named(data), *optional, data.time])
     made = data.text or data.dates or data.crosses
     if not (numeric or hashed or data.vectors or data.sparse or made or strange):
-        raise SchemaError("no feature column is left; name some in numeric, hashed or vectors")
+        remedy: Words = PerReader(
+            "name some in numeric, hashed or vectors",
+            "pass at least one column that is not ignored",
+        )
+        raise SchemaError(
+            Message("no_features", "no feature column is left; {remedy}", remedy=remedy)
+        )
     found = [unnamed(schema, name) for name in strange]
     found += _wrong_types(schema, numeric, "numeric", MEASURED)
     flat = tuple(n for n in hashed if not is_category_list(family(schema.field(n).type)))
@@ -265,11 +280,16 @@ def _nulls_by(data: Data, numeric: tuple[str, ...]) -> tuple[tuple[str, str], ..
     known = (*numeric, *data.vectors)
     strange = [column for column in named if column not in known]
     if strange:
-        near = nearest(strange[0], known)
-        names = ", ".join(map(repr, strange))
         raise UsageError(
-            f"data.nulls names {names}, expected numeric columns or vectors "
-            f"(a null category is a category of its own); {near}"
+            Message(
+                "wrong_column",
+                "{key} names {found}, expected {expected}; {remedy}",
+                key=Key("data.nulls"),
+                column=strange[0],
+                found=", ".join(map(repr, strange)),
+                expected="numeric columns or vectors (a null category is a category of its own)",
+                remedy=nearest(strange[0], known),
+            )
         )
     return tuple(sorted(named.items()))
 
@@ -301,7 +321,7 @@ def _wrong_types(
     role: str,
     families: tuple[str, ...],
     more: str = "",
-    remedy: str = "",
+    remedy: Words = "",
 ) -> list[RefusedColumn]:
     expected = f"{role} takes {', '.join(families)} columns{more}"
     wrong = (name for name in names if family(schema.field(name).type) not in families)
@@ -359,11 +379,12 @@ def _check_features(plan: Plan) -> None:
     if again:
         raise UsageError(f"two features are named {again[0]!r}: omit one, or rename a column")
     if plan.mean_count > MOST_MEANS:
-        raise UsageError(
-            f'data.nulls = "mean" is for at most {MOST_MEANS:,} coordinates, and there are '
-            f"{plan.mean_count:,}: choose zero or indicator for wide vectors"
-        )
+        mean = PerReader('data.nulls = "mean"', 'nulls="mean"')
+        rest = f" is for at most {MOST_MEANS:,} coordinates, and there are {plan.mean_count:,}: "
+        remedy = "choose zero or indicator for wide vectors"
+        form: Words = (mean, rest, "{remedy}")
+        raise UsageError(Message("too_many", form, key=Key("data.nulls"), remedy=remedy))
     if plan.size > _LARGEST:
-        raise UsageError(
-            f"{plan.size} coordinates are more than {_LARGEST}; lower data.bits or data.sparse.size"
-        )
+        found = f"{plan.size} coordinates are more than {_LARGEST}; lower "
+        form = (found, "{key} or data.sparse.size")
+        raise UsageError(Message("too_many", form, key=Key("data.bits")))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streamomd.config.filter_text import WORDS
 from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError, UsageError
+from streamomd.core.message import PerReader, Words
 from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.core.urls import scrub
 from streamomd.features.arrow_types import SCALARS, TEXTS, family
@@ -21,11 +22,12 @@ from streamomd.features.bad_rows import BadRows, CheckedValues, shown
 from streamomd.features.numeric import numbers
 from streamomd.features.plan import Plan
 
-SKIP = "fix or drop the row, or pass --on-bad-row skip"
+SKIP = PerReader("fix or drop the row, or pass --on-bad-row skip", "fix or drop the row")
 _WORD = re.compile(r"[^\W\d][\w.]*")
-OTHER_CLASS = (
+OTHER_CLASS = PerReader(
     "list all classes in model.classes (streamomd plan --scan-labels prints them), "
-    f"{SKIP}, or choose a loss for regression"
+    f"{SKIP.job}, or choose a loss for regression",
+    f"{SKIP.estimator}, or use OMDRegressor",
 )
 
 
@@ -189,12 +191,15 @@ def _note_strange(
         )
 
 
-def _null_remedy(column: str) -> str:
+def _null_remedy(column: str) -> Words:
     """What to do about rows without a label or a weight."""
     plain = _WORD.fullmatch(column) and column.lower() not in WORDS
     name = column if plain else '"' + column.replace('"', '""') + '"'
     where = shlex.quote(f"{name} is not null")
-    return f"leave such rows out (--where {where}), fix them, or pass --on-bad-row skip"
+    return PerReader(
+        f"leave such rows out (--where {where}), fix them, or pass --on-bad-row skip",
+        "leave such rows out, or fix them",
+    )
 
 
 def _reason(value: Any) -> str:

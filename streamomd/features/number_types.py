@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from streamomd.core.message import PerReader
 from streamomd.features.arrow_types import NUMBERS, family, plain
 from streamomd.features.bad_rows import CheckedValues, shown
 
@@ -50,7 +51,10 @@ def as_first(array: pa.Array, first: str, cells: CheckedValues) -> pa.Array:
         bad,
         lambda row: shown(values[row].as_py()),
         EXPECTED[first],
-        "the first shard had another type of number: write the column with that type, or drop the "
-        "row",
+        PerReader(
+            "the first shard had another type of number: write the column with that type, or drop "
+            "the row",
+            "X of the first call had another type of number: pass that type, or drop the row",
+        ),
     )
     return there

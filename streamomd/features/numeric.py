@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.core.message import Key, PerReader, Words
 from streamomd.features.bad_rows import BadRows, CheckedValues, Places, shown
 from streamomd.features.plan import LegalValues
 from streamomd.rules.ranges import FLOAT32_MAX, Limits
@@ -19,10 +20,12 @@ Numbers = NDArray[Any]
 
 ANYTHING = LegalValues()
 EXACT = 2**53
-REPLACED = (
+REPLACED = PerReader(
     "pass --nulls mean, zero or indicator (data.nulls) to replace missing numbers, or "
-    "--on-bad-row skip to leave out the row"
+    "--on-bad-row skip to leave out the row",
+    'drop the row, or fit with nulls="mean", "zero" or "indicator"',
 )
+FLOAT64 = PerReader('set model.dtype = "float64"', 'scale the column, or pass dtype="float64"')
 """What to do about a feature that is null."""
 TICKS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 """Of a second."""
@@ -35,7 +38,7 @@ def numbers(
     cells: CheckedValues,
     nulls: str,
     legal: LegalValues = ANYTHING,
-    null_remedy: str = REPLACED,
+    null_remedy: Words = REPLACED,
 ) -> Numbers:
     """The values of a column of numbers or booleans, (n,), of the column's own dtype.
 
@@ -195,7 +198,7 @@ def _as_numpy(array: pa.BooleanArray) -> NDArray[np.bool_]:
     return found
 
 
-def _note_nulls(array: pa.Array, cells: CheckedValues, remedy: str = REPLACED) -> None:
+def _note_nulls(array: pa.Array, cells: CheckedValues, remedy: Words = REPLACED) -> None:
     places = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     cells.note("null", places, lambda _: "null", "a number", remedy)
 
@@ -203,16 +206,18 @@ def _note_nulls(array: pa.Array, cells: CheckedValues, remedy: str = REPLACED) -
 def _note_unfit(
     reason: str, places: Places, values: Numbers, cells: CheckedValues, legal: LegalValues
 ) -> None:
-    wanted, remedy = "a finite number", "fix or drop the row"
+    wanted: str = "a finite number"
+    remedy: Words = "fix or drop the row"
     if reason == "out_of_range":
         wanted = expected(legal)
         remedy = "write 0 or rescale the column, or choose another rule"
         if legal.largest < math.inf:
-            remedy = 'write 0, rescale the column, or set model.dtype = "float64"'
+            dtype = Key("model.dtype")
+            remedy = ("write 0, rescale the column, or set ", dtype, ' = "float64"')
     if reason == "overflow":
         wanted, remedy = "an integer float64 can hold", "write it as double, or hash the column"
         if values.dtype.kind == "f":
-            wanted, remedy = "a number float32 can hold", 'set model.dtype = "float64"'
+            wanted, remedy = "a number float32 can hold", FLOAT64
     cells.note(reason, places, lambda place: shown(values[place].item()), wanted, remedy)
 
 

@@ -12,10 +12,13 @@ from streamomd.config.data_table import Data
 from streamomd.config.toml_text import quoted
 from streamomd.config.values import join_list
 from streamomd.core.errors import SchemaError
+from streamomd.core.message import Message, PerReader, Words, joined
 from streamomd.core.urls import printable
-from streamomd.features.arrow_types import DATES, family, hint
+from streamomd.features.arrow_types import DATES, IGNORE, family, hint, named
 from streamomd.features.nested import is_container
 
+DUPLICATE = "{shard}: more than one column is named {column!r}; rename or drop all but one"
+FIRST = PerReader("first shard", "X")
 UNNAMED = "without a role it must be a number, a boolean, a string or a list of strings"
 
 
@@ -25,15 +28,15 @@ class RefusedColumn(NamedTuple):
     name: str
     kind: pa.DataType
     expected: str
-    remedy: str
+    remedy: Words
     unnamed: bool = False
 
 
-def refused(schema: pa.Schema, name: str, expected: str, remedy: str = "") -> RefusedColumn:
+def refused(schema: pa.Schema, name: str, expected: str, remedy: Words = "") -> RefusedColumn:
     """A column that does not fit, of the schema's type."""
     kind = schema.field(name).type
     if is_container(kind):
-        remedy = f"name its fields instead, such as {name}.{kind[0].name}, or add it to ignore"
+        remedy = (f"name its fields instead, such as {name}.{kind[0].name}, or ", IGNORE)
     return RefusedColumn(name, kind, expected, remedy or hint(kind))
 
 
@@ -48,13 +51,23 @@ def refuse(found: Sequence[RefusedColumn], data: Data) -> None:
     if not found:
         return
     lines = [_line(one) for one in found]
-    first = "first shard: " if len(lines) == 1 else f"first shard: {len(lines)} columns:\n  "
+    many = "" if len(lines) == 1 else f"{len(lines)} columns:\n  "
     roles = _roles([one for one in found if one.unnamed], data)
-    raise SchemaError(first + "\n  ".join(lines) + (_flags_and_keys(roles) if roles else ""))
+    raise SchemaError(
+        Message(
+            "refused_column",
+            "{shard}: {found}{remedy}",
+            shard=FIRST,
+            column=found[0].name,
+            found=(many, joined(lines, "\n  ")),
+            remedy=_flags_and_keys(roles) if roles else "",
+        )
+    )
 
 
-def _line(one: RefusedColumn) -> str:
-    return f"column {printable(one.name)!r} is {one.kind}: {one.expected}; {one.remedy}"
+def _line(one: RefusedColumn) -> Words:
+    column = f"column {printable(one.name)!r} is "
+    return (column, named(one.kind), f": {one.expected}; ", one.remedy)
 
 
 def _roles(found: Sequence[RefusedColumn], data: Data) -> dict[str, list[str]]:
@@ -65,9 +78,12 @@ def _roles(found: Sequence[RefusedColumn], data: Data) -> dict[str, list[str]]:
     return {key: [*before, *more] for key, (before, more) in keys.items() if more}
 
 
-def _flags_and_keys(roles: Mapping[str, Sequence[str]]) -> str:
-    """These roles as flags of a command, and as the table [data] of a job file."""
+def _flags_and_keys(roles: Mapping[str, Sequence[str]]) -> Words:
+    """These roles as flags of a command, and as the table [data] of a job file; as parameters."""
     flags = [f"--{key} {shlex.quote(join_list(names))}" for key, names in roles.items()]
     keys = [f"{key} = [{', '.join(map(quoted, names))}]" for key, names in roles.items()]
-    table = "\n  ".join(["[data]", *keys])
-    return f"\nas flags: {' '.join(flags)}\nin a job file:\n  {table}"
+    table = "\n  ".join(keys)
+    return PerReader(
+        f"\nas flags: {' '.join(flags)}\nin a job file:\n  [data]\n  {table}",
+        f"\nas parameters:\n  {table}",
+    )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from streamomd.core.errors import SchemaError
+from streamomd.core.message import Message, PerReader, Words
 from streamomd.core.urls import printable
-from streamomd.features.arrow_types import family
+from streamomd.features.arrow_types import family, named
 from streamomd.features.infer_plan import nearest, twice
 from streamomd.features.number_types import may_differ
 from streamomd.features.plan import Column, Plan
+from streamomd.features.refused_columns import DUPLICATE
 
 
 def check_schema(
@@ -23,13 +26,11 @@ def check_schema(
     model, not for one that learns these shards.
     Raises SchemaError naming the shard, the column, what is there and what the first shard had.
     """
-    where = f"shard {printable(shard_url)}"
+    where = PerReader(f"shard {printable(shard_url)}", f"X {printable(shard_url)}")
     wanted = frozenset(plan.columns if labelled else plan.features)
     for name in twice(schema.names):
         if name in wanted:
-            raise SchemaError(
-                f"{where}: more than one column is named {name!r}; rename or drop all but one"
-            )
+            raise SchemaError(Message("duplicate_column", DUPLICATE, shard=where, column=name))
     kinds = dict(zip(schema.names, schema.types, strict=True))
     for column in plan.types:
         if column.name in wanted:
@@ -37,11 +38,13 @@ def check_schema(
 
 
 def _check_column(
-    plan: Plan, column: Column, kinds: Mapping[str, pa.DataType], where: str, *, made: bool
+    plan: Plan, column: Column, kinds: Mapping[str, pa.DataType], where: Words, *, made: bool
 ) -> None:
     if column.name not in kinds:
-        rest = "rename or add it: the model has its weights" if made else "add it to the shard"
-        remedy = f"{nearest(column.name, kinds)}; {rest}"
+        rest: Words = PerReader("add it to the shard", "add it to X")
+        if made:
+            rest = "rename or add it: the model has its weights"
+        remedy: Words = (nearest(column.name, kinds), "; ", rest)
         if column.name in dict(plan.partitions):
             remedy = (
                 f"no directory of its path is named {column.name}=…, as those that the model was "
@@ -49,14 +52,18 @@ def _check_column(
             )
         if made and column.name == plan.label:
             remedy = "it is the label: evaluate compares with it; predict does without"
-        raise SchemaError(f"{where}: column {column.name!r} ({column.type}) is missing; {remedy}")
+        form = "{shard}: column {column!r} ({expected}) is missing; {remedy}"
+        at: Any = {"shard": where, "column": column.name, "expected": column.type}
+        raise SchemaError(Message("missing_column", form, **at, remedy=remedy))
     kind = kinds[column.name]
     if family(kind) != column.family and not may_differ(
         plan, column.name, column.family, family(kind)
     ):
-        had, remedy = "the first shard had", "write all shards with the same type"
+        had: Words = PerReader("the first shard had", "X of the first call had")
+        same = PerReader("write all shards with the same type", "pass the same type in every call")
         if made:
-            had, remedy = "the model was trained on", "write the shard with that type"
-        raise SchemaError(
-            f"{where}: column {column.name!r} is {kind}, {had} {column.type}; {remedy}"
-        )
+            had = "the model was trained on"
+            same = PerReader("write the shard with that type", "pass that type")
+        sentence = ("{shard}: column {column!r} is {found}, ", had, " {expected}; {remedy}")
+        at = {"shard": where, "column": column.name, "found": named(kind), "remedy": same}
+        raise SchemaError(Message("wrong_type", sentence, **at, expected=named(column.type)))

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from streamomd.core.errors import UsageError
+from streamomd.core.message import invalid_value
 from streamomd.rules.contract import Nothing, no_parameter
 
 Scalar = Callable[..., float]
@@ -88,7 +89,8 @@ class Loss:
             try:
                 shown[name] = kind.show(kind.parse(value))
             except ValueError as error:
-                raise UsageError(f"model.loss_params.{name} = {value!r}: {error}") from None
+                key = f"model.loss_params.{name}"
+                raise UsageError(invalid_value(key, repr(value), str(error))) from None
         return shown
 
     def numbers(self, params: Mapping[str, Any]) -> Any:

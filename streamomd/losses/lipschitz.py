@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamomd.core.errors import UsageError
+from streamomd.core.message import Key, Message, PerReader
 from streamomd.losses.contract import Loss
 from streamomd.rules.contract import Rule
 
@@ -21,8 +22,12 @@ def with_lipschitz(
     if not name or params[name] != 0.0:
         return dict(params)
     if loss.lipschitz is None:
-        raise UsageError(
-            f"rule {rule.name!r} needs a bound on the slope of the loss, and {loss.name!r} has "
-            f"none: give one (--set {name}=…), larger than any slope the run will meet"
+        found = (
+            f"rule {rule.name!r} needs a bound on the slope of the loss, and {loss.name!r} has none"
         )
+        how = PerReader(f"--set {name}=…", f"{name}=…, or params={{'{name}': …}}")
+        remedy = ("give one (", how, "), larger than any slope the run will meet")
+        key = Key(f"model.params.{name}")
+        form = "{found}: {remedy}"
+        raise UsageError(Message("missing_value", form, key=key, found=found, remedy=remedy))
     return {**params, name: float(loss.lipschitz(loss.numbers(loss_params)))}

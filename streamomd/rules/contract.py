@@ -30,6 +30,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, get_type_hints
 
 from streamomd.core.errors import UsageError
+from streamomd.core.message import invalid_value
 from streamomd.core.nearest import nearest
 from streamomd.rules.groups import (
     MATRIX,
@@ -233,7 +234,8 @@ class Rule:
             try:
                 shown[name] = kind.show(kind.parse(value))
             except ValueError as error:
-                raise UsageError(f"model.params.{name} = {value!r}: {error}") from None
+                key = f"model.params.{name}"
+                raise UsageError(invalid_value(key, repr(value), str(error))) from None
         return shown
 
     def hyper_numbers(self, params: Params) -> tuple[float, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch
 from streamomd.core.errors import BadRowError
 from streamomd.core.registry import sources
-from streamomd.core.urls import printable
 from streamomd.features import Names, Plan, encode
+from streamomd.features.bad_rows import BAD_ROW
 from streamomd.shards.open_shard import explain
 from streamomd.shards.prediction_files import passthrough_columns
 from streamomd.shards.reader import Piece, ShardBatch
@@ -64,9 +65,12 @@ def encode_rows(
 
 def _of_text(error: BadRowError, url: str, path: str) -> BadRowError:
     """The error, with file and line of the text that the shard was converted from, if it was."""
-    number, _, rest = str(error).removeprefix(f"shard {printable(url)}, row ").partition(", ")
-    where = sources().source_of(url).place_of(url, path, int(number)) if number.isdecimal() else ""
-    return BadRowError(f"{where}, {rest}", reason=error.reason) if where else error
+    message = error.message
+    where = sources().source_of(url).place_of(url, path, message.row)
+    if not where:
+        return error
+    form = BAD_ROW.replace(", row {row}", "")
+    return BadRowError(replace(message, shard=where, form=form), reason=error.reason)
 
 
 def _learned(rows: ShardBatch, encoded: Batch) -> NDArray[np.bool_]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from streamomd.config.spec import Spec
 from streamomd.core.errors import TooLargeError
+from streamomd.core.message import Key, Message, PerReader
 from streamomd.engine import Engine
 from streamomd.engine.state import Layout
 from streamomd.features import Plan
@@ -48,8 +49,11 @@ def _refuse_too_many(layout: Layout, params: Mapping[str, Any]) -> None:
     rule = layout.rule
     most = rule.largest(params)
     if most is not None and layout.size > most:
-        raise TooLargeError(
+        found = (
             f"rule {rule.name!r} works on at most {most:,} coordinates with these parameters, and "
-            f"there are {layout.size:,}: lower data.bits, or choose a rule whose cost is a row's "
-            "non-zeros (streamomd list rules)"
+            f"there are {layout.size:,}"
         )
+        which = PerReader("streamomd list rules", "docs/rules")
+        remedy = ("or choose a rule whose cost is a row's non-zeros (", which, ")")
+        form, key = "{found}: lower {key}, {remedy}", Key("data.bits")
+        raise TooLargeError(Message("too_many", form, key=key, found=found, remedy=remedy))

@@ -11,6 +11,7 @@ from streamomd.config.recorded import Recorded
 from streamomd.config.spec import Spec
 from streamomd.core.errors import DivergedError
 from streamomd.core.finite import FiniteCheck, is_finite
+from streamomd.core.message import Message, PerReader
 from streamomd.core.urls import shown
 from streamomd.engine import Engine
 from streamomd.engine.state import State
@@ -160,8 +161,11 @@ class ModelData:
             problem = "" if sound else "a weight is not"
         if problem:
             where = f"commit {self.sequence} of {shown(self.url)}" if self.url else "this model"
-            raise DivergedError(
-                f"{where} is not finite: {problem}. Use an earlier commit (streamomd checkpoint "
-                "verify URL lists those that are finite; streamomd.load(URL, at=N)), or pass "
-                "--allow-non-finite, in Python allow_non_finite=True"
+            remedy = (
+                ". Use an earlier commit (streamomd checkpoint verify URL lists those that are "
+                "finite; streamomd.load(URL, at=N)), or pass --allow-non-finite, in Python "
+                "allow_non_finite=True"
             )
+            found = f"{where} is not finite: {problem}"
+            form = PerReader("{found}{remedy}", "{found}")
+            raise DivergedError(Message("not_finite", form, found=found, remedy=remedy))

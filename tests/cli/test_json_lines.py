@@ -93,6 +93,8 @@ def test_errors_are_lines_too(data: Path, tmp_path: Path) -> None:
         (*_, last) = lines(done)
         assert (last["level"], last["event"], last["exit_code"]) == ("error", "error", code)
         assert last["message"]
+    (*_, last) = lines(run("train", data, "--label", "z", "--log-format", "json"))
+    assert (last["code"], last["column"]) == ("missing_column", "z")
     assert run("train", data, "--log-format", "xml").code == 2
 
 

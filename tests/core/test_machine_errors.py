@@ -134,7 +134,7 @@ def test_a_full_disk_leaves_nothing_that_looks_whole(trained: Path, words: Any) 
     assert not {"report.html"} & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("mib", [120, 350, 500])
+@pytest.mark.parametrize("mib", [117, 124, 350, 500])
 def test_too_little_memory_at_start_is_one_line(here: Path, mib: int) -> None:
     """ulimit -v: exit 1, and the limit is named where Python itself comes so far."""
     limit = (mib << 20, mib << 20)

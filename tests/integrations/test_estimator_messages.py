@@ -224,6 +224,43 @@ def test_messages_say_what_to_do(
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize(("frame", "y", "message"), [
+    (one([np.nan] * N, "a"), Y,
+     "X dask partition 0, row 0, column 'a': found null, expected a number; drop the row, or fit "
+     'with nulls="mean", "zero" or "indicator"'),
+    (one([1e39] * N, "a"), Y,
+     "X dask partition 0, row 0, column 'a': found 1e+39, expected a number float32 can hold; "
+     'scale the column, or pass dtype="float64"'),
+    (one(DAYS), Y,
+     "X: column 'l' is timestamp[us]: without a role it must be a number, a boolean, a string or a "
+     "list of strings; name it in dates or pass it in ignore=[…]\nas parameters:\n"
+     '  dates = ["l"]'),
+    (MIXED, np.where(Y == 0, np.nan, 1.0),
+     "X dask partition 0, row 0, column 'y': found null, expected a number; leave such rows out, "
+     "or fix them"),
+])  # fmt: skip
+def test_messages_about_a_collection(frame: Any, y: Any, message: str) -> None:
+    """The whole text: those of training, in these words too."""
+    pytest.importorskip("dask")
+    import dask.dataframe as dd
+
+    X, labels = (dd.from_pandas(some, npartitions=2) for some in (frame, pd.Series(y, name="y")))
+    kind = OMDRegressor if np.isnan(y).any() else OMDClassifier
+    with pytest.raises(StreamomdError) as error:
+        kind("nag", dtype="float32", max_iter=1).fit(X, labels)
+    assert str(error.value) == message
+
+
+def test_errors_of_estimators_are_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the text is an estimator's: code and key are those of a job."""
+    uncompiled(monkeypatch)
+    with pytest.raises(StreamomdError) as error:
+        OMDClassifier(max_iter=0).fit(X, Y)
+    message = error.value.message
+    assert (message.code, message.key.name) == ("invalid_value", "train.epochs")
+    assert str(message) == "max_iter = 0: expected a whole number of 1 or more"
+
+
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_a_model_that_is_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no predictions; the way out is a parameter and no option of a command."""

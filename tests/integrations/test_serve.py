@@ -180,8 +180,8 @@ def test_all_that_is_wrong_with_rows_is_in_one_response(server: Served) -> None:
     answered = server.post("/predict", rows)
     error = answered.error
     assert (answered.status, error["code"], error["missing"]) == (422, "invalid_rows", ["k", "v"])
-    assert [(one["row"], one["columns"]) for one in error["problems"]] == [
-        (1, ["n", "h"]), (2, ["i"]), (3, ["i"]),
+    assert [(one["row"], one["code"], one["columns"]) for one in error["problems"]] == [
+        (1, "wrong_type", ["n", "h"]), (2, "wrong_type", ["i"]), (3, "index", ["i"]),
     ]  # fmt: skip
     assert "missing columns: 'k', 'v' (first in row 0)" in error["message"]
     assert "row 1: column 'n': found \"old\", expected a number" in error["message"]

@@ -13,9 +13,12 @@ from streamomd.core.urls import printable
 from streamomd.integrations.serve.model_snapshot import Snapshot
 from streamomd.integrations.serve.serve_limits import Refusal
 from streamomd.training.scoring.nested_rows import flat_row, paths_of
+from streamomd.training.scoring.row_errors import WRONG_TYPE
 
 MOST_PROBLEMS = 20
 _LONGEST = 500
+OTHER = "invalid"
+"""The code of a problem without one of its own."""
 Row = Mapping[str, Any]
 
 
@@ -107,15 +110,19 @@ def _problem(snapshot: Snapshot, row: Row) -> dict[str, Any] | None:
     }
     if wrong:
         text = "; ".join(f"column {name!r}: {problem}" for name, problem in wrong.items())
-        return {"columns": list(wrong), "message": text[: 10 * _LONGEST]}
+        return {"code": WRONG_TYPE, "columns": list(wrong), "message": text[: 10 * _LONGEST]}
     if any(name not in row for name in snapshot.schema.required):
         return None
     try:
         snapshot.scorer.score(row)
-    except (StreamomdError, ValueError, TypeError, OverflowError) as error:
-        text = printable(str(error)).removeprefix("the row: ").removeprefix("row: ")
-        columns = [name for name in snapshot.schema.columns if f"column {name!r}" in text]
-        return {"columns": columns, "message": text[: 10 * _LONGEST]}
+    except StreamomdError as error:
+        message = error.message
+        wrong_columns = {part.column for part in message.parts()}
+        columns = [name for name in snapshot.schema.columns if name in wrong_columns]
+        text = printable(str(message)).removeprefix("the row: ")  # the request's rows have numbers
+        return {"code": message.code or OTHER, "columns": columns, "message": text[: 10 * _LONGEST]}
+    except (ValueError, TypeError, OverflowError) as error:
+        return {"code": OTHER, "columns": [], "message": printable(str(error))[: 10 * _LONGEST]}
     return None
 
 

@@ -21,7 +21,7 @@ from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
 from streamomd.core.nearest import named_keywords, nearest, suggestion
 from streamomd.integrations.sklearn.epochs import check_stopping, chosen_epochs
-from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_changed
+from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_changed, worded
 from streamomd.integrations.sklearn.fit import (
     distinct,
     is_dask,
@@ -35,7 +35,6 @@ from streamomd.integrations.sklearn.inputs import batch_of, is_framed, labelled,
 from streamomd.integrations.sklearn.pickling import PickledModel
 from streamomd.integrations.sklearn.prepared_scores import PreparedScores
 from streamomd.integrations.sklearn.targets import Targets, weights_of
-from streamomd.integrations.sklearn.wording import worded
 from streamomd.rules import ALIASES, all_rules, find_rule
 
 if TYPE_CHECKING:

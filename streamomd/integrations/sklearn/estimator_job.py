@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from streamomd.config.model_table import DEFAULT
 from streamomd.config.spec import Spec
-from streamomd.core.errors import UsageError
+from streamomd.core.errors import DivergedError, StreamomdError, UsageError
+from streamomd.core.message import Reader
 from streamomd.losses import Loss, find_loss
 from streamomd.rules import find_rule
 
@@ -17,6 +20,47 @@ MOST_EPOCHS = 20
 COMPARED = ("rule", "loss", "params", "loss_params", "bias", "dtype")
 COLUMNS = ("bits", "nulls", "dates", "text")
 """Parameters of columns that a state depends on, as keys of ``Spec.data``."""
+DIVERGED = "Fit again with a smaller eta0, or scale the columns of X (StandardScaler)"
+OTHER_NAMES = {
+    "train.epochs": "max_iter",
+    "model.bias": "fit_intercept",
+    "data.hashed": "categorical",
+}
+"""Parameters whose names are scikit-learn's, by key of a job."""
+TABLES = ("model.params.", "model.loss_params.", "model.", "data.")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def parameter_of(key: str) -> str:
+    """An estimator's name for a key of a job.
+
+    >>> parameter_of("train.epochs"), parameter_of("model.params.eta"), parameter_of("data.bits")
+    ('max_iter', 'eta', 'bits')
+    """
+    table = next((one for one in TABLES if key.startswith(one)), "")
+    return OTHER_NAMES.get(key, key.removeprefix(table))
+
+
+ESTIMATOR = Reader("estimator", parameter_of)
+
+
+def worded(function: Callable[P, T]) -> Callable[P, T]:
+    """The method, whose errors speak of X, y and parameters."""
+
+    @functools.wraps(function)
+    def call(*given: P.args, **keywords: P.kwargs) -> T:
+        try:
+            return function(*given, **keywords)
+        except StreamomdError as error:
+            message = error.message.read_by(ESTIMATOR)
+            if isinstance(error, DivergedError) and message.remedy != DIVERGED:
+                form = "{found}. {remedy}"
+                message = replace(message, form=form, found=error.message, remedy=DIVERGED)
+            error.args = (message, *error.args[1:])
+            raise
+
+    return call
 
 
 def plain(value: Any) -> Any:

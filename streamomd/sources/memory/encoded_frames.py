@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, check
 from streamomd.core.column_values import ColumnValues, joined_values
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
+from streamomd.core.message import Message, Words, joined
 from streamomd.core.nearest import missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
-from streamomd.features.arrow_types import family
+from streamomd.features.arrow_types import family, named
+from streamomd.features.bad_rows import of_memory
 from streamomd.features.canonical import canonical
 from streamomd.features.number_types import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
@@ -138,7 +140,7 @@ def batch_of_table(plan: Plan, table: pa.Table, where: str, names: Names | None 
             ]
         )
     except BadRowError as error:
-        raise BadRowError(str(error).removeprefix("shard "), reason=error.reason) from None
+        raise of_memory(error, where) from None
 
 
 def refuse_columns(plan: Plan, schema: pa.Schema, where: str) -> None:
@@ -148,16 +150,22 @@ def refuse_columns(plan: Plan, schema: pa.Schema, where: str) -> None:
     missing = [name for name in types if name not in schema.names]
     if missing:
         found = missing_columns(missing, schema.names, where)
-        raise SchemaError(f"{found}: rename or add what is missing")
-    wrong = []
+        form = "{found}: rename or add what is missing"
+        raise SchemaError(Message("missing_column", form, column=missing[0], found=found))
+    wrong: dict[str, Words] = {}
     for name, column in types.items():
         kind = schema.field(name).type if schema.names.count(name) == 1 else None
         if kind is None or family(kind) == column.family:
             continue
         if not may_differ(plan, name, column.family, family(kind)):
-            wrong.append(f"column {name!r} is {kind}, the model was trained on {column.type}")
+            pair = named(kind), named(column.type)
+            wrong[name] = (f"column {name!r} is ", pair[0], ", the model was trained on ", pair[1])
     if wrong:
-        raise SchemaError(f"{where}: {'; '.join(wrong)}: convert {_them(wrong)} to that type")
+        them, every = "them" if len(wrong) > 1 else "it", joined(wrong.values(), "; ")
+        form = f"{{shard}}: {{found}}: convert {them} to that type"
+        raise SchemaError(
+            Message("wrong_type", form, shard=where, column=next(iter(wrong)), found=every)
+        )
 
 
 def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
@@ -239,10 +247,6 @@ def _not_finite(plan: Plan, rows: Any, bad: NDArray[np.bool_], where: str) -> Ba
         "number: drop the row, or replace the value",
         reason="nan" if np.isnan(found) else "inf",
     )
-
-
-def _them(names: Sequence[str]) -> str:
-    return "them" if len(names) > 1 else "it"
 
 
 def _no_rows(table: pa.Table) -> pa.RecordBatch:

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from streamomd.core.errors import BadRowError, SchemaError, StreamomdError, UsageError
+from streamomd.core.message import Message, joined
 
 _LONGEST = 80
+WRONG_TYPE = "wrong_type"
+"""The code of a value of another type than the column's."""
 
 
 class BadValueError(ValueError):
@@ -45,14 +48,25 @@ def row_error(
         from streamomd.core.nearest import missing_columns  # late: slow to import, for errors only
 
         found = missing_columns(missing, list(row), where)
-        return SchemaError(f"{found}: add what is missing (None stands for a missing value)")
-    parts = [f"column {column!r}: found {e.found}, expected {e.expected}" for column, e in problems]
-    remedies = "; ".join(dict.fromkeys(e.remedy for _, e in problems if e.remedy))
-    text = f"{where}: {'; '.join(parts)}{f'; {remedies}' if remedies else ''}"
+        form = "{found}: add what is missing (None stands for a missing value)"
+        return SchemaError(Message("missing_column", form, column=missing[0], found=found))
+    parts = [_message(column, error) for column, error in problems]
+    remedies = [*dict.fromkeys(error.remedy for _, error in problems if error.remedy)]
     reasons = [error.reason for _, error in problems if error.reason]
-    if len(reasons) < len(problems):
-        return SchemaError(f"{text}; convert the values, or score with a model of such columns")
-    return BadRowError(text, reason=reasons[0])
+    is_typed = len(reasons) < len(problems)
+    if is_typed:
+        remedies.append("convert the values, or score with a model of such columns")
+    form = "{shard}: {found}; {remedy}" if remedies else "{shard}: {found}"
+    message = Message(
+        WRONG_TYPE if is_typed else reasons[0], form, shard=where, column=problems[0].column,
+        found=joined(parts, "; "), remedy="; ".join(remedies),
+    )  # fmt: skip
+    return SchemaError(message) if is_typed else BadRowError(message, reason=reasons[0])
+
+
+def _message(column: str, error: BadValueError) -> Message:
+    form, code = "column {column!r}: found {found}, expected {expected}", error.reason or WRONG_TYPE
+    return Message(code, form, column=column, found=error.found, expected=error.expected)
 
 
 def no_mapping(row: Any, where: str) -> UsageError:
