@@ -60,7 +60,7 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
     seen = (n > 0.0)[:, np.newaxis]
     variances = np.where(seen, 1.0 / np.where(seen, D, 1.0), np.nan)
     places, reference, P = (state.extra[name] for name in ("places", "reference", "P"))
-    rows = np.flatnonzero((places > 0) & (reference[S] > 0.0))
+    rows = np.flatnonzero((places > 0) & (reference[S, : len(places)] > 0.0))
     rows = rows[(places[rows] >= low) & (places[rows] < high)]
     diagonal = P[:, rows, rows % P.shape[2]] / reference[S, rows] ** 2
     constant = np.arange(1, 1 + layout.numeric)

@@ -37,9 +37,10 @@ B's is counted in the run and part of the bound.
 Averaged mode has 16 rounds an epoch, and learns some rows exactly before and between them: see
 docs/modes.md.
 
-Cost: O(block^2 + nnz). Tables of more than 255 numeric columns are learned in groups of 64, O(64) a
-column. Groups do not know of each other, so such tables need rows or passes: on two
-made tables of 300 independent columns and 3,000 rows the RMSE was 16 and 31 % above ridge
+Cost: O(block + nnz) of most rows, O(block^2 + nnz) of those of large leverage, and of the first
+1,023: see ``laplace``. Tables of more than 255 numeric columns are learned in groups of 64, O(64)
+a column of a heavy row. Groups do not know of each other, so such tables need rows or passes: on
+two made tables of 300 independent columns and 3,000 rows the RMSE was 16 and 31 % above ridge
 regression's after one pass.
 
 >>> from streamomd.training.demo import score

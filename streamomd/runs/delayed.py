@@ -238,11 +238,6 @@ class Teacher:
         if high == len(part.batch):
             self.save()
 
-    @property
-    def learned(self) -> int:
-        """How many rows were learned."""
-        return self._model.teaching.rows + self._rows
-
     def save(self) -> None:
         """Have the model's second cursor stand after the rows that were learned."""
         part, model, low = self._part, self._model, self._low

@@ -20,7 +20,7 @@ from streamomd.rules import all_rules
 
 VERSIONS = {
     "adagrad_da": 2,
-    "adagrad_standardized": 2,
+    "adagrad_standardized": 3,
     "aggressive_second_order": 2,
     "aggressive_second_order_diag": 2,
     "auto": 5,

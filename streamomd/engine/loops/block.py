@@ -18,14 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamomd.engine.loops import block_entries, block_predict, sparse
-from streamomd.engine.loops.block_entries import (
-    EACH,
-    X,
-    leverage_outside,
-    move_first,
-    move_second,
-    reach_first,
-)
+from streamomd.engine.loops.block_entries import EACH, X, leverage_outside, reach_first
 from streamomd.engine.loops.block_row import (
     add_row,
     audit,
@@ -34,6 +27,7 @@ from streamomd.engine.loops.block_row import (
     make_losses,
     make_solver,
     multiply,
+    padded,
     shrink,
     whole_triangle,
 )
@@ -70,8 +64,9 @@ make_look, make_predict = sparse.make_look, block_predict.make_predict
 STEEP = 1e3
 """A rank-one update that shrinks P by more than this factor leaves the rounding of what it cancels:
 P is inverted again after the row."""
-Z, SQUARES, PULLS = 1, 3, 4
-"""Rows of ``wide``: 0 is x, 2 the inverses of scales; u and G's pulls have one for each learner."""
+Z, SQUARES, COLUMNS, STEPS = 1, 3, 4, 5
+"""Rows of ``wide``: 0 is x, 2 the inverses of scales, Z all of z, COLUMNS that of numeric columns
+alone; from STEPS on each learner has P z, and then G's pulls."""
 AHEAD = 16
 """Non-zeros from one read to the one whose cells are prefetched."""
 
@@ -79,9 +74,9 @@ AHEAD = 16
 def scratch(learners: int, places: Any, p: int, indptr: Any, *, dense: bool) -> tuple[Any, ...]:
     """What ``learn`` writes into for itself: of a row's sparse coordinates, of the block's, and of
     the learners."""
-    longest = int(indptr[0] if dense else np.diff(indptr).max(initial=0))
+    longest = padded(int(indptr[0] if dense else np.diff(indptr).max(initial=0)))
     lanes = np.zeros((block_entries.rows(learners), longest))
-    wide = np.zeros((PULLS + 2 * learners, max(len(places), p + 1)))
+    wide = np.zeros((STEPS + 2 * learners, padded(max(len(places), p + 1))))
     return np.zeros(longest, dtype=np.int64), lanes, wide, np.zeros((12, learners))
 
 
@@ -96,6 +91,7 @@ def make_read(shape: Shape) -> Callable[..., int]:
     ) -> int:  # fmt: skip
         columns, count = indptr[0] & FAR, 0
         start = (i * columns) & FAR
+        x[0] = 1.0
         for j in range(p):
             x[j + 1] = number(values[start + j])
         for j in range(p, columns):
@@ -110,8 +106,9 @@ def make_read(shape: Shape) -> Callable[..., int]:
         lanes: Any,
     ) -> int:  # fmt: skip
         count, stored = 0, len(indices)
-        for j in range(p + 1):
+        for j in range(padded(p + 1)):
             x[j] = 0.0
+        x[0] = 1.0
         for n in range(indptr[i] & FAR, indptr[i + 1] & FAR):
             if n + AHEAD < stored:
                 prefetch(cells, (indices[n + AHEAD] + 1) * width, width)
@@ -187,28 +184,26 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         totals[M2_] += h * d * (y - totals[mean_])
 
     def step_second(
-        totals: Any, table: Any, A: Any, P: Any, wide: Any, lanes: Any, count: int, size: int,
-        s: Any, a: Any, h: float, light: bool, decay: float, prior: float,
+        totals: Any, table: Any, A: Any, P: Any, wide: Any, size: int, s: Any, a: Any, h: float,
+        light: bool,
     ) -> float:  # fmt: skip
-        """B's step; the largest factor by which P has shrunk."""
-        z, steepest = wide[Z], 0.0
+        """B's step in the block; the largest factor by which P has shrunk."""
+        z, steepest, all_of_it = wide[Z], 0.0, padded(size)
         enters = entering(totals[t_]) if light else 1.0
         for k in range(L):
             w, d = (k * each + W) & FAR, (k * each + DIAGONAL) & FAR
-            pool, u = (k * each + POOL) & FAR, (PULLS + k) & FAR
+            pool, u = (k * each + POOL) & FAR, (STEPS + k) & FAR
             if light:
-                for j in range(size):
+                for j in range(all_of_it):
                     table[pool, j] += s[k] * wide[Z, j]
             else:
-                for j in range(size):
+                for j in range(all_of_it):
                     table[w, j] += s[k] * wide[u, j]
                 steepest = max(steepest, shrink(P[k], z, wide[u], size, a[k]))
-                for j in range(size):
+                for j in range(all_of_it):
                     table[d, j] = lighter(table[d, j], wide[Z, j], a[k])
             if enters > 0.0:
                 add_row(A[k], z, size, enters * a[k])
-            scale = totals[k * n_totals + scale_]
-            move_second(lanes, k * EACH, count, s[k], a[k], scale, decay, prior)
             totals[k * n_totals + recent_a_] += a[k]
             totals[k * n_totals + all_a_] += a[k]
         totals[recent_n_] += h
@@ -220,7 +215,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         """w += P pool; whether a pool is too large for this P, and waits for the next one."""
         large = False
         for k in range(L):
-            w, pool, u = k * each + W, k * each + POOL, PULLS + k
+            w, pool, u = k * each + W, k * each + POOL, STEPS + k
             if multiply(P[k], table[pool], size, wide[u]) > most:
                 large = True
                 continue
@@ -229,15 +224,15 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 table[pool, j] = 0.0
         return large
 
-    def reach_columns(table: Any, wide: Any, k: int, p: int, slope: float, h: float) -> float:
+    def reach_columns(table: Any, wide: Any, k: int, size: int, slope: float, h: float) -> float:
         """G's sum of z^2 / sqrt(H) with this row in H, and its pulls, z / sqrt(H)."""
-        squares, pull = (k * each + H) & FAR, (PULLS + L + k) & FAR
-        for j in range(p + 1):
-            table[squares, j] = grown(table[squares, j], wide[Z, j], slope, h)
-        for j in range(p + 1):
+        squares, pull = (k * each + H) & FAR, (STEPS + L + k) & FAR
+        for j in range(size):
+            table[squares, j] = grown(table[squares, j], wide[COLUMNS, j], slope, h)
+        for j in range(size):
             root = math.sqrt(table[squares, j])
-            wide[pull, j] = wide[Z, j] / root if root > 0.0 else 0.0
-        return dot(wide, Z, wide, pull, p + 1)
+            wide[pull, j] = wide[COLUMNS, j] / root if root > 0.0 else 0.0
+        return dot(wide, COLUMNS, wide, pull, size)
 
     def learn(
         cells: Any,
@@ -265,7 +260,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         numbers: Any,
     ) -> int:
         size = used(places, p)
-        x, z, r = wide[0], wide[Z], wide[2]
+        x, z, r, columns = wide[0], wide[Z], wide[2], wide[COLUMNS]
+        front = padded(p + 1)
         m, g, tried = numbers[0:1], numbers[1:2], numbers[2:3]
         chi, reached, slopes, s, a = numbers[3], numbers[4], numbers[5], numbers[6], numbers[7]
         s_G, none, work, own_chi = numbers[8], numbers[9], numbers[10], numbers[11]
@@ -273,6 +269,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         prior_sparse = hyper[prior_] if second else 0.0
         eta = hyper[eta_] if first else 0.0
         G_learns = first and learns_G(h) and not (both and totals[horizon_] > 0.0)
+        lead = totals[lead_]
+        part = share_of_B(lead, h)
         unscaled = inverses(reference, size, r)
         due = len(y)
         again = solves and P.shape[1] == P.shape[2]
@@ -286,13 +284,13 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     totals[t_] += 1.0
                     totals[n_] += weight_of_row
                     totals[squares_] += weight_of_row * weight_of_row
-                    observe(reference, x, p, weight_of_row, totals[n_])
+                    observe(reference, x, 0, front, weight_of_row, totals[n_])
                 bound = math.sqrt((totals[n_] - weight_of_row) / weight_of_row)
-            above = standardise_by(r, reference, x, p, z, min(bound, LARGEST))
+            above = standardise_by(r, reference, x, front, columns, min(bound, LARGEST))
             t = totals[t_]
             if learns:
                 if not observed:
-                    if above > 0 and is_beyond(z, p, bound):
+                    if above > 0 and is_beyond(columns, p, bound):
                         totals[next_] = t
                     renews = second and refreshes(t)
                     if t >= totals[next_] or renews or (again and is_due(t)):
@@ -300,13 +298,15 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         break
                 observed = False
                 if unscaled > 0:
-                    unscaled = first_scales(reference, x, p, r, z)
+                    unscaled = first_scales(reference, x, p, r, columns)
                 if first and above > 0:
                     for j in range(1, p + 1):
-                        if abs(z[j]) > bound:
+                        if abs(columns[j]) > bound:
                             for k in range(L):
-                                table[k * each + G, j] *= bound / abs(z[j])
-            for j in range(p + 1, size):
+                                table[k * each + G, j] *= bound / abs(columns[j])
+            for j in range(front):
+                z[j] = columns[j]
+            for j in range(front, min(padded(size + count), wide.shape[1])):
                 z[j] = 0.0
             size = gather(
                 cells, reference, table, P, places, at, lanes, count, size, z, r, totals[lam_],
@@ -315,73 +315,80 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             mean_h = mean_importance(totals)
             prior = prior_sparse * sparse_unit_ * passes_held(totals) * mean_h
             light = second and learns and not accounted
-            for j in range(size):
-                wide[SQUARES, j] = wide[Z, j] * wide[Z, j]
+            entries, all_of_it = padded(count), padded(size)
+            if second:
+                for j in range(all_of_it):
+                    wide[SQUARES, j] = wide[Z, j] * wide[Z, j]
             for k in range(L):
                 of_k, at_k = k * EACH, k * each
                 m[0, k] = g[0, k] = 0.0
                 if second:
                     scale = totals[k * n_totals + scale_]
-                    chi[k] = leverage_outside(lanes, of_k, count, scale, prior)
-                    m[0, k] = dot(lanes, block_entries.U, lanes, block_entries.W + of_k, count)
-                    m[0, k] += dot(table, at_k + W, wide, Z, size)
-                    own_chi[k] = dot(table, at_k + DIAGONAL, wide, SQUARES, size)
+                    chi[k] = leverage_outside(lanes, of_k, entries, scale, prior)
+                    m[0, k] = dot(lanes, block_entries.U, lanes, block_entries.W + of_k, entries)
+                    m[0, k] += dot(table, at_k + W, wide, Z, all_of_it)
+                    own_chi[k] = dot(table, at_k + DIAGONAL, wide, SQUARES, all_of_it)
                     light = light and is_light(t, weight_of_row, own_chi[k])
                 if first:
-                    g[0, k] = dot(lanes, X, lanes, block_entries.G + of_k, count)
-                    g[0, k] += dot(table, at_k + G, wide, Z, p + 1)
-            part = share_of_B(totals[lead_], h)
+                    g[0, k] = dot(lanes, X, lanes, block_entries.G + of_k, entries)
+                    g[0, k] += dot(table, at_k + G, wide, COLUMNS, front)
+            if totals[lead_] != lead:
+                lead = totals[lead_]
+                part = share_of_B(lead, h)
             c_y = totals[c_y_]
             for k in range(L):
                 margins[i, k] = shown(totals, c_y + part * m[0, k] + (1.0 - part) * g[0, k])
             e = smoothing(t)
             sums[0] += weight_of_row
-            sums[1] += weight_of_row * row_loss(margins, i, y[i], e, hyper, slopes)
             sums[2] += weight_of_row * miss(margins, i, y[i], mean)
             if not learns:
                 continue
+            shown_loss = -1.0
             if referred and t == 1.0:
                 c_y = totals[c_y_] = y[i]  # the first label is the reference: the residual is 0
             if second:
                 for k in range(L):
                     tried[0, k] = shown(totals, c_y + m[0, k])
-                of_B = twice * row_loss(tried, 0, y[i], e, hyper, slopes)
-                of_G = of_B
+                loss_B = row_loss(tried, 0, y[i], e, hyper, slopes)
+                if L == 1 and tried[0, 0] == margins[i, 0]:
+                    shown_loss = loss_B
+                loss_G = loss_B
                 if first:
                     for k in range(L):
                         tried[0, k] = shown(totals, c_y + g[0, k])
-                    of_G = twice * row_loss(tried, 0, y[i], e, hyper, slopes)
-                lead, totals[mse_], totals[v_] = step(
-                    totals[lead_], totals[mse_], totals[v_], of_B, of_G, squared, weight_of_row,
-                    totals[n_], t,
+                    loss_G = row_loss(tried, 0, y[i], e, hyper, slopes)
+                    if L == 1 and tried[0, 0] == margins[i, 0]:
+                        shown_loss = loss_G
+                after, totals[mse_], totals[v_] = step(
+                    lead, totals[mse_], totals[v_], twice * loss_B, twice * loss_G, squared,
+                    weight_of_row, totals[n_], t,
                 )  # fmt: skip
                 if first and learns_G(h) and totals[horizon_] == 0.0:
-                    if (lead > 0.0) != (totals[lead_] > 0.0):
+                    if (after > 0.0) != (lead > 0.0):
                         totals[since_] = t
-                    totals[lead_] = lead
+                    totals[lead_] = after
+            if shown_loss < 0.0:
+                shown_loss = row_loss(margins, i, y[i], e, hyper, none)
+            sums[1] += weight_of_row * shown_loss
             goal = y[i] - c_y if referred else y[i]
             steep = large = False
             if second:
                 for k in range(L):
-                    chi[k] += own_chi[k] if light else multiply(P[k], z, size, wide[PULLS + k])
+                    chi[k] += own_chi[k] if light else multiply(P[k], z, size, wide[STEPS + k])
                 exact_steps(m, 0, chi, goal, weight_of_row, hyper, s, a, work)
                 if accounted:
                     audit(
                         totals, first_account, t == 1.0, y[i] - margins[i, 0], goal - m[0, 0],
                         chi[0], weight_of_row,
                     )  # fmt: skip
-                decay = 0.0
-                if totals[horizon_] > 0.0:
-                    decay = pulls * weight_of_row * (totals[n_] / totals[horizon_])
-                steep = step_second(
-                    totals, table, A, P, wide, lanes, count, size, s, a, weight_of_row, light,
-                    decay, prior_sparse * mean_h,
-                ) > STEEP  # fmt: skip
+                steepest = step_second(totals, table, A, P, wide, size, s, a, weight_of_row, light)
+                steep = steepest > STEEP
                 if takes(t):
                     most = mean_h * totals[mse_] if squared else mean_h
                     large = take_pools(table, P, wide, size, most)
             if G_learns:
-                length = block_entries.lengths(lanes, count) + dot(wide, Z, wide, Z, p + 1)
+                length = dot(wide, COLUMNS, wide, COLUMNS, front)
+                length += block_entries.lengths(lanes, entries)
                 totals[N_] += weight_of_row * length
                 pace = eta * math.sqrt(t / totals[N_])
                 if referred:
@@ -389,16 +396,24 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 if not (both and probable):  # else the slopes are those of the last prediction
                     row_loss(g, 0, goal, e, hyper, slopes)
                 for k in range(L):
-                    reach = reach_columns(table, wide, k, p, slopes[k], weight_of_row)
-                    reach += reach_first(lanes, k * EACH, count, slopes[k], weight_of_row)
+                    reach = reach_columns(table, wide, k, front, slopes[k], weight_of_row)
+                    reach += reach_first(lanes, k * EACH, entries, slopes[k], weight_of_row)
                     reached[k] = pace * reach
                 exact_steps(g, 0, reached, goal, weight_of_row, hyper, s_G, none, work)
                 for k in range(L):
-                    moved = pace * s_G[k]
-                    for j in range(p + 1):
-                        table[k * each + G, j] += moved * wide[PULLS + L + k, j]
-                    move_first(lanes, k * EACH, count, moved)
-            store(cells, at, lanes, count, G_learns)
+                    s_G[k] *= pace
+                    g_k, pull = (k * each + G) & FAR, (STEPS + L + k) & FAR
+                    for j in range(front):
+                        table[g_k, j] += s_G[k] * wide[pull, j]
+            decay = 0.0
+            if totals[horizon_] > 0.0:
+                decay = pulls * weight_of_row * (totals[n_] / totals[horizon_])
+            for k in range(L):
+                a[k] /= totals[k * n_totals + scale_]
+            store(
+                cells, at, lanes, count, s, a, decay, prior_sparse * mean_h, slopes, s_G,
+                weight_of_row, G_learns,
+            )  # fmt: skip
             if regression:
                 observe_label(totals, y[i], weight_of_row)
             if steep or large:

@@ -9,12 +9,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from streamomd.engine.loops.load_store import take
+from streamomd.engine.loops.load_store import inlined, take
 from streamomd.engine.loops.row import FAR, Shape, number_of_class, target
 from streamomd.losses import Loss
 from streamomd.losses.exact_step import make_solve
 from streamomd.rules.common.standardized import smoothed
 from streamomd.rules.contract import Rule, fields
+
+LANES = 8
+"""Numbers that a loop over an array takes together. Arrays are padded to a multiple of it."""
 
 
 def centres(loss: Loss, classes: int) -> bool:
@@ -78,11 +81,16 @@ def make_solver(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     return all_steps if coupled else own_steps
 
 
+def padded(size: int) -> int:
+    """The least multiple of ``LANES`` from size on."""
+    return (size + LANES - 1) & -LANES & FAR
+
+
+@inlined
 def dot(a: Any, k: int, b: Any, l: int, size: int) -> float:
-    """The sum of a_kj b_lj, in eight lanes: an order that is fixed and that vectors add in."""
+    """The sum of a_kj b_lj, in an order that is fixed and that vectors add in; size: padded."""
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    whole = (size >> 3) & FAR
-    for n in range(whole):
+    for n in range((size >> 3) & FAR):
         j = (n << 3) & FAR
         s0 += a[k, j] * b[l, j]
         s1 += a[k, j + 1] * b[l, j + 1]
@@ -92,11 +100,7 @@ def dot(a: Any, k: int, b: Any, l: int, size: int) -> float:
         s5 += a[k, j + 5] * b[l, j + 5]
         s6 += a[k, j + 6] * b[l, j + 6]
         s7 += a[k, j + 7] * b[l, j + 7]
-    rest = 0.0
-    for n in range(whole << 3, size):
-        j = n & FAR
-        rest += a[k, j] * b[l, j]
-    return ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)) + rest
+    return ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
 
 
 def inner(a: Any, b: Any, size: int) -> float:

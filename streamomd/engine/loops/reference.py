@@ -14,17 +14,16 @@ LARGEST = 1e6
 """Of abs(z): powers of z must not overflow, nor one row outweigh what all others have shown."""
 
 
-def observe(reference: Any, x: Any, p: int, importance: float, n: float) -> None:
-    """Welford's step for every column (West 1979 for weights); n: all importance, this row's too.
+def observe(reference: Any, x: Any, low: int, high: int, importance: float, n: float) -> None:
+    """Welford's step for columns (West 1979 for weights); n: all importance, this row's too.
 
     importance / n comes first: it is 1 in the first row, whose mean is then exact.
     """
     part = importance / n
-    mu, squares = reference[MU], reference[M2]
-    for j in range(1, p + 1):
-        d = x[j] - mu[j]
-        mu[j] += d * part
-        squares[j] += importance * d * (x[j] - mu[j])
+    for j in range(low, high):
+        d = x[j] - reference[MU, j]
+        reference[MU, j] += d * part
+        reference[M2, j] += importance * d * (x[j] - reference[MU, j])
 
 
 def standardise(reference: Any, x: Any, p: int, z: Any) -> None:
@@ -52,16 +51,15 @@ def inverses(reference: Any, size: int, r: Any) -> int:
     return missing
 
 
-def standardise_by(r: Any, reference: Any, x: Any, p: int, z: Any, limit: float) -> int:
+def standardise_by(r: Any, reference: Any, x: Any, size: int, z: Any, limit: float) -> int:
     """z of the bias and every column; how many abs(z) are above the limit.
 
-    r: inverses of scales, 0 of a column without a scale, whose z is 0.
+    r: inverses of scales, 0 of a column without a scale, whose z is 0. size: padded, x with zeros.
     """
-    z[0] = 1.0
-    for j in range(1, p + 1):
+    for j in range(size):
         z[j] = (x[j] - reference[C, j]) * r[j]
     above = 0
-    for j in range(1, p + 1):
+    for j in range(size):
         above += abs(z[j]) > limit
     return above
 

@@ -82,12 +82,15 @@ class Totals(NamedTuple):
     scale: Mean = 1.0
 
 
-VERSION = 2
+VERSION = 3
 
 
 def older(saved: Saved) -> str:
-    """Version 1 had priors and a lead in rows of importance 1, and fewer totals."""
-    return "importances are copies of a row, not relative to their mean"
+    """Version 1 had priors and a lead in rows of importance 1, and fewer totals; version 2 arrays
+    of the coordinates in use."""
+    if saved.version < 2:
+        return "importances are copies of a row, not relative to their mean"
+    return "its arrays are not padded to multiples of eight"
 
 
 class Accounts(NamedTuple):
@@ -110,8 +113,10 @@ class Accounts(NamedTuple):
 
 def see(shared: Shared, x: float, importance: float) -> Shared:
     """A sparse coordinate of a row, before it is predicted."""
-    n = shared.n + importance
-    return Shared(n, shared.q + (x * x - shared.q) * (importance / n), shared.place)
+    n, off = shared.n + importance, x * x - shared.q
+    if off == 0.0:  # as of a category: a division less
+        return Shared(n, shared.q, shared.place)
+    return Shared(n, shared.q + off * (importance / n), shared.place)
 
 
 def outweighs(shared: Shared, x: float, importance: float) -> bool:

@@ -46,7 +46,7 @@ class SweepLoop:
 
     until: the row after which it ends with a commit, before the sweep is finished. whole: whether
     these are all learners of the sweep, so that the best of them is saved. delayed: their second
-    cursors, with data.delay.
+    cursors, with data.delay; delayed, watchers and threads are there while it learns.
     """
 
     sweep: Sweep
