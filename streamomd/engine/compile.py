@@ -296,7 +296,7 @@ def _score(rule: Rule, cell: str, value: str) -> Any:
     numbers, copies = _array("float64"), [_array(cell), _array("float64", 3)]
     rows = [_array("int64"), _array("uint32"), _array(value), numbers, numbers]
     chain = _array("float64", written=True)
-    return (_array(cell), numbers, *copies, chain, types.int64, *rows)
+    return (_array(cell), numbers, *copies, chain, types.int64, *rows, *_scratch(2))
 
 
 def _block(cell: str) -> list[Any]:

@@ -8,7 +8,7 @@ been learned, nor are those of a part of a round, whose state is not the model's
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,22 +22,36 @@ from streamomd.engine.loops.frozen import (
     copy_weights,
     frequencies,
     next_copy,
+    scratch,
     shares,
 )
 from streamomd.engine.loops.rebase import AT, G, W
 from streamomd.engine.loops.reference import C, S
-from streamomd.engine.state import State
+from streamomd.engine.state import Layout, State
+from streamomd.losses import Loss
 from streamomd.rules.common.standardized import AUTO
-
-if TYPE_CHECKING:
-    from streamomd.engine import Engine
 
 Floats = NDArray[np.float64]
 LEAST = 128.0
 """Mass scored below which a saved model is the mixture that predicts the next row."""
 
 
-def is_scored(engine: Engine, state: State, *, part: bool) -> bool:
+class EngineOf(Protocol):
+    """What is used of an engine."""
+
+    layout: Layout
+    loss: Loss
+    classes: int
+    params: dict[str, Any]
+
+    def loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
+        """The loop of an operation."""
+
+    def function(self, function: Any, signature: Any) -> Any:
+        """A function that serves every rule and loss."""
+
+
+def is_scored(engine: EngineOf, state: State, *, part: bool) -> bool:
     """Whether rows are scored before they are learned."""
     layout = engine.layout
     return (
@@ -48,7 +62,7 @@ def is_scored(engine: Engine, state: State, *, part: bool) -> bool:
     )
 
 
-def segments(engine: Engine, state: State, batch: Batch) -> Iterator[Batch]:
+def segments(engine: EngineOf, state: State, batch: Batch) -> Iterator[Batch]:
     """The batch in parts between copies. Each has been scored, and is to be learned before the next
     one is asked for."""
     if not len(batch):
@@ -69,16 +83,17 @@ def segments(engine: Engine, state: State, batch: Batch) -> Iterator[Batch]:
         low = high
 
 
-def score(engine: Engine, state: State, batch: Batch) -> None:
+def score(engine: EngineOf, state: State, batch: Batch) -> None:
     """Score rows by the copy; before the first one, count classes only."""
     rows = batch.arrays
     loop = engine.loop("score", isinstance(batch, DenseBatch), rows[2].dtype.name)
     copied = (state.extra["copies"].reshape(-1), state.extra["front"], state.extra["chain"])
     numeric = state.layout.numeric
-    loop(state.cells, state.totals.reshape(-1), *copied, numeric, *rows, batch.y, batch.weight)
+    given = (*rows, batch.y, batch.weight, scratch(state.layout.learners))
+    loop(state.cells, state.totals.reshape(-1), *copied, numeric, *given)
 
 
-def take_copy(engine: Engine, state: State) -> None:
+def take_copy(engine: EngineOf, state: State) -> None:
     """Copy the weights of B and G in raw units, and the range of predicted numbers."""
     layout, chain = state.layout, state.extra["chain"]
     block, first = raw_parts(state)
@@ -115,7 +130,7 @@ def raw_parts(state: State) -> tuple[Floats, Floats]:
     return block, first
 
 
-def saved_mix(engine: Engine, state: State) -> Floats:
+def saved_mix(engine: EngineOf, state: State) -> Floats:
     """B's block, the rest of B and G as they are weighted in a saved model, and what is added to
     each learner's bias."""
     layout, rule = state.layout, engine.layout.rule
@@ -146,7 +161,7 @@ def saved_mix(engine: Engine, state: State) -> Floats:
     return found
 
 
-def saved_loss(engine: Engine, state: State) -> float | None:
+def saved_loss(engine: EngineOf, state: State) -> float | None:
     """Mean loss of rows predicted by weights from before: what a saved model's rows to come will
     have, as far as they resemble these. None before the first, and of other rules."""
     if "chain" not in state.extra:

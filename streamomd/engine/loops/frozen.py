@@ -34,7 +34,7 @@ WORST = 50.0
 FIRST, SPARSE = 256, 512
 """Rows before the first copy: at least 256, and one in 512 coordinates."""
 DENSE = 16
-"""From one row in so many coordinates on an octave of rows has eight copies, before it one: a copy
+"""From one row in 16 coordinates on an octave of rows has eight copies, before it one: a copy
 reads every coordinate, in a few ms of 2^18."""
 AHEAD = 16
 """Non-zeros from one read to the one whose weights are prefetched."""
@@ -90,8 +90,14 @@ ROWS = 12
 prediction), probabilities, weights of the choice, curvatures."""
 
 
+def scratch(learners: int) -> Any:
+    """Rows of a scored row's numbers. Made here: a loop that makes arrays is loaded with all that
+    numba knows of arrays."""
+    return np.zeros((ROWS, max(learners, 3)))
+
+
 def first_copy(size: int) -> int:
-    """Rows learned before the first copy of the weights of a model of so many coordinates."""
+    """Rows learned before the first copy of the weights; size: coordinates of the model."""
     return 1 << (max(FIRST, -(-size // SPARSE)) - 1).bit_length()
 
 
@@ -102,7 +108,7 @@ def next_copy(t: int, size: int) -> int:
 
 
 def period(row: int) -> int:
-    """How often a row like this one is scored: one row in so many."""
+    """Of how many rows around this one, one is scored."""
     if row <= EVERY:
         return 1
     if row <= HALF:
@@ -299,7 +305,7 @@ def make_score(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """score(…): rows that will be learned, with no copy among them.
 
     copies: weights of B and G, of each learner, of each coordinate, flat. front: (learners, 2,
-    1 + p), those of the bias and the numeric columns.
+    1 + p), those of the bias and the numeric columns. f: of ``scratch``, written to.
     """
     L, classes, width, bias, dense = shape
     squared, classifies, coupled = loss.quadratic, loss.classifies, loss.coupled
@@ -335,9 +341,8 @@ def make_score(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
 
     def score(
         cells: Any, totals: Any, copies: Any, front: Any, chain: Any, p: int, indptr: Any,
-        indices: Any, values: Any, y: Any, importance: Any,
+        indices: Any, values: Any, y: Any, importance: Any, f: Any,
     ) -> None:  # fmt: skip
-        f = np.zeros((ROWS, max(L, 3)))
         t, n = totals[t_], totals[n_]
         for i in range(len(y)):
             h = importance[i]
