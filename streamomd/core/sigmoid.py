@@ -11,7 +11,5 @@ def sigmoid(margin: float) -> float:
     >>> sigmoid(0.0), sigmoid(-800.0), sigmoid(800.0)
     (0.5, 0.0, 1.0)
     """
-    if margin >= 0.0:
-        return 1.0 / (1.0 + math.exp(-margin))
-    e = math.exp(margin)
-    return e / (1.0 + e)
+    e = math.exp(-abs(margin))  # without a branch: the sign is not predictable
+    return (1.0 if margin >= 0.0 else e) / (1.0 + e)

@@ -339,14 +339,15 @@ class Engine:
         learned = (sums, self.hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
         is_dense, group = isinstance(batch, DenseBatch), arrays[-1].shape[2]
         given = self.layout.learners, places, numeric, rows[0]
-        change = self._rebase()
-        row = learn(*stored, 0, False, *learned, *block.scratch(*given, dense=is_dense))
+        change, scratch = self._rebase(), block.scratch(*given, dense=is_dense)
+        table = arrays[1].reshape(-1, arrays[1].shape[2])
+        walk = partial(learn, *stored[:3], table, *stored[4:])
+        row = walk(0, False, *learned, *scratch)
         while row != len(batch):
             change(*stored[:-1], self.kind, *rebase.scratch(places, group))
             if row >= 0:
                 first.solve(row)
-            scratch = block.scratch(*given, dense=is_dense)
-            row = learn(*stored, row if row >= 0 else ~row, row >= 0, *learned, *scratch)
+            row = walk(row if row >= 0 else ~row, row >= 0, *learned, *scratch)
         first.store(len(batch))
         state.clock += len(batch)
         return margins

@@ -194,7 +194,8 @@ def _register(function: FunctionType, inline: bool) -> None:
 
     No C code calls it: without a wrapper for that a loop compiles in four fifths of the time.
     """
-    register_jitable(no_cfunc_wrapper=True, forceinline=inline)(function)
+    counts = jit.makes_arrays(function)
+    register_jitable(no_cfunc_wrapper=True, forceinline=inline, _nrt=counts)(function)
 
 
 def _reached(loop: FunctionType) -> dict[FunctionType, None]:
@@ -325,8 +326,11 @@ def _learn(rule: Rule, cell: str, value: str) -> Any:
     """Argument types of ``make_learn``; with recent rows their own."""
     if rule.storage.kind == "block":
         state = _rows(rule, cell, value)
-        scratch = [_array("int64", written=True), *[_array("float64", 2, written=True)] * 2]
-        return (*state[:8], types.int64, types.boolean, *state[8:], *scratch)
+        scratch = [_array("int64", written=True), *[_array("float64", 2, written=True)] * 3]
+        table = _array("float64", 2, written=True)
+        return (
+            *state[:3], table, *state[4:8], types.int64, types.boolean, *state[8:], *scratch
+        )  # fmt: skip
     if rule.storage.kind != "recent":
         return _rows(rule, cell, value)
     numbers, written = _array("float64"), _array("float64", written=True)

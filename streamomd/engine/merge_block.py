@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
 from streamomd.engine.loops.block_row import centres
-from streamomd.engine.loops.rebase import AT, G, H, W, mean_importance, passes_held
+from streamomd.engine.loops.rebase import AT, DIAGONAL, POOL, G, H, W, mean_importance, passes_held
 from streamomd.engine.loops.reference import M2, MU, C, S
 from streamomd.engine.state import State
 from streamomd.rules.common.standardized import LEAD, of_noise, sparse_unit
@@ -297,6 +297,8 @@ class _Merge:
                 extra["A"][k, rows, :d] = A[rows, :d]
                 extra["P"][k, rows, :d] = P = inverse(A[rows, :d], prior[rows])
                 extra["vectors"][k, W, rows] = (P * b[rows]).sum(axis=1)
+                extra["vectors"][k, DIAGONAL, rows] = 1.0 / (A[rows, :d].diagonal() + prior[rows])
+            extra["vectors"][k, POOL] = 0.0
 
     def prior(self, state: State) -> Floats:
         """Of the block's coordinates."""
@@ -320,7 +322,7 @@ class _Merge:
         al, be = self.transformation(state)
         prior = self.prior(state)
         A: Floats = np.zeros((self.size, group))
-        b: Floats = prior * w
+        b: Floats = prior * w + state.extra["vectors"][k, POOL, : self.size]
         for low in range(0, self.size, group):
             d = min(group, self.size - low)
             rows = slice(low, low + d)

@@ -56,11 +56,11 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
     unit *= mean_importance(totals[0])
     n, q = (np.asarray(state.slot(name)[low:high], np.float64) for name in ("n", "q"))
     S_i = np.asarray(state.slot("S")[low:high], np.float64)
-    D = precision(S_i, q[:, np.newaxis], totals[:, AT["scale"]], unit, h)
+    D = precision(S_i, q[:, np.newaxis], totals[:, AT["scale"]], h.prior_sparse * unit)
     seen = (n > 0.0)[:, np.newaxis]
     variances = np.where(seen, 1.0 / np.where(seen, D, 1.0), np.nan)
     places, reference, P = (state.extra[name] for name in ("places", "reference", "P"))
-    rows = np.flatnonzero((places > 0) & (reference[S] > 0.0))
+    rows = np.flatnonzero((places > 0) & (reference[S, : len(places)] > 0.0))
     rows = rows[(places[rows] >= low) & (places[rows] < high)]
     diagonal = P[:, rows, rows % P.shape[2]] / reference[S, rows] ** 2
     constant = np.arange(1, 1 + layout.numeric)

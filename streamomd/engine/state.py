@@ -24,6 +24,7 @@ from streamomd.core.message import Key, Message, Words
 from streamomd.rules.contract import Block, Rule, Slot
 
 CACHE_LINE = 64
+LANES = 8  # numbers that loops over a block's coordinates take together
 CHUNK_BYTES = 4 << 20  # the hash of a state depends on it: see ``State.digest``
 
 Arrays = dict[str, NDArray[Any]]
@@ -67,10 +68,11 @@ class Layout:
         if not isinstance(storage, Block):
             return {}
         d, second = self.most, int(storage.second)
+        padded = -(-d // LANES) * LANES
         matrix = ("float64", (self.learners, d * second, (GROUP if d > WIDE else d) * second))
         return {
-            "reference": ("float64", (4, d)),
-            "vectors": ("float64", (self.learners, 3, d)),
+            "reference": ("float64", (4, padded)),
+            "vectors": ("float64", (self.learners, 3 + 2 * second, padded)),
             "A": matrix,
             "P": matrix,
             "places": ("int64", (d,)),

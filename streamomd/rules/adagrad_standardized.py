@@ -34,14 +34,10 @@ from typing import NamedTuple
 from streamomd.rules.common.standardized import (
     RANGE,
     VERSION,
-    Move,
     Shared,
     Totals,
-    gradient,
-    grown,
     mixed,
     older,
-    reach,
 )
 from streamomd.rules.contract import Block, Certificate, Mean, Params, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
@@ -62,21 +58,6 @@ def weight(own: Own, lead: float, h: Hyper) -> float:
     return own.g
 
 
-def terms(
-    own: Own, shared: Shared, x: float, scale: float, unit: float, h: Hyper
-) -> tuple[float, float, float]:
-    return 0.0, 0.0, own.g * x
-
-
-def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) -> float:
-    return reach(grown(own.H, x, slope, importance), shared.q, x)
-
-
-def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
-    g, H = gradient(own.g, own.H, shared.q, x, move)
-    return Own(g, H)
-
-
 def share(lead: float, h: Hyper) -> float:
     return 0.0
 
@@ -95,15 +76,13 @@ RULE = Rule(
     source="Duchi, Hazan & Singer 2011, eq. 6; Ross, Mineiro & Langford 2013, algorithm 2",
     hyper=Hyper,
     state=Slots(
-        own=Own, shared=Shared, totals=Totals, move=Move, version=VERSION, older=older
+        own=Own, shared=Shared, totals=Totals, version=VERSION, older=older
     ),
     weight=weight,
     step=mixed,
-    update=update,
     certificate=Certificate(reason="AdaGrad's theorem is for inputs whose reference is fixed"),
     row=RowHooks(importance="relative", range=RANGE),
     storage=Block(
-        second=False, first=True, terms=terms, pull=pull, share=share, learns_first=learns,
-        most=none,
+        second=False, first=True, share=share, learns_first=learns, most=none
     ),
 )  # fmt: skip

@@ -28,9 +28,10 @@ B's is counted in the run and part of the bound.
 Averaged mode has 16 rounds an epoch, and learns some rows exactly before and between them: see
 docs/modes.md.
 
-Cost: O(block^2 + nnz). Tables of more than 255 numeric columns are learned in groups of 64, O(64) a
-column. Groups do not know of each other, so such tables need rows or passes: on two
-made tables of 300 independent columns and 3,000 rows the RMSE was 16 and 31 % above ridge
+Cost: O(block + nnz) of most rows, O(block^2 + nnz) of those of large leverage, and of the first
+1,023: see ``laplace``. Tables of more than 255 numeric columns are learned in groups of 64, O(64)
+a column of a heavy row. Groups do not know of each other, so such tables need rows or passes: on
+two made tables of 300 independent columns and 3,000 rows the RMSE was 16 and 31 % above ridge
 regression's after one pass.
 
 >>> from streamomd.training.demo import score
@@ -50,18 +51,11 @@ from streamomd.rules.common.standardized import (
     RANGE,
     RECENT,
     WHOLE,
-    Move,
     Preference,
     Shared,
     Size,
     Totals,
-    gradient,
-    grown,
-    leverage,
     mixed,
-    newton,
-    precision,
-    reach,
     share_of_lead,
 )
 from streamomd.rules.contract import Block, Mean, RowHooks, Rule, Slots, Sum
@@ -91,28 +85,6 @@ def weight(own: Own, lead: float, h: Hyper) -> float:
     return part * own.w + (1.0 - part) * own.g
 
 
-def terms(
-    own: Own, shared: Shared, x: float, scale: float, unit: float, h: Hyper
-) -> tuple[float, float, float]:
-    if shared.place > 0.0:
-        return 0.0, 0.0, own.g * x
-    D = precision(own.S, shared.q, scale, unit, h)
-    return own.w * x, leverage(x, D), own.g * x
-
-
-def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) -> float:
-    return reach(grown(own.H, x, slope, importance), shared.q, x)
-
-
-def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
-    w, S, g, H = own
-    if shared.place == 0.0:
-        w, S = newton(w, S, shared, x, move, h)
-    if h.prefer != WHOLE:
-        g, H = gradient(g, H, shared.q, x, move)
-    return Own(w, S, g, H)
-
-
 def share(lead: float, h: Hyper) -> float:
     return 1.0 if h.prefer == WHOLE else share_of_lead(lead)
 
@@ -128,16 +100,14 @@ RULE = ridge_certified(Rule(
     source="rules laplace and adagrad_standardized",
     hyper=Hyper,
     state=Slots(
-        own=Own, shared=Shared, totals=Totals, move=Move, version=laplace.VERSION,
-        older=laplace.older,
+        own=Own, shared=Shared, totals=Totals, version=laplace.VERSION, older=laplace.older,
     ),
     weight=weight,
     step=mixed,
-    update=update,
     row=RowHooks(importance="relative", range=RANGE),
     storage=Block(
-        second=True, first=True, terms=terms, pull=pull, share=share, learns_first=learns,
-        most=laplace.most, curved=laplace.LOSSES,
+        second=True, first=True, share=share, learns_first=learns, most=laplace.most,
+        curved=laplace.LOSSES,
         other=replace(first_order, name="auto", hyper=Hyper),
     ),
 ))  # fmt: skip

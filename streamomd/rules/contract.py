@@ -117,6 +117,11 @@ class Row(NamedTuple):
     r: Any
 
 
+def unchanged(own: Any, *given: Any) -> Any:
+    """The update of rules whose loops move coordinates themselves: see ``Block``."""
+    return own
+
+
 @dataclass(frozen=True)
 class Rule:
     """A learner's description: texts, hyper-parameters, slots, functions, and optional groups."""
@@ -126,7 +131,7 @@ class Rule:
     source: str
     weight: Functions
     step: Functions
-    update: Functions
+    update: Functions = unchanged
     hyper: Numbers = Nothing
     state: Slots = field(default_factory=Slots)
     observe: Observe | None = None

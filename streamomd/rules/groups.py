@@ -282,12 +282,10 @@ class Block:
     """Learners on standardised inputs, see ``engine.loops.block``.
 
     second: B, with a full matrix over a block of coordinates. first: G, AdaGrad. ``Shared``,
-    ``Totals`` and ``Move`` are those of ``rules.common.standardized``, ``step`` is its ``mixed``.
+    and ``Totals`` are those of ``rules.common.standardized``, ``step`` is its ``mixed``.
 
     weight(own, lead, h) -> w                           outside the block, in raw units
 
-    terms(own, shared, x, scale, unit, h) -> m, chi, g  what a coordinate adds to a row's sums
-    pull(own, shared, x, slope, importance) -> number   what it adds to the reach of G's step
     share(lead, h) -> number                            B's share of the prediction
     learns_first(h) -> bool                             whether G learns
     most(params): coordinates of the block at most, besides numeric columns.
@@ -300,8 +298,6 @@ class Block:
     rounds: ClassVar[int] = 16
     second: bool
     first: bool
-    terms: Functions
-    pull: Functions
     share: Functions
     learns_first: Functions
     most: Callable[[Params], int]

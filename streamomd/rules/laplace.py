@@ -10,8 +10,15 @@ the exact (implicit) step; a = h (abs(l'(m)) - abs(s) / h) / (chi abs(s) / h) is
 the secant. Outside the block D_i = prior_sparse q_i + S_i (thrice the prior for the square loss),
 w_i <- w_i + s x_i / D_i and S_i <- S_i + a x_i^2.
 
+From row 1,024 on most rows are light: h sum_j z_j^2 / (A_jj + prior_j) is below a tenth, for every
+learner. chi is that sum then, s z is added to a pool, and P stays. Every 8, 16 or 32 rows w takes
+the pool, w <- w + P pool; at fixed rows, 32 in each octave, P is computed from A. From row 8,192 on
+one light row in two to eight, chosen by its number, enters A with as many times its curvature. With
+``certificate = true`` no row is light.
+
 For the square loss it is ridge regression in closed form, row by row, with a prior that shrinks as
-the noise does (mse / var y); for log loss a is scaled down where recent rows show less curvature,
+the noise does (mse / var y), until light rows begin, and within a tenth of its standard errors
+after; for log loss a is scaled down where recent rows show less curvature,
 and the prior follows the evidence. Of log losses the first 2,048 rows are stored, and at rows 32,
 48, 64, 96, ... 2,048 w and A of the block are those of the least regularised loss of all of them:
 early curvature is that of poor weights. Not in averaged mode, nor in groups, nor
@@ -38,10 +45,10 @@ groups, and for more than one pass.
 Averaged mode has 16 rounds an epoch, and learns some rows exactly before and between them: see
 docs/modes.md.
 
-Cost: O(block^2 + nnz). Tables of more than 255 numeric columns are learned in groups of 64, O(64) a
-column. Groups do not know of each other, so such tables need rows or passes: on two
-made tables of 300 independent columns and 3,000 rows the RMSE was 16 and 31 % above ridge
-regression's after one pass.
+Cost: O(block + nnz) of a light row, O(block^2 + nnz) of the others. Tables of more than 255 numeric
+columns are learned in groups of 64, O(64) a column of a heavy row. Groups do not know of each
+other, so such tables need rows or passes: on two made tables of 300 independent columns and 3,000
+rows the RMSE was 16 and 31 % above ridge regression's after one pass.
 
 >>> from streamomd.training.demo import score
 >>> score("laplace"), score("laplace", "square")
@@ -57,14 +64,10 @@ from streamomd.rules.common import standardized
 from streamomd.rules.common.standardized import (
     BLOCK,
     RANGE,
-    Move,
     Shared,
     Size,
     Totals,
-    leverage,
     mixed,
-    newton,
-    precision,
 )
 from streamomd.rules.contract import (
     Block,
@@ -81,13 +84,14 @@ from streamomd.rules.params import Positive
 
 LOSSES = ("logistic", "square", "softmax")
 """Losses whose curvature can be learned."""
-VERSION = standardized.VERSION + 1
+VERSION = 4
 
 
 def older(saved: Saved) -> str:
-    """Version 2 stored no rows."""
-    before = standardized.older(saved) if saved.version < standardized.VERSION else ""
-    return before or "its first rows are not stored"
+    """Version 2 stored no rows, version 3 had no pool."""
+    if saved.version < 2:
+        return standardized.older(saved)
+    return "its first rows are not stored" if saved.version < 3 else "it has no pool of light rows"
 
 
 class Hyper(NamedTuple):
@@ -108,26 +112,6 @@ def weight(own: Own, lead: float, h: Hyper) -> float:
     return own.w
 
 
-def terms(
-    own: Own, shared: Shared, x: float, scale: float, unit: float, h: Hyper
-) -> tuple[float, float, float]:
-    if shared.place > 0.0:
-        return 0.0, 0.0, 0.0
-    D = precision(own.S, shared.q, scale, unit, h)
-    return own.w * x, leverage(x, D), 0.0
-
-
-def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) -> float:
-    return 0.0
-
-
-def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
-    if shared.place > 0.0:
-        return own
-    w, S = newton(own.w, own.S, shared, x, move, h)
-    return Own(w, S)
-
-
 def share(lead: float, h: Hyper) -> float:
     return 1.0
 
@@ -146,15 +130,13 @@ RULE = ridge_certified(Rule(
     source="Spiegelhalter & Lauritzen 1990 (sequential Laplace); Kulis & Bartlett 2010 (implicit)",
     hyper=Hyper,
     state=Slots(
-        own=Own, shared=Shared, totals=Totals, move=Move, version=VERSION, older=older
+        own=Own, shared=Shared, totals=Totals, version=VERSION, older=older
     ),
     weight=weight,
     step=mixed,
-    update=update,
     losses=Losses(names=LOSSES),
     row=RowHooks(importance="relative", range=RANGE),
     storage=Block(
-        second=True, first=False, terms=terms, pull=pull, share=share, learns_first=learns,
-        most=most,
+        second=True, first=False, share=share, learns_first=learns, most=most
     ),
 ))  # fmt: skip

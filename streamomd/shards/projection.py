@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from streamomd.core.errors import CorruptionError, DataError, UnsupportedError
-from streamomd.core.urls import printable, shown
+from streamomd.core.errors import CorruptionError
+from streamomd.core.urls import printable
 from streamomd.features.binary_lists import with_lists
 from streamomd.features.nested import with_fields
 from streamomd.shards.schema_facts import schema_facts, schema_of_text
-from streamomd.shards.shard import Shard
 
 ID = b"PARQUET:field_id"
 """Where pyarrow has a column's id, in the metadata of its field."""
-MOST_TEXT = 3 << 10
-"""Letters of a projection that a ledger saves; it reads 4,096 of all facts of a shard."""
-REWRITE = "rewrite the table's files (Spark: CALL system.rewrite_data_files)"
 Inside = tuple[tuple[str, int, "Inside"], ...]
 """Name and id of each field of a struct, and what is inside it; of a list what its elements are."""
 
@@ -126,84 +122,10 @@ def _are_texts(values: Any, count: int | None = None) -> bool:
     return right and all(isinstance(one, str) for one in values)
 
 
-def with_projection(shard: Shard, projection: Projection | None) -> Shard:
-    """The shard with the columns of its table. Bounds of its footer are by stored name: none."""
-    if projection is None:
-        return shard
-    stored = shard.stored_schema
-    for column, stored_name in projection.renamed:
-        if stored_name not in stored.names:
-            raise DataError(
-                f"shard {shown(shard.url)} has no column {printable(stored_name)!r}, which is "
-                f"column {printable(column)!r} of its rows: write it again"
-            )
-    schema = projection.schema(stored)
-    return replace(shard, projection=projection, schema=schema, stored=stored, statistics=())
-
-
-def project(shard: Shard, table: TableColumns) -> Shard:
-    """The shard with the columns of its table, by their ids.
-
-    Raises UnsupportedError, which names the column, where that cannot be read; DataError for two
-    columns of one id.
-    """
-    return with_projection(shard, _projection(shard, table))
-
-
-def _projection(shard: Shard, table: TableColumns) -> Projection | None:
-    """None if the file has the columns of the table and no others."""
-    stored = _by_id(shard, table.names)
-    renamed, nulls = [], []
-    for column in table.columns:
-        field = stored.get(column.id)
-        if field is None:
-            if column.filled:
-                raise _unsupported(
-                    shard, column.name, "is not in the file, and its value there is not null"
-                )
-            nulls.append(pa.field(column.name, column.kind))
-            continue
-        if inside_of(field.type) != column.inside:
-            raise _unsupported(
-                shard, column.name, "has other fields inside it than the file was written with"
-            )
-        if field.name != column.name:
-            if column.inside:
-                raise _unsupported(shard, column.name, f"has fields, and was {field.name!r}")
-            renamed.append((column.name, field.name))
-    wanted = {column.id for column in table.columns}
-    hidden = [field.name for number, field in stored.items() if number not in wanted]
-    if not (renamed or nulls or hidden):
-        return None
-    found = Projection(tuple(renamed), tuple(hidden), pa.schema(nulls))
-    if len(found.text) > MOST_TEXT:
-        raise _unsupported(shard, table.columns[0].name, "and too many others changed")
-    return found
-
-
-def _by_id(shard: Shard, names: Mapping[str, int]) -> dict[int, pa.Field]:
-    """The stored columns by id. Those without one are known by name, if the table has names."""
-    found: dict[int, pa.Field] = {}
-    for field in shard.stored_schema:
-        number = _id(field)
-        number = names.get(field.name) if number is None else number
-        if number is None:
-            raise _unsupported(
-                shard, field.name, "has no field id, and the table's name mapping does not have it"
-            )
-        if number in found:
-            raise DataError(
-                f"shard {shown(shard.url)}: columns {printable(found[number].name)!r} and "
-                f"{printable(field.name)!r} have the same field id, {number}: write it again"
-            )
-        found[number] = field
-    return found
-
-
 def inside_of(kind: pa.DataType) -> Inside:
     """Names and ids of the fields of a file's structs."""
     if pa.types.is_struct(kind):
-        return tuple((one.name, _id(one) or 0, inside_of(one.type)) for one in _fields(kind))
+        return tuple((one.name, id_of(one) or 0, inside_of(one.type)) for one in _fields(kind))
     if pa.types.is_map(kind):
         return inside_of(kind.key_type) + inside_of(kind.item_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -215,12 +137,7 @@ def _fields(kind: pa.DataType) -> Sequence[pa.Field]:
     return [kind.field(at) for at in range(kind.num_fields)]
 
 
-def _id(field: Any) -> int | None:
+def id_of(field: Any) -> int | None:
+    """The id of a column; None without one."""
     text = (field.metadata or {}).get(ID, b"")
     return int(text) if text.isdigit() else None
-
-
-def _unsupported(shard: Shard, column: str, problem: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"shard {shown(shard.url)}: column {printable(column)!r} of its table {problem}; {REWRITE}"
-    )

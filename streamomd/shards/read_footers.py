@@ -24,7 +24,8 @@ from streamomd.core.urls import shown
 from streamomd.shards.filesystem import CONNECTIONS, Entry, is_local, stat_entry
 from streamomd.shards.formats.footer import FORMATS, read_shard
 from streamomd.shards.listed import Listed
-from streamomd.shards.projection import Projection, parse_projection, project, with_projection
+from streamomd.shards.projection import Projection, parse_projection
+from streamomd.shards.renames import project, with_projection
 from streamomd.shards.schema_facts import schema_of_text
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.stored_object import RECENT_BYTES

@@ -1,4 +1,4 @@
-"""Columns of files that have other names than the model's: ``data.rename``."""
+"""Columns of files with other names than the rows': by ``data.rename``, or by a table's ids."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from streamomd.core.errors import SchemaError
+from streamomd.core.errors import DataError, SchemaError, UnsupportedError
 from streamomd.core.urls import printable, shown
 from streamomd.features.nested import is_container
 from streamomd.shards.columns import near
-from streamomd.shards.projection import Projection, with_projection
+from streamomd.shards.projection import Projection, TableColumns, id_of, inside_of
 from streamomd.shards.shard import Shard, ShardSet
+
+MOST_TEXT = 3 << 10
+"""Letters of a projection that a ledger saves; it reads 4,096 of all facts of a shard."""
+REWRITE = "rewrite the table's files (Spark: CALL system.rewrite_data_files)"
 
 
 def with_renames(shards: ShardSet, renames: Mapping[str, str]) -> ShardSet:
@@ -65,3 +69,83 @@ def _renamed(shard: Shard, renames: Mapping[str, str]) -> Shard:
     nulls = [one.with_name(changes.get(one.name, one.name)) for one in old.nulls]
     pairs = tuple((column, file) for column, file in stored.items() if column != file)
     return with_projection(shard, Projection(pairs, old.hidden, pa.schema(nulls)))
+
+
+def with_projection(shard: Shard, projection: Projection | None) -> Shard:
+    """The shard with the columns of its table. Bounds of its footer are by stored name: none."""
+    if projection is None:
+        return shard
+    stored = shard.stored_schema
+    for column, stored_name in projection.renamed:
+        if stored_name not in stored.names:
+            raise DataError(
+                f"shard {shown(shard.url)} has no column {printable(stored_name)!r}, which is "
+                f"column {printable(column)!r} of its rows: write it again"
+            )
+    schema = projection.schema(stored)
+    return replace(shard, projection=projection, schema=schema, stored=stored, statistics=())
+
+
+def project(shard: Shard, table: TableColumns) -> Shard:
+    """The shard with the columns of its table, by their ids.
+
+    Raises UnsupportedError, which names the column, where that cannot be read; DataError for two
+    columns of one id.
+    """
+    return with_projection(shard, _projection(shard, table))
+
+
+def _projection(shard: Shard, table: TableColumns) -> Projection | None:
+    """None if the file has the columns of the table and no others."""
+    stored = _by_id(shard, table.names)
+    renamed, nulls = [], []
+    for column in table.columns:
+        field = stored.get(column.id)
+        if field is None:
+            if column.filled:
+                raise _unsupported(
+                    shard, column.name, "is not in the file, and its value there is not null"
+                )
+            nulls.append(pa.field(column.name, column.kind))
+            continue
+        if inside_of(field.type) != column.inside:
+            raise _unsupported(
+                shard, column.name, "has other fields inside it than the file was written with"
+            )
+        if field.name != column.name:
+            if column.inside:
+                raise _unsupported(shard, column.name, f"has fields, and was {field.name!r}")
+            renamed.append((column.name, field.name))
+    wanted = {column.id for column in table.columns}
+    hidden = [field.name for number, field in stored.items() if number not in wanted]
+    if not (renamed or nulls or hidden):
+        return None
+    found = Projection(tuple(renamed), tuple(hidden), pa.schema(nulls))
+    if len(found.text) > MOST_TEXT:
+        raise _unsupported(shard, table.columns[0].name, "and too many others changed")
+    return found
+
+
+def _by_id(shard: Shard, names: Mapping[str, int]) -> dict[int, pa.Field]:
+    """The stored columns by id. Those without one are known by name, if the table has names."""
+    found: dict[int, pa.Field] = {}
+    for field in shard.stored_schema:
+        number = id_of(field)
+        number = names.get(field.name) if number is None else number
+        if number is None:
+            raise _unsupported(
+                shard, field.name, "has no field id, and the table's name mapping does not have it"
+            )
+        if number in found:
+            raise DataError(
+                f"shard {shown(shard.url)}: columns {printable(found[number].name)!r} and "
+                f"{printable(field.name)!r} have the same field id, {number}: write it again"
+            )
+        found[number] = field
+    return found
+
+
+def _unsupported(shard: Shard, column: str, problem: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"shard {shown(shard.url)}: column {printable(column)!r} of its table {problem}; {REWRITE}"
+    )

@@ -14,13 +14,12 @@ from streamomd.core.errors import DataError
 from streamomd.core.urls import shown
 from streamomd.features.binary_lists import declared
 from streamomd.shards.formats.parquet_statistics import GroupStatistics
+from streamomd.shards.projection import Projection
 from streamomd.shards.row_filter import RowFilter
 from streamomd.shards.schema_facts import schema_facts
 
 if TYPE_CHECKING:
     import fsspec
-
-    from streamomd.shards.projection import Projection
 
 SHA256_LETTERS = 64
 

@@ -13,8 +13,8 @@ from streamomd.config.data_table import Data
 from streamomd.core.urls import absolute, protocol, shown
 from streamomd.features import Plan
 from streamomd.shards.filtered_shards import filter_columns
-from streamomd.shards.projection import with_projection
 from streamomd.shards.read_footers import recorded_projection
+from streamomd.shards.renames import with_projection
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.sources.find import find
 from streamomd.sources.known_sources import refuse_recorded

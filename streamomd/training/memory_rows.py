@@ -1,4 +1,4 @@
-"""Rows in memory, of any kind, as batches for the engine and as mappings."""
+"""Rows in memory, of any kind: as batches and mappings, learned and predicted."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, Floats, SparseBatch
 from streamomd.core.column_values import ColumnValues
 from streamomd.core.errors import DataError, UsageError
-from streamomd.features import Names, Plan
+from streamomd.core.finite import is_finite
+from streamomd.features import Names, Plan, decode_labels
 from streamomd.features.labels import labels_in_memory
 from streamomd.sources.memory.encoded_frames import batch_of_memory, row_dicts, values_of_columns
+from streamomd.training.drift_alerts import plan_to_read
+from streamomd.training.model_data import ModelData
+from streamomd.training.scoring.probabilities import chosen, means
+from streamomd.training.training_step import learn_foreign_rows, learn_more, watched_alerts
 
 ROWS = "rows"
 
@@ -101,11 +107,42 @@ def _columns_of(plan: Plan, rows: Any) -> ColumnValues | None:
     return values_of_columns(plan, given, ROWS) if given else None
 
 
-def refuse_labels_missing(rows: Any) -> UsageError:
-    """The error of rows to learn without their labels."""
-    return UsageError(
-        f"Model.learn({type(rows).__name__}) needs the labels: learn(rows, y), y with a value a row"
-    )
+def learn_in_memory(model: ModelData, rows: Any, y: Any, weight: Any) -> Any:
+    """Learn rows after those learned before: see ``Model.learn``."""
+    if isinstance(rows, DenseBatch | SparseBatch):
+        return learn_foreign_rows(model, rows)
+    if y is None:
+        kind = type(rows).__name__
+        raise UsageError(
+            f"Model.learn({kind}) needs the labels: learn(rows, y), y with a value a row"
+        )
+    plan = plan_to_read(watched_alerts(model, is_new=True), model.plan)
+    learn_more(model, labelled_batch(plan, rows, y, weight, model.names))
+    return model
+
+
+def margins_in_memory(model: ModelData, rows: Any) -> Floats:
+    """Margins of rows of any kind, (n, learners)."""
+    margins = model.engine.predict(model.state, np.zeros(3), batch_of_rows(model.plan, rows))
+    if not is_finite(margins):
+        # A finite model can also overflow, of extreme values.
+        model.refuse_non_finite(weights=True)
+    return margins
+
+
+def labels_at(model: ModelData, margins: Floats) -> NDArray[Any]:
+    """Labels, or in regression values, of margins."""
+    if not model.plan.classes:
+        return means(model.engine.loss.mean, margins[:, 0])
+    bad = np.flatnonzero(np.isnan(margins).any(axis=1))
+    if len(bad):
+        raise DataError(
+            f"rows, row {bad[0]}: its margin is NaN, so it has no class: its values are too "
+            "large for these weights"
+        )
+    labels = decode_labels(model.plan, np.arange(len(model.plan.classes))).to_pylist()
+    found: NDArray[Any] = np.array(labels)[chosen(margins)]
+    return found
 
 
 def _note_names(names: Names, noted: Mapping[str, Mapping[int, set[bytes | None]]]) -> None:

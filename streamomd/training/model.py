@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import DenseBatch, SparseBatch
-from streamomd.core.errors import DataError, UsageError
-from streamomd.core.finite import is_finite
+from streamomd.core.errors import UsageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.registry import converter
-from streamomd.features import decode_labels
 from streamomd.sources.table_options import TableOptions
-from streamomd.training.drift_alerts import plan_to_read
 from streamomd.training.memory_rows import (
-    batch_of_rows,
     dicts_of_rows,
     is_shards,
-    labelled_batch,
-    refuse_labels_missing,
+    labels_at,
+    learn_in_memory,
+    margins_in_memory,
 )
 from streamomd.training.model_data import ModelData
-from streamomd.training.model_figures import fill_values_of, reported_mean, result_of, summary_of
-from streamomd.training.predict import (
-    evaluate,
-    mean_of,
-    predict,
-    probabilities,
-    residual_ends,
-)
-from streamomd.training.row_stream import cache_of
-from streamomd.training.scoring.probabilities import chosen, each_class
+from streamomd.training.model_figures import fill_values_of, result_of, summary_of
+from streamomd.training.predict import evaluate, predict, probabilities
+from streamomd.training.scoring.probabilities import each_class
 from streamomd.training.top_weights import heaviest
-from streamomd.training.training_step import learn_foreign_rows, learn_more, watched_alerts
 
 if TYPE_CHECKING:
     from streamomd.training.scoring.scorer import Explanation, Scorer
@@ -99,13 +86,7 @@ class Model(ModelData):
         class and a bad weight with its row, DataError for encoded rows that are not canonical or
         not of this model's coordinates, DivergedError if a number of the model is no longer finite.
         """
-        if isinstance(rows, DenseBatch | SparseBatch):
-            return learn_foreign_rows(self, rows)
-        if y is None:
-            raise refuse_labels_missing(rows)
-        plan = plan_to_read(watched_alerts(self, is_new=True), self.plan)
-        learn_more(self, labelled_batch(plan, rows, y, sample_weight, self.names))
-        return self
+        return learn_in_memory(self, rows, y, sample_weight)
 
     def decision_function(self, rows: Any) -> NDArray[np.float64]:
         """Margins of rows in memory: float64 (n,), or (n, classes) with a margin for each class.
@@ -113,7 +94,7 @@ class Model(ModelData):
         They are bit-identical to the column ``score`` of ``streamomd predict``; above 0 for the
         second of two classes. rows and errors: as ``predict``.
         """
-        margins = self._margins(rows)
+        margins = margins_in_memory(self, rows)
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict_proba(self, rows: Any) -> NDArray[np.float64]:
@@ -126,7 +107,7 @@ class Model(ModelData):
             from streamomd.training.scoring.scorer import no_probabilities
 
             raise no_probabilities(self.engine.loss.name, self.plan.classes)
-        margins = self._margins(rows)
+        margins = margins_in_memory(self, rows)
         return each_class(probabilities(self.engine, self.state, margins, self.calibration))
 
     def explain(self, rows: Any) -> list[Explanation]:
@@ -148,28 +129,6 @@ class Model(ModelData):
 
         self.refuse_non_finite()
         return scorer_of(self.plan, self.engine, self.state, self.calibration)
-
-    def _margins(self, rows: Any) -> NDArray[np.float64]:
-        """Margins of rows in memory, (n, learners)."""
-        margins = self.engine.predict(self.state, np.zeros(3), batch_of_rows(self.plan, rows))
-        if not is_finite(margins):
-            # A finite model can also overflow, of extreme values.
-            self.refuse_non_finite(weights=True)
-        return margins
-
-    def _labels(self, margins: NDArray[np.float64]) -> NDArray[Any]:
-        """Labels, or in regression values, of margins."""
-        if not self.plan.classes:
-            return mean_of(self.engine, margins[:, 0])
-        bad = np.flatnonzero(np.isnan(margins).any(axis=1))
-        if len(bad):
-            raise DataError(
-                f"rows, row {bad[0]}: its margin is NaN, so it has no class: its values are too "
-                "large for these weights"
-            )
-        labels = decode_labels(self.plan, np.arange(len(self.plan.classes))).to_pylist()
-        found: NDArray[Any] = np.array(labels)[chosen(margins)]
-        return found
 
     @named_keywords
     def predict(
@@ -231,32 +190,27 @@ class Model(ModelData):
                 "streamomd.predict_collection(model, ddf)"
             )
         if not to and not is_shards(given):
-            return self._labels(self._margins(given))
+            return labels_at(self, margins_in_memory(self, given))
         if not to:
             raise UsageError(
                 "Model.predict writes a file of predictions per shard: pass to= with a directory; "
                 "or pass rows in memory, a frame or dicts, to get their labels"
             )
-        if not allow_non_finite:
-            self.refuse_non_finite()
         return predict(
-            self.plan,
-            self.engine,
-            self.state,
+            self,
             given,
             to,
             keep=keep,
             where=where,
             interval=interval,
-            ends=None if level is None else residual_ends(self.metrics, level),
+            level=level,
             overwrite=overwrite,
             storage_options=storage_options,
             tables=TableOptions.for_model(
                 self.spec.data, self.table_versions, version, as_of, as_files, csv or {}
             ),
             quiet=quiet,
-            suspect=None if allow_non_finite else partial(self.refuse_non_finite, weights=True),
-            calibration=self.calibration,
+            allow_non_finite=allow_non_finite,
         )
 
     @named_keywords
@@ -287,12 +241,8 @@ class Model(ModelData):
             raise UsageError(
                 "Model.evaluate reads shards, no Dask collection: ddf.to_parquet(URL) writes them"
             )
-        if not allow_non_finite:
-            self.refuse_non_finite()
         found = evaluate(
-            self.plan.timeless,
-            self.engine,
-            self.state,
+            self,
             shards,
             by=[by] if isinstance(by, str) else by,
             where=where,
@@ -301,9 +251,7 @@ class Model(ModelData):
                 self.spec.data, self.table_versions, version, as_of, as_files, csv or {}
             ),
             quiet=quiet,
-            cache=cache_of(self.spec.data, there=True),
-            suspect=None if allow_non_finite else partial(self.refuse_non_finite, weights=True),
-            mean=reported_mean(self),
+            allow_non_finite=allow_non_finite,
         )
         return {**self.result(), **found}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from streamomd.engine import Engine
 from streamomd.engine.standard_errors import MarginErrors, has_errors, margin_errors
 from streamomd.engine.state import State
 from streamomd.features import Plan, decode_labels
-from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.columns import check_columns, distinct_schemas
 from streamomd.shards.filtered_shards import filtered, unread_of, worded_filter
 from streamomd.shards.prediction_files import (
@@ -35,34 +34,32 @@ from streamomd.sources.find import describe_sources
 from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.residuals import LEVELS, least_rows
+from streamomd.training.model_data import ModelData
+from streamomd.training.model_figures import reported_mean
 from streamomd.training.progress import note, progress, quiet_notes, watching
-from streamomd.training.row_stream import no_rows, rows_of
+from streamomd.training.row_stream import cache_of, no_rows, rows_of
 from streamomd.training.scoring.calibration import Calibration
 from streamomd.training.scoring.probabilities import chosen, class_probabilities, means
 from streamomd.training.shard_views import find_for_model
 from streamomd.training.slices import slices_of
 
 Floats = NDArray[np.float64]
-Suspect = Callable[[], None] | None
 
 
 def predict(
-    plan: Plan,
-    engine: Engine,
-    state: State,
+    model: ModelData,
     shards: str | Sequence[str],
     to: str,
     *,
     keep: Sequence[str] = (),
     where: str = "",
     interval: bool = False,
-    ends: tuple[float, float] | None = None,
+    level: float | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     tables: TableOptions = FILES_OR_TABLES,
     quiet: bool = True,
-    suspect: Suspect = None,
-    calibration: Calibration | None = None,
+    allow_non_finite: bool = False,
 ) -> list[str]:
     """Write a Parquet file of predictions for each shard into directory ``to``; their paths.
 
@@ -71,12 +68,15 @@ def predict(
     or a list that sums to 1), and the columns of ``keep``. Lists have the order of the plan's
     classes, which each file's schema has as JSON under ``classes``. where: a condition; other rows
     are not predicted, and ``row`` still counts them. interval: also ``lower`` and
-    ``upper``, see ``interval_of``. ends: of residuals; also ``new_lower`` and ``new_upper``.
+    ``upper``, see ``interval_of``. level: also ``new_lower`` and ``new_upper``.
 
     Every row gets a prediction: a bad row is an error, even where training skipped bad rows.
-    suspect: called where a margin is not finite; raises an error if the model is the cause.
-    Raises DataError and SchemaError (shards), UsageError (keep), OutputExistsError.
+    Raises DataError and SchemaError (shards), UsageError (keep), OutputExistsError, DivergedError.
     """
+    if not allow_non_finite:
+        model.refuse_non_finite()
+    ends = None if level is None else residual_ends(model.metrics, level)
+    plan, engine, state, calibration = model.plan, model.engine, model.state, model.calibration
     began = time.perf_counter()
     if interval:
         refuse_interval(engine)
@@ -114,7 +114,7 @@ def predict(
             writer.write(nothing, empty_rows(shard, keep))
             for piece in rows_of(plan, found, [place], labelled=False, keep=keep):
                 margins = engine.predict(state, np.zeros(3), piece.value.batch)
-                _suspect(margins, suspect)
+                _refuse_non_finite(model, margins, allowed=allow_non_finite)
                 rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
                 rows = np.delete(rows, piece.value.batch.skipped.places)
                 predicted += len(rows)
@@ -140,9 +140,10 @@ def _report_tables(found: ShardSet, *, quiet: bool) -> None:
             note(line)
 
 
-def _suspect(margins: Floats, suspect: Suspect) -> None:
-    if suspect is not None and not is_finite(margins):
-        suspect()
+def _refuse_non_finite(model: ModelData, margins: Floats, *, allowed: bool) -> None:
+    """Raises DivergedError if margins are not finite because the model is not."""
+    if not allowed and not is_finite(margins):
+        model.refuse_non_finite(weights=True)
 
 
 def _refuse_among_shards(to: str, shards: str | Sequence[str]) -> None:
@@ -272,9 +273,7 @@ def probabilities(
 
 
 def evaluate(
-    plan: Plan,
-    engine: Engine,
-    state: State,
+    model: ModelData,
     shards: str | Sequence[str],
     *,
     by: Sequence[str] = (),
@@ -282,9 +281,7 @@ def evaluate(
     storage_options: Mapping[str, Any] | None = None,
     tables: TableOptions = FILES_OR_TABLES,
     quiet: bool = False,
-    cache: Cache | None = None,
-    suspect: Suspect = None,
-    mean: Callable[[float], float] | None = None,
+    allow_non_finite: bool = False,
 ) -> dict[str, Any]:
     """Loss and error on labelled shards, as ``train`` reports its own, with seconds and speed.
 
@@ -293,9 +290,13 @@ def evaluate(
     are predicted once more.
 
     where: a condition; other rows are dropped, and counted under ``filtered``.
-    Bad rows are treated as in training: an error, or skipped and counted. cache: of decoded
-    rows; it is not used when ``by`` names columns.
+    Bad rows are treated as in training: an error, or skipped and counted. The cache of decoded
+    rows is not used when ``by`` names columns.
     """
+    if not allow_non_finite:
+        model.refuse_non_finite()
+    plan, engine, state = model.plan.timeless, model.engine, model.state
+    cache = cache_of(model.spec.data, there=True)
     found = find_for_model(
         plan, shards, storage_options=storage_options, where=where, tables=tables
     )
@@ -315,7 +316,7 @@ def evaluate(
         for piece in rows_of(plan, found, range(len(found)), keep=columns, cache=cache):
             batch = piece.value.batch
             margins = engine.predict(state, metrics.current, batch)
-            _suspect(margins, suspect)
+            _refuse_non_finite(model, margins, allowed=allow_non_finite)
             metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
             metrics.count_skipped(batch.skipped.counts(0, len(batch.skipped)), None)
             metrics.count(len(batch))
@@ -329,7 +330,7 @@ def evaluate(
         **metrics.result(),
         "filtered": filtered(unread_of(found), metrics.filtered) if where else None,
         **metrics.detailed(engine.loss, plan.classes, smoothing=engine.smoothing(state)),
-        "calibrated": metrics.calibrated(mean),
+        "calibrated": metrics.calibrated(reported_mean(model)),
         "slices": {one.column: one.result(engine, plan.classes) for one in slices},
         **speed,
         "compile_seconds": engine.compile_seconds,

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 from auto import Auto, Floats
 from auto_grouped import Grouped
+from early_light_rows import EarlyAuto, set_early
 from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, made
 
 from streamomd.engine import state as state_module
-from streamomd.engine.loops.block import REFRESH
+from streamomd.engine.loops.rebase import DIAGONAL, POOL
 from streamomd.engine.state import State
 from streamomd.rules import all_rules
+from streamomd.rules.common import pooled
 
 FORMS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "recent"),
@@ -155,6 +157,53 @@ def test_a_learner_is_its_oracle(form: str, loss: str, K: int) -> None:
     assert np.abs(run.predict(rows) - final).max() <= 1e-10 * max(scale, np.abs(final).max())
 
 
+class EarlyGroups(Grouped, EarlyAuto):
+    """The same of ``Grouped``."""
+
+
+@pytest.fixture
+def early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine with the constants of ``EarlyAuto``."""
+    set_early(monkeypatch)
+
+
+@pytest.mark.parametrize("K", [7, 64])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("form", ["auto", "whole", "laplace"])
+@pytest.mark.sample(5)
+def test_light_rows_are_the_oracles(form: str, loss: str, K: int, early: None) -> None:
+    """As above, where most rows go to the pool: light and heavy ones, of which some enter A, with
+    importances, changes of the reference and solves between them."""
+    rows = some_unlearned(made(loss, 260, seed=13))
+    run, oracle, shown, expected = pair(form, loss, rows, K, EarlyAuto)
+    assert isinstance(oracle, EarlyAuto)
+    assert 40 < oracle.light < 220
+    assert 0 < oracle.entered < oracle.light * oracle.C
+    scale = float(rows.y.std()) if loss == "square" else 1.0
+    assert np.abs(shown - expected).max() <= 1e-9 * scale
+    assert_same(run, oracle, rtol=1e-8)
+    vectors, D = run.state.extra["vectors"], oracle.D
+    np.testing.assert_allclose(vectors[:, POOL, :D], oracle.pool, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(vectors[:, DIAGONAL, :D], oracle.d, rtol=1e-8)
+
+
+@pytest.mark.parametrize("loss", ["square", "logistic"])
+def test_light_rows_of_wide_blocks(loss: str, early: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In groups; a pool too large for the P of its rows waits for the next P."""
+    monkeypatch.setattr(state_module, "WIDE", 128)
+    rows = made(loss, 300, p=131, d=6, seed=6)
+    monkeypatch.setattr(pooled, "LIGHT", 8.0)
+    monkeypatch.setattr(EarlyAuto, "LIGHT", 8.0)
+    run, oracle, shown, expected = pair(
+        "auto", loss, rows, 64, partial(EarlyGroups, most=132), compiled=False
+    )
+    assert isinstance(oracle, EarlyAuto)
+    assert oracle.light > 100
+    assert oracle.waits > 0
+    assert np.abs(shown - expected).max() <= 1e-9 * max(1.0, float(rows.y.std()))
+    assert_same(run, oracle, rtol=1e-7)
+
+
 @pytest.mark.parametrize("form", ["auto", "adagrad_standardized"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_more_columns_than_the_block(form: str, loss: str) -> None:
@@ -252,6 +301,16 @@ def test_compiled_is_uncompiled(rule: str, loss: str, dtype: str) -> None:
     assert one.predict(rows).tobytes() == other.predict(rows).tobytes()
 
 
+@pytest.mark.parametrize("n", [1300, pytest.param(9000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loss", ["logistic", pytest.param("square", marks=pytest.mark.slow)])
+def test_compiled_is_uncompiled_with_light_rows(loss: str, n: int) -> None:
+    """To the bit; 9,000 rows enter A by turns."""
+    rows = some_unlearned(made(loss, n, seed=9))
+    one, other = (Run("auto", loss, 4, 6, compiled=compiled) for compiled in (True, False))
+    assert one.learn(rows).tobytes() == other.learn(rows).tobytes()
+    assert one.bits() == other.bits()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rule, loss", sorted(QUICK))
 def test_compiled_is_uncompiled_on_matrices(rule: str, loss: str) -> None:
@@ -268,7 +327,7 @@ def test_compiled_is_uncompiled_on_matrices(rule: str, loss: str) -> None:
 def test_any_split_is_one_batch(loss: str, seed: int) -> None:
     """Batches of any size, of CSR rows or of a matrix, over changes of the reference and over
     inversions of P: the same bits."""
-    n, rng = REFRESH + 150, np.random.default_rng(seed)
+    n, rng = 4096 + 150, np.random.default_rng(seed)
     rows = some_unlearned(made(loss, n, seed=seed))
     rows.X[n // 2, 0] += 1e5 * rows.X[:, 0].std()
     whole, cut = (Run("auto", loss, 4, 6, compiled=LAZY) for _ in range(2))

@@ -57,13 +57,25 @@ def ridge(run: Run, rows: Rows) -> Floats:
     return np.asarray(Z @ (inverse(A) @ (Z.T @ (h * (rows.y - c_y)))) + c_y, dtype=np.float64)
 
 
-@pytest.mark.parametrize("n", [1, 2, 15, 21, 60, 300, 5000])
+@pytest.mark.parametrize("n", [1, 2, 15, 21, 60, 300, 1023])
 def test_square_loss_is_ridge_in_closed_form(n: int) -> None:
-    """After any number of rows, with importances: to 1e-10 of the target's standard deviation."""
+    """Before rows may be light, with importances: to 1e-10 of the target's standard deviation."""
     rows = made("square", 5000, seed=1).some(slice(n))
     run = trained("square", rows, prefer="whole", compiled=LAZY)
     error = np.abs(run.predict(rows)[:, 0] - ridge(run, rows)).max()
     assert error <= 1e-10 * max(1.0, float(np.std(rows.y)))
+
+
+@pytest.mark.parametrize("n", [5000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_pooled_steps_are_ridge_within_its_noise(n: int) -> None:
+    """Predictions are off by a tenth of their own standard error at most, as a root of the mean
+    square over the rows, with the pool that is left."""
+    rows = made("square", n, seed=1)
+    run = trained("square", rows, prefer="whole", compiled=LAZY)
+    exact, h = ridge(run, rows).astype(float), rows.h / rows.h.mean()
+    off = np.sqrt(np.mean(h * (run.predict(rows)[:, 0] - exact) ** 2))
+    noise = np.sqrt(np.mean(h * (rows.y - exact) ** 2) * run.size / n)
+    assert off <= 0.1 * noise
 
 
 def assert_invariant(loss: str, n: int, seed: int, **given: Any) -> None:
@@ -262,7 +274,9 @@ def hard(kind: str, loss: str, n: int) -> Rows:
 
 
 def assert_inverse(run: Run) -> None:
-    """abs(P (A + prior) - I) <= 64 D eps cond(A + prior), and P is positive."""
+    """abs(P (A + prior) - I) <= 64 D eps cond(A + prior), and P is positive, once it is computed
+    from A."""
+    run.settle()
     for A, P in zip(run.blocks("A"), run.blocks("P"), strict=True):
         whole = A + np.diag(prior_of(run))
         error = np.abs(P @ whole - np.eye(run.size)).max()

@@ -37,8 +37,8 @@ def test_a_solve_ends_where_the_gradient_is_zero(loss: str) -> None:
     run.learn(rows.some(slice(95)))
     run.learn(Rows(rows.X[95:], rows.S[95:], rows.y[95:], 1e-300 * rows.h[95:]))
     reference, w = run.state.extra["reference"], run.state.extra["vectors"][:, 0]
-    Z = np.c_[np.ones(95), (rows.X[:95] - reference[2, 1:]) / reference[3, 1:]]
-    margins, h = Z @ w.T, rows.h[:95]
+    Z = np.c_[np.ones(95), (rows.X[:95] - reference[2, 1:5]) / reference[3, 1:5]]
+    margins, h = Z @ w[:, :5].T, rows.h[:95]
     totals = run.state.totals[0]
     prior = np.r_[totals[AT["lam_bias"]], np.full(4, totals[AT["lam"]])]
     for k in range(CLASSES[loss]):
@@ -46,7 +46,7 @@ def test_a_solve_ends_where_the_gradient_is_zero(loss: str) -> None:
             p, goal = np.array([sigmoid(m) for m in margins[:, 0]]), rows.y[:95] > 0.0
         else:
             p, goal = np.array([softmax(m)[k] for m in margins]), rows.y[:95] == k
-        gradient = Z.T @ (h * (goal - p)) - prior * w[k]
+        gradient = Z.T @ (h * (goal - p)) - prior * w[k, :5]
         assert np.abs(gradient).max() < 1e-3 * h.sum()
         A = Z.T @ ((h * p * (1.0 - p))[:, np.newaxis] * Z)
         np.testing.assert_allclose(run.state.extra["A"][k], A, rtol=1e-3, atol=1e-3)

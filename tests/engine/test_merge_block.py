@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from auto import Auto
 from auto import merge as merge_literally
+from early_light_rows import EarlyAuto, set_early
 from standardized import Rows, made
 
 from streamomd.core.batch import SparseBatch
@@ -19,7 +20,7 @@ from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
 from streamomd.engine import merge as merge_module
 from streamomd.engine import state as state_module
-from streamomd.engine.loops.rebase import AT
+from streamomd.engine.loops.rebase import AT, POOL
 from streamomd.engine.loops.reference import C, S
 from streamomd.engine.merge import merge, tree
 from streamomd.engine.merge_block import inverse
@@ -108,14 +109,22 @@ def same(a: State, b: State, tolerance: float = 1e-11) -> None:
         np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * top, err_msg=name)
 
 
+@pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("block", [7, 64])
 @pytest.mark.parametrize("loss", CLASSES)
-def test_merged_states_are_the_oracles(loss: str, block: int) -> None:
-    """Two, three and four parts, of rows with importances; coordinates in the block and outside."""
-    engine, start, parts = run("auto", loss, block)
+def test_merged_states_are_the_oracles(
+    loss: str, block: int, early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two, three and four parts, of rows with importances; coordinates in the block and outside.
+    early: with pools that the start and the parts have not emptied."""
+    if early:
+        set_early(monkeypatch)
+    made_run = run.__wrapped__ if early else run
+    engine, start, parts = made_run("auto", loss, block)
     rows = made(loss, CUTS[-1], P, D, seed=3)
     learners = engine.layout.learners
-    oracle = Auto(loss, P, learners, K=block)
+    oracle = (EarlyAuto if early else Auto)(loss, P, learners, K=block)
+    assert early == any(part.extra["vectors"][:, POOL].any() for part in (start, *parts))
     for row in rows.some(slice(CUTS[0])):
         oracle.learn(*row)
     others = []

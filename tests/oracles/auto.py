@@ -11,6 +11,11 @@ h and replaces t in means and in the squash; t counts rows. What has a unit of i
 of the mean importance n / t: the priors lam, lam0 and lamS, G's pace (eta sqrt(n / N) over the
 root of n / t, which is eta sqrt(t / N)), and the lead, where a row counts 2 h / (h + n / t), twice
 at most. A row of h = 0 is predicted from the state before it and changes nothing, t included.
+
+From row 1,024 on most rows are light: of little leverage, by the diagonal of A. A light row's
+gradient goes to ``pool`` instead of w, and its curvature to A alone, one row in r with r times the
+weight from row 8,192 on. Every 8 to 32 rows w takes the pool, w += P pool; at fixed rows ``settle``
+computes P anew from A.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Sparse = Mapping[int, float]
 NONE: Sparse = {}
+SOLVES = [32 * 2**k for k in range(7)] + [48 * 2**k for k in range(6)]
 
 
 class Linear(NamedTuple):
@@ -72,8 +78,11 @@ class Auto:
 
     y: a number; -1 or 1; or 0 … classes - 1. p: dense numeric columns. K: coordinates of the
     matrix at most, bias and columns included. prefer: "recent" (the mixture), "whole" (B)
-    or "first" (G).
+    or "first" (G). exact: no row is light, as the certificate needs it.
     """
+
+    FROM, LIGHT, THIN, THINNEST = 1024, 0.1, 4096, 8
+    OFTEN, SELDOM = 64, 4096
 
     def __init__(
         self,
@@ -82,6 +91,7 @@ class Auto:
         classes: int = 1,
         *,
         prefer: str = "recent",
+        exact: bool = False,
         lam: float = 1.0,
         lam0: float = 0.01,
         lamS: float = 1.0,
@@ -90,6 +100,7 @@ class Auto:
         LEAD: float = 50.0,
     ) -> None:
         self.loss, self.p, self.C, self.prefer = loss, p, classes, prefer
+        self.exact = exact
         self.lam, self.lam0, self.K, self.eta, self.LEAD = lam, lam0, K, eta, LEAD
         self.lamS = 3.0 * lamS if loss == "square" else lamS
         C, D = self.C, 1 + p
@@ -113,6 +124,8 @@ class Auto:
         # B, per learner
         self.w, self.A = np.zeros((C, D)), np.zeros((C, D, D))
         self.P = np.tile(np.diag(1.0 / self.prior(self.lam_now)), (C, 1, 1))
+        # steps of light rows that w has not taken yet; 1 / (A_jj + prior_j) when P was computed
+        self.pool, self.d = np.zeros((C, D)), np.zeros((C, D))
         self.w_i: dict[int, Floats] = {}
         self.S: dict[int, Floats] = {}
         # curvature since the last REBASE: sum of a, weight, rows; and of all rows
@@ -124,8 +137,8 @@ class Auto:
         self.g_i: dict[int, Floats] = {}
         self.H_i: dict[int, Floats] = {}
         # the first rows, which are solved again; None once they are no longer stored
-        solves = loss != "square" and prefer != "first"
-        self.first: list[tuple[Floats, Sparse, float, float]] | None = [] if solves else None
+        self.solves = loss != "square" and prefer != "first"
+        self.first: list[tuple[Floats, Sparse, float, float]] | None = [] if self.solves else None
         # progressive loss: sums of h and of h * loss
         self.weight_sum = self.loss_sum = 0.0
 
@@ -185,7 +198,10 @@ class Auto:
         if due:
             self.rebase()
             self.next = self.following()
-        if self.t in [32 * 2**k for k in range(7)] + [48 * 2**k for k in range(6)]:
+        solved = self.solves and self.t in SOLVES
+        if not due and (self.refreshes() or solved):
+            self.settle()
+        if solved:
             self.solve_first_rows()
         z = self.standardise(x)
         if np.abs(z).max() > max(1e6, math.sqrt(before / h)):
@@ -205,7 +221,8 @@ class Auto:
             else:
                 rest[i] = value
 
-        u = self.P @ z  # (C, D)
+        light = self.is_light(z, h)
+        u = self.d * z if light else self.P @ z  # (C, D)
         m = self.w @ z + sum((self.w_i[i] * value for i, value in rest.items()), np.zeros(self.C))
         chi = u @ z
         for i, value in rest.items():
@@ -221,7 +238,7 @@ class Auto:
         if self.loss == "square" and self.t == 1:
             self.c_y = y  # the first label is the reference: the residual is 0
         self.mix(m, g, y, h)
-        self.learn_B(z, rest, u, m, chi, y, h)
+        self.learn_B(z, rest, u, m, chi, y, h, light)
         self.learn_G(z, sparse, g, y, h)
         if self.first is not None:
             self.first.append((x, sparse, y, h))
@@ -293,6 +310,8 @@ class Auto:
         self.A = np.pad(self.A, ((0, 0), (0, 1), (0, 1)))
         self.P = np.pad(self.P, ((0, 0), (0, 1), (0, 1)))
         self.P[:, -1, -1] = 1.0 / self.lam_now
+        self.pool = np.pad(self.pool, ((0, 0), (0, 1)))
+        self.d = np.pad(self.d, ((0, 0), (0, 1)), constant_values=1.0 / self.lam_now)
         # G has a weight g_i of each sparse coordinate in raw units, slot or not.
         self.g, self.H = np.pad(self.g, ((0, 0), (0, 1))), np.pad(self.H, ((0, 0), (0, 1)))
 
@@ -325,19 +344,81 @@ class Auto:
             self.lead = min(max(lead, -self.LEAD), self.LEAD)
 
     def learn_B(
-        self, z: Floats, rest: Sparse, u: Floats, m: Floats, chi: Floats, y: float, h: float
-    ) -> None:
+        self, z: Floats, rest: Sparse, u: Floats, m: Floats, chi: Floats, y: float, h: float,
+        light: bool,
+    ) -> None:  # fmt: skip
         """The implicit step, and the curvature a of the secant."""
         sg, a = self.solve(m, chi, y, h)
+        steepest = 0.0
         for k in range(self.C):
-            self.w[k] += sg[k] * u[k]
-            chi_P = u[k] @ z  # Choice: of the matrix alone, so that P (A + prior) = I
-            self.P[k] -= a[k] / (1.0 + a[k] * chi_P) * np.outer(u[k], u[k])
-            self.A[k] += a[k] * np.outer(z, z)
+            if light:
+                self.pool[k] += sg[k] * z
+            else:
+                self.w[k] += sg[k] * u[k]
+            for at in self.groups():  # Choice: each P by its own chi, so that P (A + prior) = I
+                z_g, u_g = z[at], u[k, at]
+                if light:
+                    self.A[k, at, at] += self.entering() * a[k] * np.outer(z_g, z_g)
+                    continue
+                steepest = max(steepest, a[k] * (u_g @ z_g))
+                self.P[k, at, at] -= a[k] / (1.0 + a[k] * (u_g @ z_g)) * np.outer(u_g, u_g)
+                self.A[k, at, at] += a[k] * np.outer(z_g, z_g)
+                self.d[k, at] = self.d[k, at] / (1.0 + a[k] * z_g**2 * self.d[k, at])
         self.learn_rest(rest, sg, a, h)
         self.recent_a, self.sum_a = self.recent_a + a, self.sum_a + a
         self.recent_n, self.sum_n = self.recent_n + h, self.sum_n + h
         self.recent_t += 1
+        if self.take_pools() or steepest > 1e3:
+            self.settle()
+
+    def groups(self) -> list[slice]:
+        """Coordinates whose rows of A and P are not zero beyond them: here all are one."""
+        return [slice(0, self.D)]
+
+    # Light rows
+
+    def is_light(self, z: Floats, h: float) -> bool:
+        """Whether the row moves its own margin by little, by the diagonal, for every learner."""
+        if self.exact or self.t < self.FROM:
+            return False
+        return bool(np.all(h * (self.d @ z**2) < self.LIGHT))
+
+    def entering(self) -> float:
+        """How often a light row counts in A: of r rows one, chosen by its number, r times."""
+        if self.t < 2 * self.THIN:
+            return 1.0
+        r = min(self.THINNEST, self.t // self.THIN)
+        return float(r) if (self.t * 2654435761) % 2**32 < 2**32 / r else 0.0
+
+    def refreshes(self) -> bool:
+        """32 times an octave, but at least 64 and at most 4,096 rows apart."""
+        if self.t < self.FROM:
+            return False
+        spacing = min(max(2 ** (int(math.log2(self.t)) - 5), self.OFTEN), self.SELDOM)
+        return self.t % spacing == 0
+
+    def take_pools(self) -> bool:
+        """w += P pool, every 8, 16 or 32 rows; whether a pool is too large for this P."""
+        most = self.mean_h() * (self.mse if self.loss == "square" else 1.0)
+        if self.t % (8 if self.t < 4096 else 16 if self.t < 16384 else 32) != 0:
+            return False
+        large = False
+        for k in range(self.C):
+            u = self.P[k] @ self.pool[k]
+            if self.pool[k] @ u > most:
+                large = True
+            else:
+                self.w[k], self.pool[k] = self.w[k] + u, 0.0 * u
+        return large
+
+    def settle(self) -> None:
+        """P = (A + prior)^-1, with which w takes the pools."""
+        prior = self.prior(self.lam_now)
+        for k in range(self.C):
+            self.P[k] = self.inverse(self.A[k] + np.diag(prior))
+            self.w[k] = self.w[k] + self.P[k] @ self.pool[k]
+        self.pool = 0.0 * self.pool
+        self.d = 1.0 / (np.diagonal(self.A, axis1=1, axis2=2) + prior)
 
     def learn_rest(self, rest: Sparse, sg: Floats, a: Floats, h: float) -> None:
         """Of coordinates outside the matrix. In later passes their prior pulls them to 0: of a
@@ -445,6 +526,7 @@ class Auto:
             if moved < 1e-4:
                 break
         found = np.array([solve_A(k) for k in range(self.C)])
+        self.d = 1.0 / (np.diagonal(self.A, axis1=1, axis2=2) + prior)
         by = np.clip(ratio(found, self.sum_a, 1.0), 0.1, 1.0)
         self.S = {i: S * by for i, S in self.S.items()}
         self.sum_a = found
@@ -571,9 +653,10 @@ class Auto:
     def information(
         self, k: int, c: Floats, s: Floats, c_y: float, share: float = 1.0
     ) -> tuple[Floats, Floats]:
-        """(A', b') in another reference, b = A w + prior * w; of ``share`` of A, if not all."""
+        """(A', b') in another reference, b = A w + prior * w + pool; of ``share`` of A, if not
+        all."""
         T = transformation(self.c, self.s, c, s)
-        b = share * (self.A[k] @ self.w[k]) + self.prior(self.lam_now) * self.w[k]
+        b = share * (self.A[k] @ self.w[k]) + self.prior(self.lam_now) * self.w[k] + self.pool[k]
         A = share * (T @ self.A[k] @ T.T)
         return A, T @ b + A[:, 0] * (self.c_y - c_y)
 
@@ -582,6 +665,8 @@ class Auto:
         for k, (A, b) in enumerate(informations):
             self.A[k], self.P[k] = A, self.inverse(A + np.diag(self.prior(self.lam_now)))
             self.w[k] = self.P[k] @ b
+        self.pool = np.zeros_like(self.w)
+        self.d = 1.0 / (np.diagonal(self.A, axis1=1, axis2=2) + self.prior(self.lam_now))
 
     def inverse(self, A: Floats) -> Floats:
         return np.linalg.inv(A)

@@ -23,31 +23,20 @@ class Grouped(Auto):
 
     def __init__(self, loss: str, p: int, classes: int = 1, *, most: int, **given: Any) -> None:
         super().__init__(loss, p, classes, lam=float(-(-most // GROUP)), **given)
-        self.first = None  # Choice: groups are not solved again, for they do not know of each other
+        self.first, self.solves = (
+            None,
+            False,
+        )  # Choice: groups are not solved again, for they do not know of each other
 
     def groups(self) -> list[slice]:
         return [slice(low, min(low + GROUP, self.D)) for low in range(0, self.D, GROUP)]
-
-    def learn_B(
-        self, z: Floats, rest: Any, u: Floats, m: Floats, chi: Floats, y: float, h: float
-    ) -> None:
-        sg, a = self.solve(m, chi, y, h)
-        for k in range(self.C):
-            self.w[k] += sg[k] * u[k]
-            for at in self.groups():
-                z_g, u_g = z[at], u[k, at]
-                self.P[k, at, at] -= a[k] / (1.0 + a[k] * (u_g @ z_g)) * np.outer(u_g, u_g)
-                self.A[k, at, at] += a[k] * np.outer(z_g, z_g)
-        self.learn_rest(rest, sg, a, h)
-        self.recent_a, self.sum_a = self.recent_a + a, self.sum_a + a
-        self.recent_n, self.sum_n = self.recent_n + h, self.sum_n + h
-        self.recent_t += 1
 
     def information(
         self, k: int, c: Floats, s: Floats, c_y: float, share: float = 1.0
     ) -> tuple[Floats, Floats]:
         first, *others = self.groups()
         b = share * (self.A[k] @ self.w[k]) + self.prior(self.lam_now) * self.w[k]
+        b = b + self.pool[k]
         A = np.zeros_like(self.A[k])
         T = transformation(self.c[first], self.s[first], c[first], s[first])
         A[first, first] = share * (T @ self.A[k, first, first] @ T.T)

@@ -49,7 +49,6 @@ CONFINED = {
 CIRCLES_OF_TYPES = {
     frozenset({"rules.contract", "rules.groups"}),
     frozenset({"engine", "engine.block_weights", "engine.stored_rows"}),
-    frozenset({"shards.projection", "shards.shard"}),
 }
 """Files that import each other for types alone; the list only shrinks."""
 

@@ -20,13 +20,13 @@ from streamomd.rules import all_rules
 
 VERSIONS = {
     "adagrad_da": 2,
-    "adagrad_standardized": 2,
+    "adagrad_standardized": 3,
     "aggressive_second_order": 2,
     "aggressive_second_order_diag": 2,
-    "auto": 3,
+    "auto": 4,
     "dual_step": 2,
     "ftrl_centered": 2,
-    "laplace": 3,
+    "laplace": 4,
 }
 """Of every rule whose states are not of version 1. The changelog has each of them."""
 SAME = {

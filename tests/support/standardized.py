@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.engine import Engine
+from streamomd.engine.loops import rebase
 from streamomd.engine.state import Layout, State
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
@@ -108,6 +109,13 @@ class Run:
 
     def predict(self, rows: Rows, *, dense: bool = False) -> Floats:
         return self.engine.predict(self.state, np.zeros(3), rows.batch(dense=dense))
+
+    def settle(self) -> None:
+        """P is computed from A, as at the next of its rows: w takes the pool."""
+        engine, state = self.engine, self.state
+        *arrays, places, _ = engine._matrices(state)
+        work = rebase.scratch(places, arrays[-1].shape[2])
+        engine._rebase()(state.cells, state.totals.reshape(-1), *arrays, places, engine.kind, *work)
 
     def weights(self) -> Floats:
         return self.engine.weights(self.state, 0, self.state.layout.size)

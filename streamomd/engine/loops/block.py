@@ -5,7 +5,8 @@ coordinates in the order in which they were first seen, up to the block's end. O
 that learn the same rows, B keeps A (the information of the data) and P = (A + prior)^-1 over the
 block, and a diagonal outside; G is AdaGrad. ``storage.second`` and ``storage.first`` say which of
 them a rule has; with both, a row's prediction is wB m_B + (1 - wB) m_G. Margins are relative to
-c_y. In wide blocks A and P are block-diagonal: see ``rebase``.
+c_y. Most of B's steps are pooled, see ``rules.common.pooled``. In wide blocks A and P are
+block-diagonal: see ``rebase``.
 """
 
 from __future__ import annotations
@@ -16,84 +17,143 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.engine.loops import block_predict, sparse
+from streamomd.engine.loops import block_entries, block_predict, sparse
+from streamomd.engine.loops.block_entries import EACH, X, leverage_outside, reach_first
 from streamomd.engine.loops.block_row import (
-    absorb,
+    add_row,
     audit,
     centres,
-    inner,
+    dot,
     make_losses,
     make_solver,
     multiply,
+    padded,
+    shrink,
     whole_triangle,
 )
 from streamomd.engine.loops.block_solve import is_due
 from streamomd.engine.loops.cache_prefetch import prefetch
-from streamomd.engine.loops.load_store import number, put, take
-from streamomd.engine.loops.rebase import AT, G, H, W, mean_importance, passes_held, used
-from streamomd.engine.loops.reference import C, S, beyond, observe, standardise
-from streamomd.engine.loops.row import Shape, entry, miss_of, span
-from streamomd.losses import Loss
-from streamomd.rules.common.standardized import (
-    Move,
-    Shared,
-    grown,
-    outweighs,
-    pull_of_pass,
-    see,
-    smoothing,
-    sparse_unit,
-    squash,
+from streamomd.engine.loops.load_store import inlined, number, take
+from streamomd.engine.loops.rebase import (
+    AT,
+    DIAGONAL,
+    POOL,
+    ROWS,
+    G,
+    H,
+    W,
+    mean_importance,
+    passes_held,
+    used,
 )
+from streamomd.engine.loops.reference import (
+    LARGEST,
+    first_scales,
+    inverses,
+    is_beyond,
+    observe,
+    standardise_by,
+)
+from streamomd.engine.loops.row import FAR, Shape, miss_of
+from streamomd.losses import Loss
+from streamomd.rules.common.pooled import entering, is_light, lighter, refreshes, takes
+from streamomd.rules.common.standardized import grown, pull_of_pass, smoothing, sparse_unit
 from streamomd.rules.contract import Rule, fields
 
 make_look, make_predict = sparse.make_look, block_predict.make_predict
-REFRESH = 4096
-"""Rows between two inversions of A + prior at least: P's rank-one updates add up their rounding."""
 STEEP = 1e3
 """A rank-one update that shrinks P by more than this factor leaves the rounding of what it cancels:
 P is inverted again after the row."""
+Z, SQUARES, COLUMNS, STEPS = 1, 3, 4, 5
+"""Rows of ``wide``: 0 is x, 2 the inverses of scales, Z all of z, COLUMNS that of numeric columns
+alone; from STEPS on each learner has P z, and then G's pulls."""
+AHEAD = 16
+"""Non-zeros from one read to the one whose cells are prefetched."""
 
 
 def scratch(learners: int, places: Any, p: int, indptr: Any, *, dense: bool) -> tuple[Any, ...]:
-    """What ``learn`` writes into for itself: coordinates of a row, arrays of one number each, and
-    arrays of one number for each learner."""
-    longest = indptr[0] if dense else np.diff(indptr).max(initial=0)
-    width = max(int(longest), len(places), p + 1)
-    wide, each = np.zeros((3 + learners, width)), np.zeros((11, learners))
-    return np.zeros(longest, dtype=np.int64), wide, each
+    """What ``learn`` writes into for itself: of a row's sparse coordinates, of the block's, and of
+    the learners."""
+    longest = padded(int(indptr[0] if dense else np.diff(indptr).max(initial=0)))
+    lanes = np.zeros((block_entries.rows(learners), longest))
+    wide = np.zeros((STEPS + 2 * learners, padded(max(len(places), p + 1))))
+    return np.zeros(longest, dtype=np.int64), lanes, wide, np.zeros((12, learners))
+
+
+def make_read(shape: Shape) -> Callable[..., int]:
+    """read(…) -> entries: a row's numeric columns are written to x, of its other values the first
+    cells to ``at`` and the values to ``lanes``."""
+    width, dense = shape.width, shape.dense
+
+    def read_dense(
+        cells: Any, indptr: Any, indices: Any, values: Any, i: int, p: int, x: Any, at: Any,
+        lanes: Any,
+    ) -> int:  # fmt: skip
+        columns, count = indptr[0] & FAR, 0
+        start = (i * columns) & FAR
+        x[0] = 1.0
+        for j in range(p):
+            x[j + 1] = number(values[start + j])
+        for j in range(p, columns):
+            value = number(values[start + j])
+            if value != 0.0:
+                at[count], lanes[X, count] = (j + 1) * width, value
+                count += 1
+        return count
+
+    def read_sparse(
+        cells: Any, indptr: Any, indices: Any, values: Any, i: int, p: int, x: Any, at: Any,
+        lanes: Any,
+    ) -> int:  # fmt: skip
+        count, stored = 0, len(indices)
+        for j in range(padded(p + 1)):
+            x[j] = 0.0
+        x[0] = 1.0
+        for n in range(indptr[i] & FAR, indptr[i + 1] & FAR):
+            if n + AHEAD < stored:
+                prefetch(cells, (indices[n + AHEAD] + 1) * width, width)
+            j, value = indices[n] + 1, number(values[n])
+            if j <= p:
+                x[j] = value
+            elif value != 0.0:
+                at[count], lanes[X, count] = j * width, value
+                count += 1
+        return count
+
+    return inlined(read_dense if dense else read_sparse)
 
 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> row, with the arguments of ``sparse.make_learn`` and, after totals, the arrays of
-    ``Layout.block``, p, the number of numeric columns, and the row to begin with. The last ones are
+    ``Layout.block``, of which vectors are a table of two dimensions, p, the number of numeric
+    columns, and the row to begin with. The last ones are
     those of ``scratch``: a loop that makes arrays is loaded with all that numba knows of arrays.
 
-    It ends after the last row, or where a change of reference or a solve of the first rows is due:
-    at row i, which has been observed already, as ``observed`` says to the next call; or, where it
-    returns ~i, before row i.
+    It ends after the last row, or where a change of reference, a new P or a solve of the first rows
+    is due: at row i, which has been observed already, as ``observed`` says to the next call; or,
+    where it returns ~i, before row i.
     """
-    L, _, width, bias, dense = shape
-    assert bias == 1, rule.name
-    Own: Any = rule.state.own
+    L = shape.learners
+    assert shape.bias == 1, rule.name
     Hyper: Any = rule.hyper
-    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
-    load_own, store_own = take(n_own), put(n_own)
-    load_shared, store_shared = take(n_shared), put(n_shared)
-    load_hyper = take(len(fields(Hyper)))
+    names, n_totals = fields(Hyper), len(rule.total_slots)
+    load_hyper = take(len(names))
     storage: Any = rule.storage
     second, first = storage.second, storage.first
     both = second and first
-    terms, pull, update, step = storage.terms, storage.pull, rule.update, rule.step
-    share_of_B, learns_G = storage.share, storage.learns_first
+    share_of_B, learns_G, step = storage.share, storage.learns_first, rule.step
     row_loss, exact_steps = make_losses(rule, loss, shape), make_solver(rule, loss, shape)
     miss, mean = miss_of(shape), loss.mean
     squared, probable = loss.quadratic, loss.probabilistic
     regression = not loss.classifies
-    at_g = [slot.name for slot in rule.own_slots].index("g") if first else 0
     referred = centres(loss, shape.classes)
+    read, gather = make_read(shape), block_entries.make_gather(rule, shape)
+    store = block_entries.make_store(rule, shape)
+    each = ROWS if second else 3
+    prior_ = names.index("prior_sparse") if second else 0
+    eta_ = names.index("eta") if first else 0
     first_account = len(AT)
-    accounted = len(rule.total_slots) > first_account and squared and L == 1
+    accounted = n_totals > first_account and squared and L == 1
     t_, n_, next_, lam_, N_, lead_ = (AT[x] for x in ("t", "n", "next", "lam", "N", "lead"))
     labels_, mean_, M2_ = AT["labels"], AT["y_mean"], AT["y_M2"]
     min_, max_, c_y_, s_y_ = AT["y_min"], AT["y_max"], AT["c_y"], AT["s_y"]
@@ -123,11 +183,62 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         totals[mean_] += d * (h / n)
         totals[M2_] += h * d * (y - totals[mean_])
 
+    def step_second(
+        totals: Any, table: Any, A: Any, P: Any, wide: Any, size: int, s: Any, a: Any, h: float,
+        light: bool,
+    ) -> float:  # fmt: skip
+        """B's step in the block; the largest factor by which P has shrunk."""
+        z, steepest, all_of_it = wide[Z], 0.0, padded(size)
+        enters = entering(totals[t_]) if light else 1.0
+        for k in range(L):
+            w, d = (k * each + W) & FAR, (k * each + DIAGONAL) & FAR
+            pool, u = (k * each + POOL) & FAR, (STEPS + k) & FAR
+            if light:
+                for j in range(all_of_it):
+                    table[pool, j] += s[k] * wide[Z, j]
+            else:
+                for j in range(all_of_it):
+                    table[w, j] += s[k] * wide[u, j]
+                steepest = max(steepest, shrink(P[k], z, wide[u], size, a[k]))
+                for j in range(all_of_it):
+                    table[d, j] = lighter(table[d, j], wide[Z, j], a[k])
+            if enters > 0.0:
+                add_row(A[k], z, size, enters * a[k])
+            totals[k * n_totals + recent_a_] += a[k]
+            totals[k * n_totals + all_a_] += a[k]
+        totals[recent_n_] += h
+        totals[all_n_] += h
+        totals[recent_t_] += 1.0
+        return steepest
+
+    def take_pools(table: Any, P: Any, wide: Any, size: int, most: float) -> bool:
+        """w += P pool; whether a pool is too large for this P, and waits for the next one."""
+        large = False
+        for k in range(L):
+            w, pool, u = k * each + W, k * each + POOL, STEPS + k
+            if multiply(P[k], table[pool], size, wide[u]) > most:
+                large = True
+                continue
+            for j in range(size):
+                table[w, j] += wide[u, j]
+                table[pool, j] = 0.0
+        return large
+
+    def reach_columns(table: Any, wide: Any, k: int, size: int, slope: float, h: float) -> float:
+        """G's sum of z^2 / sqrt(H) with this row in H, and its pulls, z / sqrt(H)."""
+        squares, pull = (k * each + H) & FAR, (STEPS + L + k) & FAR
+        for j in range(size):
+            table[squares, j] = grown(table[squares, j], wide[COLUMNS, j], slope, h)
+        for j in range(size):
+            root = math.sqrt(table[squares, j])
+            wide[pull, j] = wide[COLUMNS, j] / root if root > 0.0 else 0.0
+        return dot(wide, COLUMNS, wide, pull, size)
+
     def learn(
         cells: Any,
         totals: Any,
         reference: Any,
-        vectors: Any,
+        table: Any,
         A: Any,
         P: Any,
         places: Any,
@@ -144,207 +255,168 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         importance: Any,
         margins: Any,
         at: Any,
+        lanes: Any,
         wide: Any,
-        each: Any,
+        numbers: Any,
     ) -> int:
-        most, size = len(places), used(places, p)
-        x, xs, z, u = wide[0], wide[1], wide[2], wide[3:]
-        m, g, tried = each[0:1], each[1:2], each[2:3]
-        chi, reached, slopes, s, a = each[3], each[4], each[5], each[6], each[7]
-        s_G, none, scratch = each[8], each[9], each[10]
+        size = used(places, p)
+        x, z, r, columns = wide[0], wide[Z], wide[2], wide[COLUMNS]
+        front = padded(p + 1)
+        m, g, tried = numbers[0:1], numbers[1:2], numbers[2:3]
+        chi, reached, slopes, s, a = numbers[3], numbers[4], numbers[5], numbers[6], numbers[7]
+        s_G, none, work, own_chi = numbers[8], numbers[9], numbers[10], numbers[11]
         h = Hyper(*load_hyper(hyper, 0, 1))
+        prior_sparse = hyper[prior_] if second else 0.0
+        eta = hyper[eta_] if first else 0.0
+        G_learns = first and learns_G(h) and not (both and totals[horizon_] > 0.0)
+        lead = totals[lead_]
+        part = share_of_B(lead, h)
+        unscaled = inverses(reference, size, r)
         due = len(y)
-        steepest = 0.0
         again = solves and P.shape[1] == P.shape[2]
         for i in range(row, len(y)):
             weight_of_row = importance[i]
             learns = weight_of_row > 0.0
-            start, entries = span(indptr, i, bias, dense)
-            for j in range(p + 1):
-                x[j] = 0.0
-            count = 0
-            for n in range(1, entries):
-                j, value = entry(indices, values, start, n, bias, dense)
-                if j <= p:
-                    x[j] = value
-                elif value != 0.0:
-                    at[count], xs[count] = j, value
-                    count += 1
+            count = read(cells, indptr, indices, values, i, p, x, at, lanes)
+            bound = LARGEST
             if learns:
                 if not observed:
                     totals[t_] += 1.0
                     totals[n_] += weight_of_row
                     totals[squares_] += weight_of_row * weight_of_row
-                    observe(reference, x, p, weight_of_row, totals[n_])
-                    others = (totals[n_] - weight_of_row) / weight_of_row
-                    if beyond(reference, x, p, others):
-                        totals[next_] = totals[t_]
-                    refreshed = second and totals[t_] % REFRESH == 0.0
-                    solved = again and is_due(totals[t_])
-                    if totals[t_] >= totals[next_] or refreshed or solved:
+                    observe(reference, x, 0, front, weight_of_row, totals[n_])
+                bound = math.sqrt((totals[n_] - weight_of_row) / weight_of_row)
+            above = standardise_by(r, reference, x, front, columns, min(bound, LARGEST))
+            t = totals[t_]
+            if learns:
+                if not observed:
+                    if above > 0 and is_beyond(columns, p, bound):
+                        totals[next_] = t
+                    renews = second and refreshes(t)
+                    if t >= totals[next_] or renews or (again and is_due(t)):
                         due = i
                         break
                 observed = False
-                standardise(reference, x, p, z)
-            else:
-                for j in range(1, p + 1):
-                    scale = reference[S, j]
-                    z[j] = (x[j] - reference[C, j]) / scale if scale > 0.0 else 0.0
-            z[0] = 1.0
-            for j in range(p + 1, size):
+                if unscaled > 0:
+                    unscaled = first_scales(reference, x, p, r, columns)
+                if first and above > 0:
+                    for j in range(1, p + 1):
+                        if abs(columns[j]) > bound:
+                            for k in range(L):
+                                table[k * each + G, j] *= bound / abs(columns[j])
+            for j in range(front):
+                z[j] = columns[j]
+            for j in range(front, min(padded(size + count), wide.shape[1])):
                 z[j] = 0.0
-            length = 1.0
-            for j in range(1, p + 1):
-                length += z[j] * z[j]
-            if first and learns:
-                bound = math.sqrt((totals[n_] - weight_of_row) / weight_of_row)
-                for j in range(1, p + 1):
-                    if abs(z[j]) > bound:
-                        for k in range(L):
-                            vectors[k, G, j] *= bound / abs(z[j])
-            for k in range(L):
-                m[0, k] = g[0, k] = chi[k] = 0.0
+            size = gather(
+                cells, reference, table, P, places, at, lanes, count, size, z, r, totals[lam_],
+                weight_of_row, learns,
+            )  # fmt: skip
             mean_h = mean_importance(totals)
-            unit = sparse_unit_ * passes_held(totals) * mean_h
-            for n in range(count):
-                j, value = at[n], xs[n]
-                if n + 8 < count:
-                    prefetch(cells, at[n + 8] * width, width)
-                shared = Shared(*load_shared(cells, j * width, 1))
-                if learns:
-                    new = shared.n == 0.0
-                    if first and outweighs(shared, value, weight_of_row):
-                        by = squash(shared, value, weight_of_row)
-                        for k in range(L):
-                            cell = j * width + n_shared + at_g * L + k
-                            cells[cell] = number(cells[cell]) * by
-                    shared = see(shared, value, weight_of_row)
-                    if second and new and size < most:
-                        shared = Shared(shared.n, shared.q, float(size))
-                        places[size] = j
-                        reference[S, size] = abs(value)
-                        for k in range(L):
-                            P[k, size, size % P.shape[2]] = 1.0 / totals[lam_]
-                        size += 1
-                    store_shared(cells, j * width, 1, shared)
-                    shared = Shared(*load_shared(cells, j * width, 1))
-                elif shared.n == 0.0:
-                    continue  # nothing is known of it: D is 0
-                place = int(shared.place)
-                if place > 0:
-                    z[place] = value / reference[S, place]
-                if shared.q > 0.0:
-                    length += value * (value / shared.q)
-                for k in range(L):
-                    own = Own(*load_own(cells, j * width + n_shared + k, L))
-                    scale = totals[k * n_totals + scale_]
-                    dm, dchi, dg = terms(own, shared, value, scale, unit, h)
-                    m[0, k] += dm
-                    chi[k] += dchi
-                    g[0, k] += dg
+            prior = prior_sparse * sparse_unit_ * passes_held(totals) * mean_h
+            light = second and learns and not accounted
+            entries, all_of_it = padded(count), padded(size)
+            if second:
+                for j in range(all_of_it):
+                    wide[SQUARES, j] = wide[Z, j] * wide[Z, j]
             for k in range(L):
+                of_k, at_k = k * EACH, k * each
+                m[0, k] = g[0, k] = 0.0
                 if second:
-                    if learns:
-                        chi[k] += multiply(P[k], z, size, u[k])
-                    m[0, k] += inner(vectors[k, W], z, size)
+                    scale = totals[k * n_totals + scale_]
+                    chi[k] = leverage_outside(lanes, of_k, entries, scale, prior)
+                    m[0, k] = dot(lanes, block_entries.U, lanes, block_entries.W + of_k, entries)
+                    m[0, k] += dot(table, at_k + W, wide, Z, all_of_it)
+                    own_chi[k] = dot(table, at_k + DIAGONAL, wide, SQUARES, all_of_it)
+                    light = light and is_light(t, weight_of_row, own_chi[k])
                 if first:
-                    g[0, k] += inner(vectors[k, G], z, p + 1)
-            part = share_of_B(totals[lead_], h)
+                    g[0, k] = dot(lanes, X, lanes, block_entries.G + of_k, entries)
+                    g[0, k] += dot(table, at_k + G, wide, COLUMNS, front)
+            if totals[lead_] != lead:
+                lead = totals[lead_]
+                part = share_of_B(lead, h)
             c_y = totals[c_y_]
             for k in range(L):
                 margins[i, k] = shown(totals, c_y + part * m[0, k] + (1.0 - part) * g[0, k])
-            e = smoothing(totals[t_])
+            e = smoothing(t)
             sums[0] += weight_of_row
-            sums[1] += weight_of_row * row_loss(margins, i, y[i], e, hyper, slopes)
             sums[2] += weight_of_row * miss(margins, i, y[i], mean)
             if not learns:
                 continue
-            if referred and totals[t_] == 1.0:
+            shown_loss = -1.0
+            if referred and t == 1.0:
                 c_y = totals[c_y_] = y[i]  # the first label is the reference: the residual is 0
             if second:
                 for k in range(L):
                     tried[0, k] = shown(totals, c_y + m[0, k])
-                of_B = twice * row_loss(tried, 0, y[i], e, hyper, slopes)
-                of_G = of_B
+                loss_B = row_loss(tried, 0, y[i], e, hyper, slopes)
+                if L == 1 and tried[0, 0] == margins[i, 0]:
+                    shown_loss = loss_B
+                loss_G = loss_B
                 if first:
                     for k in range(L):
                         tried[0, k] = shown(totals, c_y + g[0, k])
-                    of_G = twice * row_loss(tried, 0, y[i], e, hyper, slopes)
-                lead, totals[mse_], totals[v_] = step(
-                    totals[lead_], totals[mse_], totals[v_], of_B, of_G, squared, weight_of_row,
-                    totals[n_], totals[t_],
+                    loss_G = row_loss(tried, 0, y[i], e, hyper, slopes)
+                    if L == 1 and tried[0, 0] == margins[i, 0]:
+                        shown_loss = loss_G
+                after, totals[mse_], totals[v_] = step(
+                    lead, totals[mse_], totals[v_], twice * loss_B, twice * loss_G, squared,
+                    weight_of_row, totals[n_], t,
                 )  # fmt: skip
                 if first and learns_G(h) and totals[horizon_] == 0.0:
-                    if (lead > 0.0) != (totals[lead_] > 0.0):
-                        totals[since_] = totals[t_]
-                    totals[lead_] = lead
+                    if (after > 0.0) != (lead > 0.0):
+                        totals[since_] = t
+                    totals[lead_] = after
+            if shown_loss < 0.0:
+                shown_loss = row_loss(margins, i, y[i], e, hyper, none)
+            sums[1] += weight_of_row * shown_loss
             goal = y[i] - c_y if referred else y[i]
-            for k in range(L):
-                s[k] = a[k] = s_G[k] = 0.0
+            steep = large = False
             if second:
-                exact_steps(m, 0, chi, goal, weight_of_row, hyper, s, a, scratch)
+                for k in range(L):
+                    chi[k] += own_chi[k] if light else multiply(P[k], z, size, wide[STEPS + k])
+                exact_steps(m, 0, chi, goal, weight_of_row, hyper, s, a, work)
                 if accounted:
                     audit(
-                        totals, first_account, totals[t_] == 1.0, y[i] - margins[i, 0],
-                        goal - m[0, 0], chi[0], weight_of_row,
+                        totals, first_account, t == 1.0, y[i] - margins[i, 0], goal - m[0, 0],
+                        chi[0], weight_of_row,
                     )  # fmt: skip
-                for k in range(L):
-                    for j in range(size):
-                        vectors[k, W, j] += s[k] * u[k, j]
-                    steepest = max(steepest, absorb(A[k], P[k], z, u[k], size, a[k]))
-                    totals[k * n_totals + recent_a_] += a[k]
-                    totals[k * n_totals + all_a_] += a[k]
-                totals[recent_n_] += weight_of_row
-                totals[all_n_] += weight_of_row
-                totals[recent_t_] += 1.0
-            if first and learns_G(h) and not (both and totals[horizon_] > 0.0):
+                steepest = step_second(totals, table, A, P, wide, size, s, a, weight_of_row, light)
+                steep = steepest > STEEP
+                if takes(t):
+                    most = mean_h * totals[mse_] if squared else mean_h
+                    large = take_pools(table, P, wide, size, most)
+            if G_learns:
+                length = dot(wide, COLUMNS, wide, COLUMNS, front)
+                length += block_entries.lengths(lanes, entries)
                 totals[N_] += weight_of_row * length
-                pace = h.eta * math.sqrt(totals[t_] / totals[N_])
+                pace = eta * math.sqrt(t / totals[N_])
                 if referred:
                     pace *= totals[s_y_]
                 if not (both and probable):  # else the slopes are those of the last prediction
                     row_loss(g, 0, goal, e, hyper, slopes)
                 for k in range(L):
-                    total = 0.0
-                    for j in range(p + 1):
-                        if z[j] != 0.0:
-                            vectors[k, H, j] = grown(
-                                vectors[k, H, j], z[j], slopes[k], weight_of_row
-                            )
-                            root_of_H = math.sqrt(vectors[k, H, j])
-                            if root_of_H > 0.0:
-                                total += z[j] * (z[j] / root_of_H)
-                    for n in range(count):
-                        shared = Shared(*load_shared(cells, at[n] * width, 1))
-                        own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
-                        total += pull(own, shared, xs[n], slopes[k], weight_of_row)
-                    reached[k] = pace * total
-                exact_steps(g, 0, reached, goal, weight_of_row, hyper, s_G, none, scratch)
+                    reach = reach_columns(table, wide, k, front, slopes[k], weight_of_row)
+                    reach += reach_first(lanes, k * EACH, entries, slopes[k], weight_of_row)
+                    reached[k] = pace * reach
+                exact_steps(g, 0, reached, goal, weight_of_row, hyper, s_G, none, work)
                 for k in range(L):
                     s_G[k] *= pace
-                    for j in range(p + 1):
-                        root_of_H = math.sqrt(vectors[k, H, j])
-                        if z[j] != 0.0 and root_of_H > 0.0:
-                            vectors[k, G, j] += s_G[k] * (z[j] / root_of_H)
-            elif both:
-                for k in range(L):
-                    slopes[k] = 0.0  # G's H stays, as its weights do
+                    g_k, pull = (k * each + G) & FAR, (STEPS + L + k) & FAR
+                    for j in range(front):
+                        table[g_k, j] += s_G[k] * wide[pull, j]
             decay = 0.0
             if totals[horizon_] > 0.0:
                 decay = pulls * weight_of_row * (totals[n_] / totals[horizon_])
-            for n in range(count):
-                shared = Shared(*load_shared(cells, at[n] * width, 1))
-                for k in range(L):
-                    scale = totals[k * n_totals + scale_]
-                    own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
-                    move = Move(
-                        s[k], a[k], scale, unit, slopes[k], weight_of_row, s_G[k], decay, mean_h
-                    )  # fmt: skip
-                    own = update(own, shared, xs[n], move, clock, h)
-                    store_own(cells, at[n] * width + n_shared + k, L, own)
+            for k in range(L):
+                a[k] /= totals[k * n_totals + scale_]
+            store(
+                cells, at, lanes, count, s, a, decay, prior_sparse * mean_h, slopes, s_G,
+                weight_of_row, G_learns,
+            )  # fmt: skip
             if regression:
                 observe_label(totals, y[i], weight_of_row)
-            if steepest > STEEP:
+            if steep or large:
                 due = ~(i + 1)
                 break
         if second:

@@ -13,7 +13,7 @@ from streamomd.engine.loops.rebase import AT, G, W, mean_importance, passes_held
 from streamomd.engine.loops.reference import C, S
 from streamomd.engine.loops.row import Shape, entry, miss_of, span
 from streamomd.losses import Loss
-from streamomd.rules.common.standardized import Shared, smoothing, sparse_unit
+from streamomd.rules.common.standardized import Shared, leverage, precision, smoothing, sparse_unit
 from streamomd.rules.contract import Rule, fields
 
 
@@ -116,11 +116,11 @@ def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     noise; after those z'P (prior w), by which the prior of the block has moved the margin towards
     0. Arguments as ``predict``'s, but that margins, which they are written to, is twice as wide."""
     L, _, width, bias, dense = shape
-    Own, Hyper = rule.state.own, rule.hyper
+    Own: Any = rule.state.own
+    Hyper: Any = rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
-    storage: Any = rule.storage
-    terms, unit, scale_ = storage.terms, sparse_unit(loss.quadratic), AT["scale"]
+    unit, scale_ = sparse_unit(loss.quadratic), AT["scale"]
     lam_, lam_bias_ = AT["lam"], AT["lam_bias"]
 
     def spread(
@@ -145,7 +145,7 @@ def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         size, h = used(places, p), Hyper(*load_hyper(hyper, 0, 1))
         z, u, moved = np.zeros(size), np.zeros(size), np.zeros((L, size))
         move(P, vectors, totals[lam_], totals[lam_bias_], size, z, moved)
-        unit_now = unit * passes_held(totals) * mean_importance(totals)
+        prior = h.prior_sparse * unit * passes_held(totals) * mean_importance(totals)
         for i in range(len(y)):
             start, entries = span(indptr, i, bias, dense)
             z[:] = 0.0
@@ -169,10 +169,12 @@ def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                 place = int(shared.place)
                 if place > 0:
                     z[place] = x / reference[S, place]
+                    continue
                 for k in range(L):
                     own = Own(*load_own(cells, j * width + n_shared + k, L))
                     scale = totals[k * n_totals + scale_]
-                    margins[i, k] += terms(own, shared, x, scale, unit_now, h)[1]
+                    D = precision(own.S, shared.q, scale, prior)
+                    margins[i, k] += leverage(x, D)
             for k in range(L):
                 margins[i, k] += multiply(P[k], z, size, u)
                 margins[i, L + k] = inner(moved[k], z, size)

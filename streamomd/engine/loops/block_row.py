@@ -9,12 +9,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from streamomd.engine.loops.load_store import take
+from streamomd.engine.loops.load_store import inlined, take
 from streamomd.engine.loops.row import FAR, Shape, number_of_class, target
 from streamomd.losses import Loss
 from streamomd.losses.exact_step import make_solve
 from streamomd.rules.common.standardized import smoothed
 from streamomd.rules.contract import Rule, fields
+
+LANES = 8
+"""Numbers that a loop over an array takes together. Arrays are padded to a multiple of it."""
 
 
 def centres(loss: Loss, classes: int) -> bool:
@@ -78,20 +81,26 @@ def make_solver(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     return all_steps if coupled else own_steps
 
 
-def multiply(P: Any, z: Any, size: int, u: Any) -> Any:
-    """u = P z by groups, row after row where z is not 0; z'u."""
-    group = P.shape[1]
-    for j in range(size):
-        u[j] = 0.0
-    for first in range(0, size, group):
-        low = first & FAR  # an index that is never negative: what follows is vectorised
-        d = min(group, size - low) & FAR
-        for i in range(d):
-            v = z[low + i]
-            if v != 0.0:
-                for j in range(d):
-                    u[low + j] += v * P[low + i, j]
-    return inner(u, z, size)
+def padded(size: int) -> int:
+    """The least multiple of ``LANES`` from size on."""
+    return (size + LANES - 1) & -LANES & FAR
+
+
+@inlined
+def dot(a: Any, k: int, b: Any, l: int, size: int) -> float:
+    """The sum of a_kj b_lj, in an order that is fixed and that vectors add in; size: padded."""
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+    for n in range((size >> 3) & FAR):
+        j = (n << 3) & FAR
+        s0 += a[k, j] * b[l, j]
+        s1 += a[k, j + 1] * b[l, j + 1]
+        s2 += a[k, j + 2] * b[l, j + 2]
+        s3 += a[k, j + 3] * b[l, j + 3]
+        s4 += a[k, j + 4] * b[l, j + 4]
+        s5 += a[k, j + 5] * b[l, j + 5]
+        s6 += a[k, j + 6] * b[l, j + 6]
+        s7 += a[k, j + 7] * b[l, j + 7]
+    return ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
 
 
 def inner(a: Any, b: Any, size: int) -> float:
@@ -102,11 +111,48 @@ def inner(a: Any, b: Any, size: int) -> float:
     return total
 
 
-def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> float:
-    """A += a z z' and P <- (P^-1 + a z z')^-1, by groups, each with its own z'P z.
+def multiply(P: Any, z: Any, size: int, u: Any) -> Any:
+    """u = P z by groups, four rows at a time where z is not 0; z'u."""
+    group = P.shape[1]
+    for j in range(size):
+        u[j] = 0.0
+    for first in range(0, size, group):
+        low = first & FAR  # an index that is never negative: what follows is vectorised
+        d = min(group, size - low) & FAR
+        i = 0
+        while i + 3 < d:
+            at = (low + i) & FAR
+            v0, v1, v2, v3 = z[at], z[at + 1], z[at + 2], z[at + 3]
+            if v0 != 0.0 or v1 != 0.0 or v2 != 0.0 or v3 != 0.0:
+                for j in range(d):
+                    u[low + j] = (
+                        ((u[low + j] + v0 * P[at, j]) + v1 * P[at + 1, j]) + v2 * P[at + 2, j]
+                    ) + v3 * P[at + 3, j]
+            i += 4
+        while i < d:
+            at = (low + i) & FAR
+            for j in range(d):
+                u[low + j] += z[at] * P[at, j]
+            i += 1
+    return inner(u, z, size)
 
-    Returns the largest a z'P z. Between two changes of reference A's upper triangle alone is right.
-    """
+
+def add_row(A: Any, z: Any, size: int, a: float) -> None:
+    """A += a z z', by groups; of the upper triangle alone, which ``whole_triangle`` mirrors."""
+    group = A.shape[1]
+    for first in range(0, size, group):
+        low = first & FAR
+        d = min(group, size - low) & FAR
+        for n in range(d):
+            i = n & FAR
+            v = a * z[low + i]
+            if v != 0.0:
+                for j in range(i, d):
+                    A[low + i, j] += v * z[low + j]
+
+
+def shrink(P: Any, z: Any, u: Any, size: int, a: float) -> float:
+    """P <- (P^-1 + a z z')^-1, by groups, each with its own z'P z; the largest a z'P z."""
     group = P.shape[1]
     steepest = 0.0
     for first in range(0, size, group):
@@ -122,10 +168,6 @@ def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> float:
             if v != 0.0:
                 for j in range(d):
                     P[low + i, j] -= v * u[low + j]
-            v = a * z[low + i]
-            if v != 0.0:
-                for j in range(i, d):
-                    A[low + i, j] += v * z[low + j]
     return steepest
 
 

@@ -33,6 +33,7 @@ from streamomd.engine.loops.rebase import (
     SHARED,
     W,
     resolve,
+    settle,
     used,
 )
 from streamomd.engine.loops.reference import C, S
@@ -88,6 +89,7 @@ def solve(
         if before > 0.0:
             totals[k * each + SCALE_] *= min(max(found / before, 0.1), 1.0)
         totals[k * each + ALL_A_] = found
+        settle(A[k], vectors[k], size, lam, lam_bias)
         totals[k * each + RECENT_A_] = 0.0
     totals[RECENT_N_] = 0.0
     totals[RECENT_T_] = 0.0

@@ -1,9 +1,10 @@
 """The change of reference of a model on standardised inputs: (c, s, c_y) -> (c', s', c_y').
 
 With z' = T z, T = [[1, 0], [be, diag(al)]], B's information becomes A' = T A T' and
-b' = T b + A' e_0 (c_y - c_y'), b = A w + prior w; then P = (A' + prior')^-1 and w' = P b'. G's
-predictions stay, but for columns whose scale grows: these are squashed. Where the block is divided
-into groups, A and P have a row of their group's coordinates only, and the bias is in the first.
+b' = T b + A' e_0 (c_y - c_y'), b = A w + prior w + pool; then P = (A' + prior')^-1 and w' = P b'.
+G's predictions stay, but for columns whose scale grows: these are squashed. Where the block is
+divided into groups, A and P have a row of their group's coordinates only, and the bias is in the
+first.
 
 It happens some fifty times in a run: one compiled function serves all rules and losses.
 """
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamomd.engine.linalg.cholesky import invert
+from streamomd.engine.loops.block_row import multiply
 from streamomd.engine.loops.load_store import number
 from streamomd.engine.loops.reference import C, S, next_reference
 from streamomd.rules.common.standardized import (
@@ -41,8 +43,11 @@ HORIZON_ = AT["horizon"]
 RECENT_A_, ALL_A_, RETAINED_, SCALE_ = AT["recent_a"], AT["all_a"], AT["retained"], AT["scale"]
 N_TOTALS = len(AT)
 """A form with accounts has more: see ``rules.certificates.ridge_bounds``."""
-W, G, H = 0, 1, 2
-"""Rows of ``vectors``: weights of B, weights and summed squared slopes of G."""
+W, G, H, POOL, DIAGONAL = 0, 1, 2, 3, 4
+"""Rows of ``vectors``: weights of B, weights and summed squared slopes of G; of B the steps that w
+has not taken yet, and d, see ``rules.common.pooled``."""
+ROWS = 5
+"""Of a learner, with B; G alone has three."""
 SHARED = len(("n", "q", "place"))
 PASSES = 3.0
 """Passes that A holds at most. Of one alone, its last rows would count 2.7 times the first ones."""
@@ -92,6 +97,10 @@ def rebase(
             for low in range(0, size, group):
                 d = min(group, size - low)
                 resolve(A[k], P[k], low, d, totals[LAM_], totals[LAM_BIAS_], square)
+            multiply(P[k], vectors[k, POOL], size, work[0])
+            for j in range(size):
+                vectors[k, W, j] += work[0, j]
+            settle(A[k], vectors[k], size, totals[LAM_], totals[LAM_BIAS_])
         return
     if kind.second and not kind.squared:
         recalibrate(totals, A, size)
@@ -129,9 +138,10 @@ def rebase(
         if kind.second:
             w = vectors[k, W]
             grown = change_of_B(
-                A[k], P[k], w, al, be, work[4], shift, (old_bias, old), (new_bias, new), retained,
-                size, square,
+                A[k], P[k], w, vectors[k, POOL], al, be, work[4], shift, (old_bias, old),
+                (new_bias, new), retained, size, square,
             )  # fmt: skip
+            settle(A[k], vectors[k], size, new, new_bias)
             if len(totals) // L > N_TOTALS:
                 before, after = totals[MEAN_] - totals[C_Y_], totals[MEAN_] - c_y
                 grown += totals[LABELS_] * (before * before - after * after)
@@ -228,7 +238,7 @@ def next_strength(totals: Any, reference: Any, vectors: Any, P: Any, size: int, 
 
 
 def change_of_B(
-    A: Any, P: Any, w: Any, al: Any, be: Any, b: Any, shift: float, old: Any, new: Any,
+    A: Any, P: Any, w: Any, pool: Any, al: Any, be: Any, b: Any, shift: float, old: Any, new: Any,
     retained: float, size: int, square: Any,
 ) -> Any:  # fmt: skip
     """One learner's A, P and w; by how much b'w grows. al, be: of T; b, square: scratch. old, new:
@@ -239,7 +249,7 @@ def change_of_B(
         d = min(group, size - low)
         for i in range(d):
             prior = old[1] if low + i > 0 else old[0]
-            total = prior * w[low + i]
+            total = prior * w[low + i] + pool[low + i]
             for j in range(d):
                 total += A[low + i, j] * w[low + j]
             grown -= w[low + i] * total
@@ -279,6 +289,14 @@ def change_of_B(
             w[low + i] = total
             grown += total * b[low + i]
     return grown
+
+
+def settle(A: Any, vectors: Any, size: int, lam: float, lam_bias: float) -> None:
+    """One learner's pool and diagonal, once w has taken the pool with a new P."""
+    group = A.shape[1]
+    for j in range(size):
+        vectors[POOL, j] = 0.0
+        vectors[DIAGONAL, j] = 1.0 / (A[j, j % group] + (lam if j > 0 else lam_bias))
 
 
 def change_of_G(g: Any, squares: Any, reference: Any, c: Any, s: Any, shift: float, p: int) -> None:

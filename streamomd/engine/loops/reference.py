@@ -14,30 +14,16 @@ LARGEST = 1e6
 """Of abs(z): powers of z must not overflow, nor one row outweigh what all others have shown."""
 
 
-def observe(reference: Any, x: Any, p: int, importance: float, n: float) -> None:
-    """Welford's step for every column (West 1979 for weights); n: all importance, this row's too.
+def observe(reference: Any, x: Any, low: int, high: int, importance: float, n: float) -> None:
+    """Welford's step for columns (West 1979 for weights); n: all importance, this row's too.
 
     importance / n comes first: it is 1 in the first row, whose mean is then exact.
     """
     part = importance / n
-    mu, squares = reference[MU], reference[M2]
-    for j in range(1, p + 1):
-        d = x[j] - mu[j]
-        mu[j] += d * part
-        squares[j] += importance * d * (x[j] - mu[j])
-
-
-def beyond(reference: Any, x: Any, p: int, others: float) -> bool:
-    """Whether a column has left its reference: abs(z) is above ``LARGEST`` and, as s is of other
-    rows, above what is possible, sqrt(others) (Samuelson). others: the importance of all other
-    rows in units of this row's."""
-    c, s = reference[C], reference[S]
-    limit = max(LARGEST, math.sqrt(others))
-    found = 0
-    for j in range(1, p + 1):
-        if s[j] > 0.0 and abs(x[j] - c[j]) > limit * s[j]:
-            found += 1
-    return found > 0
+    for j in range(low, high):
+        d = x[j] - reference[MU, j]
+        reference[MU, j] += d * part
+        reference[M2, j] += importance * d * (x[j] - reference[MU, j])
 
 
 def standardise(reference: Any, x: Any, p: int, z: Any) -> None:
@@ -53,6 +39,58 @@ def standardise(reference: Any, x: Any, p: int, z: Any) -> None:
                 z[j] = 0.0
         else:
             z[j] = d / s[j]
+
+
+def inverses(reference: Any, size: int, r: Any) -> int:
+    """r_j = 1 / s_j, 0 where there is no scale yet; how many coordinates have none."""
+    missing = 0
+    for j in range(size):
+        s = reference[S, j]
+        r[j] = 1.0 / s if s > 0.0 else 0.0
+        missing += s == 0.0
+    return missing
+
+
+def standardise_by(r: Any, reference: Any, x: Any, size: int, z: Any, limit: float) -> int:
+    """z of the bias and every column; how many abs(z) are above the limit.
+
+    r: inverses of scales, 0 of a column without a scale, whose z is 0. size: padded, x with zeros.
+    """
+    for j in range(size):
+        z[j] = (x[j] - reference[C, j]) * r[j]
+    above = 0
+    for j in range(size):
+        above += abs(z[j]) > limit
+    return above
+
+
+def is_beyond(z: Any, p: int, bound: float) -> bool:
+    """Whether a column has left its reference: abs(z) is above ``LARGEST`` and, as s is of other
+    rows, above what is possible, the root of their importance in units of this row's (Samuelson).
+    """
+    limit = max(LARGEST, bound)
+    found = 0
+    for j in range(1, p + 1):
+        found += abs(z[j]) > limit
+    return found > 0
+
+
+def first_scales(reference: Any, x: Any, p: int, r: Any, z: Any) -> int:
+    """The first value that is not c gives a column its scale; how many columns have none yet.
+
+    Constant until now: z was 0, and so is what was learned from it.
+    """
+    missing = 0
+    for j in range(1, p + 1):
+        if reference[S, j] == 0.0:
+            d = x[j] - reference[C, j]
+            if d == 0.0:
+                missing += 1
+                continue
+            reference[S, j] = abs(d)
+            r[j] = 1.0 / abs(d)
+            z[j] = d / abs(d)
+    return missing
 
 
 def next_reference(reference: Any, j: int, n: float) -> Any:

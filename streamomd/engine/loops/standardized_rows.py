@@ -45,7 +45,7 @@ def standardise_rows(
             if not observed:
                 schedule[T] += 1.0
                 schedule[N] += h
-                observe(reference, x, p, h, schedule[N])
+                observe(reference, x, 1, p + 1, h, schedule[N])
                 if schedule[T] >= schedule[NEXT]:
                     return i
             observed = False

@@ -68,7 +68,8 @@ def _refuse(run: Run) -> None:
 
 def prior_of(run: Run) -> float:
     """R(u), by the last reference."""
-    reference, places, totals = run.extra["reference"], run.extra["places"], run.totals
+    places, totals = run.extra["places"], run.totals
+    reference = run.extra["reference"][:, : len(places)]
     front = (places > 0) | (np.arange(len(places)) == 0)
     u, c, s = np.asarray(run.u)[places[front]], reference[C, front], reference[S, front]
     v = u[1:] * s[1:]
