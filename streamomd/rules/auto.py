@@ -67,17 +67,8 @@ from streamomd.rules.common.standardized import (
     mixed,
     share_of_lead,
 )
-from streamomd.rules.contract import Block, Mean, RowHooks, Rule, Saved, Slots, Sum
+from streamomd.rules.contract import Block, Mean, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
-
-VERSION = laplace.VERSION + 1
-
-
-def older(saved: Saved) -> str:
-    """Versions before laplace's last one, and that one."""
-    if saved.version < laplace.VERSION:
-        return laplace.older(saved)
-    return "it has no copies of its weights, by which a saved model is chosen"
 
 
 class Hyper(NamedTuple):
@@ -116,7 +107,9 @@ RULE = ridge_certified(Rule(
     title="the default: online Laplace steps and AdaGrad on standardised inputs, mixed",
     source="rules laplace and adagrad_standardized",
     hyper=Hyper,
-    state=Slots(own=Own, shared=Shared, totals=Totals, version=VERSION, older=older),
+    state=Slots(
+        own=Own, shared=Shared, totals=Totals, version=laplace.VERSION, older=laplace.older,
+    ),
     weight=weight,
     step=mixed,
     row=RowHooks(importance="relative", range=RANGE),

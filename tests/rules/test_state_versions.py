@@ -23,7 +23,7 @@ VERSIONS = {
     "adagrad_standardized": 3,
     "aggressive_second_order": 2,
     "aggressive_second_order_diag": 2,
-    "auto": 5,
+    "auto": 4,
     "dual_step": 2,
     "ftrl_centered": 2,
     "laplace": 4,
