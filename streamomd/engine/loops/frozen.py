@@ -302,7 +302,7 @@ def make_fit(loss: Loss, shape: Shape) -> Callable[..., None]:
 
 
 def make_score(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """score(…): rows that will be learned, with no copy among them.
+    """score(…): rows that will be learned, with no copy among them, after the first copy.
 
     copies: weights of B and G, of each learner, of each coordinate, flat. front: (learners, 2,
     1 + p), those of the bias and the numeric columns. f: of ``scratch``, written to.
@@ -352,8 +352,7 @@ def make_score(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
             t += 1.0
             n += h
             row = int(t)
-            scored = len(copies) > 0 and is_scored(row)
-            if scored and read(cells, copies, front, p, indptr, indices, values, i, f):
+            if is_scored(row) and read(cells, copies, front, p, indptr, indices, values, i, f):
                 weight = h * period(row)
                 m = 2.0 * weight / (h + n / t)
                 if squared:
