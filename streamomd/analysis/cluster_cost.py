@@ -25,7 +25,7 @@ PART_BYTES = 64 << 20
 NUMBER = 8.0
 """Bytes of a number that owners exchange."""
 STEP_NUMBERS = 2.0
-"""Of a row's step, as NAG's."""
+"""Numbers in a row's step: as many as NAG has."""
 
 Terms = Mapping[str, float]
 """Seconds of an epoch, by what takes them."""
@@ -33,7 +33,7 @@ Terms = Mapping[str, float]
 
 @dataclass(frozen=True)
 class RowCost:
-    """Of one row: seconds to decode and to learn it on one core, and its bytes when decoded."""
+    """Seconds to decode and to learn a row on one core, and its bytes when decoded."""
 
     decode: float
     learn: float

@@ -65,7 +65,7 @@ class Proposal:
     classes: tuple[str, ...] = ()
 
     def tables(self) -> dict[str, Any]:
-        """As a job takes it."""
+        """Returns the tables of the job."""
         data: dict[str, Any] = {"shards": list(self.shards), "label": self.label}
         data |= {"weight": self.weight} if self.weight else {}
         data |= {"csv": dict(self.csv)} if self.csv else {}

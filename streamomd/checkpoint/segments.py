@@ -35,7 +35,7 @@ MOST_RUNS = 8
 """Numbers that are saved of the row groups after those; see ``run_lengths``. Of a shard with more,
 only the number of row groups is saved, and its footer is read when the run is resumed."""
 MOST_GROUPS = 1 << 20
-"""Of a shard whose row groups are taken from a ledger, which may be anyone's."""
+"""The most row groups that a shard may have in a ledger, which may be anyone's."""
 PLAIN = ("format", "size", "rows", "row_groups", "groups", "etag", "key")
 OPTIONAL = ("update", "sequence", "skipped", "name", "partitions", "projection", "accepted")
 """Facts of a shard's place in the run, which no fingerprint has. update: number of the update that
@@ -344,7 +344,7 @@ def _check_partitions(values: Sequence[Any]) -> None:
 
 
 def _shorten_groups(found: dict[str, list[Any]]) -> None:
-    """As ``shorten_facts``, by column."""
+    """Shortens the facts about row groups in place, as ``shorten_facts`` does, by column."""
     for at, groups in enumerate(found["groups"]):
         if groups is None:
             continue

@@ -154,7 +154,7 @@ class StoppedError(StreamomdError, InterruptedError):
         self.exit_code = 128 + signal
 
     def __reduce__(self) -> Any:
-        """As BadRowError's."""
+        """Pickles the exit code's signal, which is a keyword of the constructor."""
         return functools.partial(StoppedError, signal=self.exit_code - 128), (str(self),)
 
 

@@ -56,7 +56,7 @@ class DelayedRun(ExactRun):
         return Schedule(self.model.spec.data.delay_ns)
 
     def learn_epochs(self, epochs: int) -> None:
-        """As ``ExactRun``; rows that are not due at the end of the data are not learned."""
+        """Learns as ``ExactRun`` does, but for rows that are not due at the end of the data."""
         try:
             super().learn_epochs(epochs)
         finally:
@@ -262,7 +262,7 @@ class BacktestRun(DelayedRun):
 
     @property
     def figures(self) -> Backtest:
-        """Of the periods."""
+        """The figures of the periods."""
         assert self.model.metrics.backtest is not None
         return self.model.metrics.backtest
 
@@ -272,12 +272,12 @@ class BacktestRun(DelayedRun):
         return Schedule(round(self.figures.gap * 1e9) + 1, self.figures.length, self.figures.origin)
 
     def learn_epochs(self, epochs: int) -> None:
-        """As ``DelayedRun``; the last period ends with the data."""
+        """Learns as ``DelayedRun`` does; the last period ends with the data."""
         super().learn_epochs(epochs)
         end_period(self.figures, self.model)
 
     def most(self, part: Part, low: int) -> int:
-        """As ``ExactRun``, and to the end of the period at most."""
+        """Returns what ``ExactRun`` does, but not more rows than to the end of the period."""
         rows = part.batch.rows(low, min(len(part.batch), low + super().most(part, low)))
         if not len(rows):
             return 1

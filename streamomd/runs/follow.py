@@ -116,7 +116,8 @@ class Follower:
         return len(arrivals.shards), bool(active)
 
     def result(self) -> dict[str, Any]:
-        """As ``UpdateRun.figures``, of all updates of this process; and lag and freshness."""
+        """Returns the figures of all updates of this process, see ``UpdateRun.figures``, with lag
+        and freshness."""
         learned = self.before.figures(self.model.metrics)
         return {
             "new_shards": self.new_shards,
@@ -356,7 +357,7 @@ def run_follow(
     client: Any,
     reporting: Reporting,
 ) -> tuple[Model, dict[str, Any]]:
-    """As ``follow``; and the figures of all its updates."""
+    """Does what ``follow`` does; returns the model and the figures of all its updates."""
     with (
         stop_on_signals() as stop,
         quiet_notes(reporting.quiet),

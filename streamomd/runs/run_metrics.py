@@ -170,7 +170,8 @@ class RunMetrics:
         """See ``Watcher``."""
 
     def update_sweep(self, learners: Mapping[str, Metrics]) -> None:
-        """As ``update``, for the learners of a sweep that are not dropped."""
+        """Takes the figures of a sweep's learners that are not dropped, as often as ``update``
+        does."""
         if self._is_time():
             self.take_sweep(learners)
 

@@ -116,9 +116,8 @@ class Session:
 
     @classmethod
     def continued(cls, model: ModelData, loaded: Loaded, given: Any = None, **more: Any) -> Self:
-        """As ``recorded``. Once a run was updated, its shards are those of the ledger: its sources
-        may have others by now.
-        """
+        """The session of a run to continue. Once it was updated, its shards are those of the
+        ledger, as its sources may have others by now; else those of ``recorded``."""
         opened = open_ledger(model, loaded)
         if not model.update.number:
             return cls.recorded(model, given, opened[1].shards, opened=opened, **more)

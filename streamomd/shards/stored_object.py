@@ -211,7 +211,7 @@ class ObjectFile(SeekableFile):
 
     @property
     def etag(self) -> str | None:
-        """Of the object's version."""
+        """The ETag of the object's version."""
         return self.stored.etag
 
     def held(self, offset: int, length: int) -> memoryview | None:

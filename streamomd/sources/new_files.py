@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import fsspec
 
 MOST_LETTERS = 300
-"""Of a reason that the ledger records."""
+"""The most letters of a reason that the ledger records."""
 OPENED_AT_ONCE = 256
 """Files opened before the next look whether ``max_shards`` are found."""
 

@@ -80,7 +80,8 @@ class Replay:
                 return
 
     def filled(self) -> Iterator[Batch]:
-        """As the call, with missing values replaced as they were when the rows were learned."""
+        """Yields the learned rows, with missing values replaced as they were when the rows were
+        learned."""
         engine = self.model.engine
         state = State(engine.layout, np.empty(0), np.empty(0), means=engine.layout.start_means())
         for batch in self():

@@ -25,7 +25,7 @@ from streamomd.rules.contract import Rule
 Floats = NDArray[np.float64]
 SIZE = 7
 OVERSHOOT = 1.75
-"""Of a state merged with a copy of itself, weights are at most this many times as large: twice the
+"""A state merged with a copy of itself has weights at most this many times as large: twice the
 squares divide twice the gradients, which leaves sqrt(2); without squares it would be 2."""
 
 

@@ -68,7 +68,10 @@ class OracleRow:
         return self.slope_at(math.fsum(terms), math.fsum(np.abs(terms)))
 
     def slope_at(self, margin: float, scale: float) -> float:
-        """As ``slope`` where the prediction is no <w, x>. scale: the size of what was summed."""
+        """Predicts a margin that is no <w, x>; returns the slope there, times the row's importance.
+
+        scale: the size of what was summed.
+        """
         self.margin, self.loss, slope = self._judge(self.t - 1, margin, scale)
         return self.importance * float(slope)
 

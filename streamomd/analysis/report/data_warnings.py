@@ -23,7 +23,7 @@ from streamomd.training.offsets import FAR as FAR_FROM_0
 from streamomd.training.offsets import centres, is_far, remedies
 
 ALERTS = 5
-"""Of a run, the last ones are named."""
+"""How many of a run's alerts, the last ones, are named."""
 FAR = 30.0
 """Ratio that raises a warning: of a feature's largest to its typical value, or of its typical value
 to the other features'."""
@@ -115,7 +115,8 @@ def _dominant(model: ModelData, weights: Weights) -> Iterator[DataWarning]:
 
 
 def _offsets(model: ModelData, sizes: FeatureScales) -> Iterator[DataWarning]:
-    """Of rows given: the slots of a rule that does not centre do not know the mean."""
+    """Yields warnings of columns far from 0. They need rows: the slots of a rule that does not
+    centre do not know the mean."""
     columns = _columns(model.plan)
     if centres(model.spec) or not len(sizes.mean):
         return
@@ -170,7 +171,8 @@ def _column(model: ModelData, sizes: FeatureScales, at: int) -> Iterator[DataWar
 
 
 def _code(name: str, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
-    """Of rows given: the extremes of other rows are not stored."""
+    """Yields a warning of a column with a code for missing values. It needs rows: the extremes of
+    others are not stored."""
     if not sizes.rest.size:
         return
     (low, high), (least, greatest) = sizes.rest[:, at], sizes.codes[:, at]

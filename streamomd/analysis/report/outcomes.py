@@ -182,7 +182,7 @@ def _share(number: float | None) -> str:
 
 Floats = NDArray[np.float64]
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-"""Of rows flagged; the thresholds nearest to them are listed."""
+"""Shares of rows flagged; the thresholds nearest to them are listed."""
 POINTS = 200  # of each curve
 
 

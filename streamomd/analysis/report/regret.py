@@ -20,7 +20,8 @@ from streamomd.training.model_data import ModelData
 
 TITLE = "Regret and certificate"
 MOST_ROWS = 200_000
-"""Of a run without a certificate, whose regret is measured: the search takes many passes."""
+"""Rows above which the regret of a run without a certificate is not measured: the search takes many
+passes."""
 Learner = Mapping[str, Any]
 
 

@@ -75,7 +75,8 @@ def _sentence(model: ModelData, run_history: History, figures: Mapping[str, Any]
 
 
 def _by_epoch(metrics: Metrics) -> str:
-    """Of the first epoch, whose rows were new, and of the last."""
+    """Returns the error or RMSE of the first epoch, whose rows were new, and of the last, as
+    text."""
     first, last = (metrics.figures(metrics.sums[epoch]) for epoch in (0, -1))
     name = "error" if metrics.classifies else "RMSE"
     values = [one[name.lower()] for one in (first, last)]

@@ -41,7 +41,7 @@ HASHED = {"string": "STRING", "integer": "INT64", "boolean": "BOOL"}
 
 
 def write(model: ModelData, file: Any) -> dict[str, Any]:
-    """As ``Format.write``."""
+    """Writes an ONNX graph of a model to a file; returns its figures, see ``Format.write``."""
     graph = graph_of(model)
     job = model.spec.model
     made = graph.model(

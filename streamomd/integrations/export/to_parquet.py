@@ -30,7 +30,7 @@ READ_ALONE = "pyarrow.parquet.read_table({file!r})"
 
 
 def write(model: ModelData, file: Any) -> dict[str, Any]:
-    """As ``Format.write``."""
+    """Writes a model's weights to a Parquet file; returns its figures, see ``Format.write``."""
     rows = write_weights(file, _columns(model), _metadata(model))
     figures = {"coordinates": model.plan.size, "rows": rows}
     if weight_slot(model.engine.layout.rule, model.engine.params) is None:

@@ -45,7 +45,7 @@ LINKS = {"logistic": "--link logistic", "poisson": "--link poisson"}
 
 
 def write(model: ModelData, file: Any) -> dict[str, Any]:
-    """As ``Format.write``."""
+    """Writes a model's weights as text of VW; returns its figures, see ``Format.write``."""
     refuse_more_than_weights(model)
     refuse_calibration(model, "vw")
     _refuse(model)

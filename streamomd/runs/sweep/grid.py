@@ -110,7 +110,8 @@ def entries_of(
     keys: Mapping[str, str],
     choices: Sequence[Mapping[str, Any]],
 ) -> list[Entry]:
-    """As ``entries``, of these combinations. keys: the dotted name of each key."""
+    """Returns the entries of these combinations, see ``entries``. keys: the dotted name of each
+    key."""
     found: list[Entry] = []
     refused: dict[str, list[Mapping[str, Any]]] = {}
     for chosen in choices:

@@ -253,7 +253,7 @@ class DelayedLearners:
         self._teachers = {model: Teacher(model, self._read(model), schedule) for model in models}
 
     def predict(self, model: ModelData, stream: Times) -> Predict:
-        """Of rows that arrive at these stream times, see ``Teacher.predict``."""
+        """Returns what predicts rows that arrive at these stream times, see ``Teacher.predict``."""
         return partial(self._teachers[model].predict, stream, model.metrics)
 
     def forget(self, models: Sequence[ModelData]) -> None:

@@ -298,7 +298,8 @@ def load_group(
     storage_options: Mapping[str, Any] | None,
     remote: Remote = None,
 ) -> Found:
-    """As ``load_sweep``, a group of the sweep at ``url``, which has the learners of these names."""
+    """Loads a group of the sweep at ``url``, as ``load_sweep`` does; it has the learners of these
+    names."""
     place = absolute(url)
     store = open_store(f"{place}/{directory}", storage_options)
     found, loaded, commits = _load(store, partial(_read, place, storage_options, remote))
