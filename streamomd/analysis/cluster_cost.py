@@ -194,6 +194,7 @@ def _cost(
     price: float | None,
     place: Place,
 ) -> ModeCost:
+    """Returns time, memory, requests and money of an epoch in a mode."""
     train, rounds = spec.train, spec.rounds_per_epoch
     used, terms = workers, exact_terms(epoch, workers, place)
     if mode == "averaged":

@@ -296,6 +296,8 @@ class Descent:
     def _quasi_newton(
         self, objective: Objective, start: Floats, smoothing: float, measured: bool
     ) -> Floats:
+        """Minimizes an objective over the constraints from ``start``; returns the weights of the
+        last step."""
         seen = self.lengths > 0.0
         unit = np.where(seen, 1.0 / np.where(seen, self.lengths, 1.0), 0.0)
         unit[~seen] = np.median(unit[seen])
@@ -333,6 +335,8 @@ class Descent:
     def _lbfgs(
         self, objective: Objective, start: Floats, smoothing: float, measured: bool
     ) -> Floats:
+        """Minimizes an objective without constraints from ``start``; returns the best weights that
+        it met."""
         seen = np.flatnonzero(self.lengths > 0.0)
         unit = 1.0 / self.lengths[seen, None]
         own = Best(start, math.inf, np.zeros(1))

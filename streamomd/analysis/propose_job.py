@@ -86,6 +86,7 @@ class Proposal:
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
+        """Yields the lines of the job file."""
         yield "# Written by `streamomd init`. Each choice has its reason; change what is wrong."
         yield "# Keys that are not here have the defaults of docs/job-file.md."
         yield "[data]"

@@ -247,6 +247,7 @@ def decode(data: bytes) -> Segment:
 
 
 def _parse_segment(data: bytes) -> Segment:
+    """Returns the segment in these bytes. Raises ValueError if they are not one."""
     start = len(MAGIC) + _HEAD.size
     if data[: len(MAGIC)] != MAGIC:
         raise ValueError("its header is not that of a segment")

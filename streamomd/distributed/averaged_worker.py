@@ -88,6 +88,7 @@ def _learn(
     start: PartialState,
     guard: FiniteCheck,
 ) -> tuple[PartialState, State]:
+    """Learns the rows of a range; returns what it learned, and the state."""
     model = model_of(start)
     state, names = model.state.copy(), Names(start.names)
     plan = plan_to_read(request.alert, start.plan)

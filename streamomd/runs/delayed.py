@@ -288,6 +288,7 @@ class BacktestRun(DelayedRun):
     def _predict(
         self, rows: Batch, skipped: Counts, held: Mask | None, at: tuple[Place, Place]
     ) -> None:
+        """Predicts rows of one period, and counts them in the period's figures."""
         model, figures = self.model, self.figures
         model.metrics.count_skipped(skipped, model.spec.data.max_bad_rows)
         if rows.time is None or not len(rows):

@@ -121,6 +121,7 @@ def _with_constants(
     problems: list[str],
     schemas: Schemas,
 ) -> Shard:
+    """Returns a shard with its columns of directories; appends what is wrong to ``problems``."""
     texts = _anywhere(shard) if trained else _below_source(shard)
     constants = []
     for column, kind in partitions:

@@ -192,6 +192,7 @@ def _evaluated(row_filter: RowFilter, rows: pa.RecordBatch) -> pa.Array:
 
 
 def _tested(test: Match, array: pa.Array) -> pa.Array:
+    """Returns whether each value passes a test: booleans, null for null."""
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(array.type):

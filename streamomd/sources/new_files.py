@@ -116,6 +116,7 @@ class NewFiles:
         self.skipped.append(SkippedShard(file.url, why))
 
     def _add_shard(self, file: Listed, shard: Shard) -> None:
+        """Sorts a shard among the new, moved, repeated or copied ones."""
         facts = shorten_facts(shard.fingerprint())
         try:
             # That a commit appended a file proves that its rows are new.

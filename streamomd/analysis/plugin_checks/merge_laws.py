@@ -91,6 +91,7 @@ def _numbers(state: State) -> Iterator[tuple[str, Floats]]:
 
 
 def _slot_problems(rule: Rule, done: Experiment) -> Iterator[str]:
+    """Yields slots that merge as another kind than their values show."""
     states = (done.start, *done.parts, done.whole)
     slots = (*rule.shared_slots, *rule.own_slots, *rule.total_slots)
     declared = {slot.name: slot.merge for slot in slots}

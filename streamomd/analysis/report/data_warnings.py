@@ -134,6 +134,7 @@ def _offsets(model: ModelData, sizes: FeatureScales) -> Iterator[DataWarning]:
 
 
 def _column(model: ModelData, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
+    """Yields the warnings of the numeric column at this coordinate."""
     name = name_of(model.plan, model.names, at)
     largest, typical = float(sizes.largest[at]), float(sizes.typical[at])
     yield from _code(name, sizes, at)

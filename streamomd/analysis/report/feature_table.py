@@ -99,6 +99,7 @@ def _weights_text(model: ModelData, weights: Weights) -> str:
 
 
 def _heaviest(model: ModelData, sizes: FeatureScales, weights: Weights) -> Element:
+    """Returns the table of the features with the largest weights."""
     learners = model.engine.layout.learners
     several = 1 < learners <= MOST_LEARNERS
     names = [f"weight of {name}" for name in model.plan.classes] if several else ["weight"]

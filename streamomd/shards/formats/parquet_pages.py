@@ -171,6 +171,7 @@ def _check(chunk: Chunk, data: bytes, believes_headers: bool) -> None:
 
 
 def _pages(data: bytes, believes_headers: bool) -> Iterator[Page]:
+    """Yields the pages of a column chunk. Raises ValueError for headers that cannot be."""
     begin = 0
     while begin < len(data):
         header = [MISSING] * FIELDS
