@@ -180,9 +180,9 @@ def costs(
     price: of one worker for an hour.
     """
     able = spec.rule.modes_with(spec.model.params)
-    found = [_cost(spec, layout, epoch, mode, workers, price, place) for mode in MODES]
+    by_mode = [_cost(spec, layout, epoch, mode, workers, price, place) for mode in MODES]
     problems = {mode: "" if mode in able else f"not with {spec.rule.name}" for mode in MODES}
-    return [asdict(replace(one, problem=problems[one.mode])) for one in found]
+    return [asdict(replace(cost, problem=problems[cost.mode])) for cost in by_mode]
 
 
 def _cost(

@@ -107,8 +107,8 @@ def unpack(entry: PartEntry, data: bytes) -> Part:
         raise CorruptionError(
             f"{entry.name} is not a safetensors file: {printable(str(error))}"
         ) from None
-    found = {name: (_CODES.get(array.dtype), array.shape) for name, array in arrays.items()}
-    if found != entry.arrays:
+    described = {name: (_CODES.get(array.dtype), array.shape) for name, array in arrays.items()}
+    if described != entry.arrays:
         raise CorruptionError(f"{entry.name} has other arrays than its manifest lists")
     return entry.lo, entry.hi, arrays
 

@@ -125,10 +125,10 @@ def rows_to_learn(
         return shards, at
     data, facts = model.spec.data, [ledger.shards[number] for number in numbers[at:before]]
     note(f"{counted(len(facts), 'shard')} of rows that wait for their labels are read again")
-    found = view_shards(find_list(data, model.plan, facts), data, model.plan, anywhere=True)
-    found = with_places(found, model.holdout_by, recorded.shards)
-    versions = {**found.versions, **shards.versions}
-    return replace(shards, shards=(*found.shards, *shards.shards), versions=versions), at
+    earlier = view_shards(find_list(data, model.plan, facts), data, model.plan, anywhere=True)
+    earlier = with_places(earlier, model.holdout_by, recorded.shards)
+    versions = {**earlier.versions, **shards.versions}
+    return replace(shards, shards=(*earlier.shards, *shards.shards), versions=versions), at
 
 
 def _places_among(skipped: Skipped, fewer: Skipped, rows: int) -> NDArray[np.int64]:

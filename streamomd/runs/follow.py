@@ -233,14 +233,16 @@ class Follower:
 
         A file that is not complete has a line only if it takes longer than usual.
         """
-        skipped = {f"skipped {shown(one.url)}: {one.reason}": one for one in self._known().skipped}
-        key, one = line, skipped.get(line)
-        if one is not None and not one.recorded:
+        skipped = {
+            f"skipped {shown(shard.url)}: {shard.reason}": shard for shard in self._known().skipped
+        }
+        key, shard = line, skipped.get(line)
+        if shard is not None and not shard.recorded:
             now = self.clock.now_ns()
-            waits = (now - self._landings.landed.get(one.url, now)) / 1e9
+            waits = (now - self._landings.landed.get(shard.url, now)) / 1e9
             if waits <= self.table.settle + self.table.every:
                 return
-            key = one.url
+            key = shard.url
         self._reporting.add(key)
         if key not in self._reported:
             note(line)
@@ -364,7 +366,7 @@ def run_follow(
         reporting.opened() as opened,
     ):
         name_run(shown(url))
-        callbacks = [FollowCallback(one) for one in reporting.callbacks]
+        callbacks = [FollowCallback(callback) for callback in reporting.callbacks]
         # An update has one line of its own; a bar goes when it ends.
         quiet = reporting.quiet or not (sys.stderr and sys.stderr.isatty())
         each = replace(opened, quiet=quiet, callbacks=callbacks)

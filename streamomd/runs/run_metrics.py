@@ -231,8 +231,8 @@ class RunMetrics:
     def families(self) -> list[Family]:
         """Every metric that has a value now; counters of the run from the start on."""
         made = {
-            name: Family(f"streamomd_{name}", one.kind, one.help)
-            for name, one in {**OF_LEARNERS, **OF_RUN}.items()
+            name: Family(f"streamomd_{name}", metric.kind, metric.help)
+            for name, metric in {**OF_LEARNERS, **OF_RUN}.items()
         }
         for learner, figures in self._learners.items():
             own = (("learner", learner),) if learner else ()
@@ -241,8 +241,8 @@ class RunMetrics:
                     made[name].samples[*own, *labels] = value
         with self._lock:
             counts, values, times = Counter(self._counts), {**self._values}, {**self._times}
-        for name, one in OF_RUN.items():
-            if one.kind == "counter" and not one.labels:
+        for name, metric in OF_RUN.items():
+            if metric.kind == "counter" and not metric.labels:
                 made[name].samples[()] = counts[name, ()]
         for (name, labels), count in counts.items():
             made[name].samples[labels] = count

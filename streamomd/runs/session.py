@@ -207,7 +207,7 @@ def find_shards(
     facts: of its ledger."""
     data = spec.data
     partitions = running.plan.partitions if running else ()
-    found = find(
+    listing = find(
         data.shards,
         order=data.order,
         storage_options=data.storage_options,
@@ -217,7 +217,7 @@ def find_shards(
         known=by_url(facts),
         label=data.label if running is None and spec.model.seeks_classes else "",
     )
-    return view_shards(found, data, running.plan if running else None)
+    return view_shards(listing, data, running.plan if running else None)
 
 
 def report_transport_warnings(spec: Spec) -> None:

@@ -112,17 +112,20 @@ class Replay:
         if ledger is None:
             return "" if self.replay() else "learning these rows again gives a different state"
         saved = ledger.shards
-        found = self.shards.fingerprint()
+        current = self.shards.fingerprint()
         # A copy at another location is valid: contents are compared, not locations.
         moved = [
-            {**one, "url": saved_digest["url"]}
-            for one, saved_digest in zip(found, saved, strict=False)
+            {**facts, "url": saved_digest["url"]}
+            for facts, saved_digest in zip(current, saved, strict=False)
         ]
-        refused = [one for one in compare(saved, moved + found[len(saved) :]) if one.refused]
+        refused = [
+            facts for facts in compare(saved, moved + current[len(saved) :]) if facts.refused
+        ]
         if refused:
             return f"the shards are not those of the run:\n{explain(refused)}"
         found_digests = {
-            saved_digest["url"]: one["url"] for one, saved_digest in zip(found, saved, strict=False)
+            saved_digest["url"]: facts["url"]
+            for facts, saved_digest in zip(current, saved, strict=False)
         }
         for url, group, digest in ledger.digests():
             self.digests.check_found(found_digests[url], group, digest)

@@ -70,8 +70,8 @@ def _run(rule: Rule, loss: Loss, params: Mapping[str, Any], batches: list[Batch]
         parts.append(learner.state)
     learner.state = start.copy()
     for batch in batches[1:]:
-        for at in range(len(batch)):
-            learner.learn(batch.rows(at, at + 1))
+        for row in range(len(batch)):
+            learner.learn(batch.rows(row, row + 1))
             history.append({name: array.copy() for name, array in _numbers(learner.state)})
     for state in (start, *parts, learner.state):
         engine.renew(state)

@@ -100,10 +100,10 @@ def run_oracle(
     run = _Run(rows, loss, classes, nudge)
     with np.errstate(all="ignore"):  # oracles divide by 0 and then choose with numpy.where
         if loss.coupled:
-            for at in range(len(rows.y)):  # a row's slopes need all learners' margins
+            for row in range(len(rows.y)):  # a row's slopes need all learners' margins
                 for k in range(run.count):
-                    run.walk(oracle, params, k, at + 1)
-                run.couple(at)
+                    run.walk(oracle, params, k, row + 1)
+                run.couple(row)
         slots = [run.walk(oracle, params, k, len(rows.y)) for k in range(run.count)]
     return Trace(run.margins, run.scale, slots, run.error)
 
@@ -126,10 +126,10 @@ class _Run:
         rows = self.rows
         given = (
             OracleRow(
-                at + 1, rows.X[at].copy(), self.target(at, k), float(rows.h[at]),
+                row + 1, rows.X[row].copy(), self.target(row, k), float(rows.h[row]),
                 partial(self.judge, k),
             )
-            for at in range(end)
+            for row in range(end)
         )  # fmt: skip
         try:
             return dict(oracle(rows.X.shape[1], given, **params) or {})

@@ -85,7 +85,7 @@ def _run(model: ModelData, weights: Weights) -> Iterator[DataWarning]:
         text = f"{weights.broken:,} of them are not finite numbers: try a smaller eta."
         yield DataWarning("the weights", "some diverged", text)
     if metrics.drift is not None and metrics.drift.alerts:
-        alerts = [worded_alert(one, model.plan) for one in metrics.drift.alerts[-ALERTS:]]
+        alerts = [worded_alert(alert, model.plan) for alert in metrics.drift.alerts[-ALERTS:]]
         title = f"{counted(metrics.drift.count, 'alert')}"
         yield DataWarning("the rows", title, f"The last: {'; '.join(alerts)}.")
     left_out = sum(metrics.skipped.values())
@@ -98,8 +98,8 @@ def _run(model: ModelData, weights: Weights) -> Iterator[DataWarning]:
 def _dominant(model: ModelData, weights: Weights) -> Iterator[DataWarning]:
     """Only where the loss supports it. That without the column is not stored; it is about the
     constant's at most, so a column reveals the label only if the model is far below that."""
-    found = compare_with_constant(model, result_of(model))
-    if found is None or found.removed < REVEALS or not weights.by_unit:
+    comparison = compare_with_constant(model, result_of(model))
+    if comparison is None or comparison.removed < REVEALS or not weights.by_unit:
         return
     total = sum(weights.importances.values())
     shares = [(one / total, name) for name, one in weights.importances.items() if total > 0.0]
@@ -120,11 +120,13 @@ def _offsets(model: ModelData, sizes: FeatureScales) -> Iterator[DataWarning]:
     columns = _columns(model.plan)
     if centres(model.spec) or not len(sizes.mean):
         return
-    at = np.array(columns, dtype=np.int64)
-    mean, typical = sizes.mean[at], sizes.typical[at]
+    places = np.array(columns, dtype=np.int64)
+    mean, typical = sizes.mean[places], sizes.typical[places]
     deviation = np.sqrt(np.maximum((typical - np.abs(mean)) * (typical + np.abs(mean)), 0.0))
-    deviation = np.where(sizes.high[at] > sizes.low[at], np.maximum(deviation, SMALLEST), 0.0)
-    for j in at[is_far(mean, deviation)]:
+    deviation = np.where(
+        sizes.high[places] > sizes.low[places], np.maximum(deviation, SMALLEST), 0.0
+    )
+    for j in places[is_far(mean, deviation)]:
         yield DataWarning(
             name_of(model.plan, model.names, int(j)),
             f"its mean is more than {FAR_FROM_0:g} standard deviations from 0",
@@ -180,9 +182,9 @@ def _code(name: str, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
     if not low < high:
         return
     signs = least == -1.0 and low >= -1.0 and high <= 1.0  # or correlations
-    found = [least] if low - least > APART * (high - low) and not signs else []
-    found += [greatest] if greatest - high > APART * (high - low) else []
-    for code in found:
+    codes = [least] if low - least > APART * (high - low) and not signs else []
+    codes += [greatest] if greatest - high > APART * (high - low) else []
+    for code in codes:
         if math.isfinite(code):
             yield DataWarning(
                 name,

@@ -81,7 +81,7 @@ def _metadata(model: ModelData) -> dict[str, Any]:
         "dtype": job.dtype,
         "rows": model.metrics.total_rows,
         "clock": model.state.clock,
-        "totals": [[finite(total) for total in one] for one in model.state.totals.tolist()],
+        "totals": [[finite(total) for total in row] for row in model.state.totals.tolist()],
         "total_names": [slot.name for slot in model.engine.layout.rule.total_slots],
         "checkpoint": {"url": without_secrets(model.url), "sequence": model.sequence},
         "plan": model.plan.to_json(),

@@ -204,7 +204,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         known = self._rule_params() if own else {}
         for name in (key.removeprefix("rule__") for key in own):
             if name not in known:
-                near = f" did you mean {found!r}?" if (found := nearest(name, known)) else ""
+                near = f" did you mean {similar!r}?" if (similar := nearest(name, known)) else ""
                 raise UsageError(
                     f"rule {self.rule or DEFAULT!r} has no parameter {name!r};{near} it has: "
                     f"{', '.join(known)}"
