@@ -79,13 +79,10 @@ class ChangedDataError(DataError):
 class BadRowError(DataError):
     """A row that cannot be learned; ``reason`` is the word it is counted under."""
 
-    def __init__(self, message: str | Message, *, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-    def __reduce__(self) -> Any:
-        """For other processes: pickle alone would call __init__ without the reason."""
-        return functools.partial(BadRowError, reason=self.reason), self.args
+    @property
+    def reason(self) -> str:
+        """As in ``core.batch.REASONS``."""
+        return self.message.code
 
 
 class TooManyBadRowsError(DataError):
@@ -154,7 +151,7 @@ class StoppedError(StreamomdError, InterruptedError):
         self.exit_code = 128 + signal
 
     def __reduce__(self) -> Any:
-        """Pickles the exit code's signal, which is a keyword of the constructor."""
+        """For other processes: pickle alone would call __init__ without the signal."""
         return functools.partial(StoppedError, signal=self.exit_code - 128), (str(self),)
 
 

@@ -10,6 +10,11 @@ import re
 
 from streamomd.core.urls import scrub
 
+try:
+    import resource  # early: later there may be no memory to import it
+except ImportError:  # on Windows
+    resource = None  # type: ignore[assignment]
+
 MACHINE = (OSError, MemoryError, ImportError)
 NO_MEMORY = ("cannot allocate memory", "failed to map segment", "out of memory", "can't start new")
 """Messages of loaders, threads and allocators; an ImportError has no errno."""
@@ -77,9 +82,7 @@ def _lack_of_memory(error: BaseException | None) -> BaseException | None:
 
 def _allowed() -> str:
     """The limit of address space, if there is one."""
-    try:
-        import resource
-    except ImportError:  # on Windows, or if there is no memory to import it
+    if resource is None:
         return ""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:

@@ -102,7 +102,7 @@ class BadRows:
             expected=note.expected,
             remedy=note.remedy if learning else _of_model(note.remedy),
         )
-        return BadRowError(message, reason=note.reason)
+        return BadRowError(message)
 
     def in_memory(self, where: str) -> BadRowError:
         """The same of rows in memory, which are no shard."""
@@ -116,7 +116,7 @@ def _of_model(remedy: Words) -> Words:
 
 def of_memory(error: BadRowError, where: str) -> BadRowError:
     """An error of a shard as one of rows in memory, which are no shard."""
-    return BadRowError(replace(error.message, shard=where, form=IN_MEMORY), reason=error.reason)
+    return BadRowError(replace(error.message, shard=where, form=IN_MEMORY))
 
 
 def note_conflicts(conflicts: Sequence[Conflict], flaws: BadRows) -> None:

@@ -70,7 +70,7 @@ def _of_text(error: BadRowError, url: str, path: str) -> BadRowError:
     if not where:
         return error
     form = BAD_ROW.replace(", row {row}", "")
-    return BadRowError(replace(message, shard=where, form=form), reason=error.reason)
+    return BadRowError(replace(message, shard=where, form=form))
 
 
 def _learned(rows: ShardBatch, encoded: Batch) -> NDArray[np.bool_]:

@@ -102,7 +102,7 @@ def test_a_machine_answers_however_busy_its_worker_is() -> None:
 
 def test_an_owners_own_error_goes_before_those_who_miss_it() -> None:
     """It is what a person has to hear of."""
-    own = BadRowError("row 7: NaN", reason="nan")
+    own = BadRowError("row 7: NaN")
     three = members(misses(1), Task(own, "error"), misses(1), exchanged=True)
     assert three.has_failed()
     with pytest.raises(BadRowError, match="row 7"):

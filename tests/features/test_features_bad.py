@@ -145,8 +145,9 @@ def test_large_finite_numbers_are_good():
 @pytest.mark.parametrize("value", [NAN, INF, None])
 def test_regression_labels_must_be_finite(value):
     """In regression, too, a label that is null, NaN or infinite is a bad row."""
-    with pytest.raises(BadRowError, match=f"row {FIRST + 2}, column 'y'"):
+    with pytest.raises(BadRowError) as caught:
         encoded(with_row("y", 2, value), loss="square", classes=())
+    assert place(caught) == (FIRST + 2, "y")
 
 
 def test_string_labels_outside_the_classes():
@@ -162,14 +163,25 @@ def test_null_in_a_coded_label():
     coded = pa.DictionaryArray.from_arrays(
         pa.array([0, 1, 2, 0], pa.int8()), pa.array(["no", "yes", None])
     )
-    with pytest.raises(BadRowError, match=f"row {FIRST + 2}, column 'y'.*null"):
+    with pytest.raises(BadRowError) as caught:
         encoded({"y": coded}, classes=("no", "yes"))
+    assert (*place(caught), caught.value.reason) == (FIRST + 2, "y", "null")
 
 
 ORDER = ["y", "w", "n", "k", "e", "i", "v"]
 SPOILT = {
     "y": 7.0, "w": -1.0, "n": NAN, "k": 2**53 + 1, "e": [NAN, 1.0], "i": [77], "v": [NAN]
 }  # fmt: skip
+
+
+NAMED = {"e": "e[0]"}
+"""A vector's element that is bad."""
+
+
+def place(caught):
+    """The row and the column of an error."""
+    message = caught.value.message
+    return message.row, message.column
 
 
 def spoil(places):
@@ -187,16 +199,18 @@ def spoil(places):
 @pytest.mark.parametrize("late", ORDER)
 def test_first_bad_row_wins(early, late):
     """Of several bad rows the first is told, whatever columns they are bad in."""
-    with pytest.raises(BadRowError, match=f"row {FIRST + 1}, column '{early}"):
+    with pytest.raises(BadRowError) as caught:
         encoded(spoil({late: 3, early: 1}))
+    assert place(caught) == (FIRST + 1, NAMED.get(early, early))
 
 
-@pytest.mark.parametrize("place", range(len(ORDER) - 1))
-def test_in_one_row_label_weight_then_features(place):
+@pytest.mark.parametrize("first", range(len(ORDER) - 1))
+def test_in_one_row_label_weight_then_features(first):
     """In one row the label is told first, then the weight, then features in plan order."""
-    columns = spoil(dict.fromkeys(ORDER[place:], 1))
-    with pytest.raises(BadRowError, match=f"row {FIRST + 1}, column '{ORDER[place]}"):
+    columns = spoil(dict.fromkeys(ORDER[first:], 1))
+    with pytest.raises(BadRowError) as caught:
         encoded(columns)
+    assert place(caught) == (FIRST + 1, NAMED.get(ORDER[first], ORDER[first]))
 
 
 def test_a_sum_that_overflows_early_beats_a_late_null():
@@ -205,8 +219,9 @@ def test_a_sum_that_overflows_early_beats_a_late_null():
         "i": pa.array([[5, 5], [], [], [-1]], LISTS["i"]),
         "v": pa.array([[1.7e308, 1.7e308], [], [], [1.0]], LISTS["v"]),
     }
-    with pytest.raises(BadRowError, match=f"row {FIRST}, column 'v'"):
+    with pytest.raises(BadRowError) as caught:
         encoded(columns)
+    assert place(caught) == (FIRST, "v")
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2])
@@ -215,15 +230,17 @@ def test_bad_rows_of_slices_keep_their_place(cut):
     batch = pa.RecordBatch.from_pydict({**GOOD, **with_row("e", 2, [1.0, NAN])})
     model = Model.model_validate({"loss": "logistic", "classes": [0, 1]})
     plan = make_plan(Data.model_validate(JOB), model, batch.schema, list)
-    with pytest.raises(BadRowError, match=rf"row {FIRST + 2}, column 'e\[1\]'"):
+    with pytest.raises(BadRowError) as caught:
         encode(plan, batch.slice(cut), shard=SHARD, row=FIRST + cut)
+    assert place(caught) == (FIRST + 2, "e[1]")
 
 
 def test_zero_nulls_do_not_hide_other_faults():
     """With nulls = "zero" NaN, a null weight and a null list element are still bad."""
     for columns in (with_row("n", 1, NAN), with_row("w", 1, None), both(1, [None], [1.0])):
-        with pytest.raises(BadRowError, match=f"row {FIRST + 1}"):
+        with pytest.raises(BadRowError) as caught:
             encoded(columns, nulls="zero")
+        assert place(caught)[0] == FIRST + 1
 
 
 def test_values_under_null_vectors_are_not_looked_at():

@@ -155,8 +155,9 @@ def test_rows_that_are_only_predicted_are_never_left_out():
     data = Data.model_validate({"label": "y", "on_bad_row": "skip"})
     plan = make_plan(data, Model.model_validate({"classes": [0, 1]}), batch.schema, list)
     assert len(encode(plan, batch, shard="s", row=FIRST)) == 1
-    with pytest.raises(BadRowError, match=f"row {FIRST + 1}, column 'n'"):
+    with pytest.raises(BadRowError) as caught:
         encode(plan, batch, shard="s", row=FIRST, labelled=False)
+    assert (caught.value.message.row, caught.value.message.column) == (FIRST + 1, "n")
 
 
 @given(st.lists(st.booleans(), max_size=12))

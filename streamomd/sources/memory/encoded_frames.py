@@ -20,7 +20,7 @@ from streamomd.core.message import Message, Words, joined
 from streamomd.core.nearest import missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named
-from streamomd.features.bad_rows import of_memory
+from streamomd.features.bad_rows import DROP, of_memory
 from streamomd.features.canonical import canonical
 from streamomd.features.number_types import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
@@ -243,9 +243,16 @@ def _not_finite(plan: Plan, rows: Any, bad: NDArray[np.bool_], where: str) -> Ba
         found = rows[row, column].item()
     name = f", {plan.numeric[column]!r}" if plan.numeric else ""
     return BadRowError(
-        f"{where}, row {row}, column {column}{name}: found {found!r}, expected a finite "
-        "number: drop the row, or replace the value",
-        reason="nan" if np.isnan(found) else "inf",
+        Message(
+            "nan" if np.isnan(found) else "inf",
+            "{shard}, row {row}, column {column}: found {found}, expected {expected}: {remedy}",
+            shard=where,
+            row=row,
+            column=f"{column}{name}",
+            found=repr(found),
+            expected="a finite number",
+            remedy=DROP,
+        )
     )
 
 

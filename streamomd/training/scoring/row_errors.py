@@ -61,7 +61,7 @@ def row_error(
         WRONG_TYPE if is_typed else reasons[0], form, shard=where, column=problems[0].column,
         found=joined(parts, "; "), remedy="; ".join(remedies),
     )  # fmt: skip
-    return SchemaError(message) if is_typed else BadRowError(message, reason=reasons[0])
+    return SchemaError(message) if is_typed else BadRowError(message)
 
 
 def _message(column: str, error: BadValueError) -> Message:
