@@ -263,7 +263,8 @@ def _first_difference(rows: Rows, margins: Floats, trace: Trace, wrong: Any) -> 
     return (
         f"row {row + 1} of {len(rows.y)} is predicted as {predicted!r}, by the oracle as "
         f"{expected!r} (difference {predicted - expected:.3g}, terms of size "
-        f"{trace.scale[row, k]:.3g}); {hint}. The row: y {rows.y[row]:g}, importance {rows.h[row]:g}, features {present} …"
+        f"{trace.scale[row, k]:.3g}); {hint}. The row: y {rows.y[row]:g}, "
+        f"importance {rows.h[row]:g}, features {present} …"
     )
 
 
