@@ -14,7 +14,7 @@ from streamomd.config.cluster_choice import is_scheduler_file
 from streamomd.config.explain import brief
 from streamomd.config.filter_text import parse_filter
 from streamomd.core.errors import UsageError
-from streamomd.core.message import Key, Message, PerReader, Words
+from streamomd.core.message import Key, Message, PerReader, Words, invalid_value
 from streamomd.core.nearest import nearest, suggestion
 from streamomd.core.urls import absolute, local_name, protocol, shown
 
@@ -65,10 +65,11 @@ def _as_partitions(value: Any) -> Any:
         return dict(given)
     if given not in PARTITIONS:
         near = suggestion(str(given), PARTITIONS)
-        raise UsageError(
-            f"data.partitions = {brief(given)}: expected one of {', '.join(PARTITIONS)}, or the "
-            f'kind of each column, such as {{ day = "date", hour = "integer" }}; {near}'
+        wanted = (
+            f"expected one of {', '.join(PARTITIONS)}, or the kind of each column, such as "
+            f'{{ day = "date", hour = "integer" }}; {near}'
         )
+        raise UsageError(invalid_value("data.partitions", brief(given), wanted))
     return given
 
 
@@ -117,11 +118,10 @@ def _numbers_by_name(value: Any, key: str, example: str, of: str = "class") -> A
         pairs = [name.rpartition("=") for name in values.split_list(value)]
         given = {name.strip(): values.parse_scalar(number) for name, _, number in pairs}
         if "" in given:
-            raise UsageError(
-                f"{key} = {brief(value)}: expected NAME=NUMBER for each {of}, such as {example}"
-            )
+            wanted = f"expected NAME=NUMBER for each {of}, such as {example}"
+            raise UsageError(invalid_value(key, brief(value), wanted))
         if len(given) < len(pairs):
-            raise UsageError(f"{key} = {brief(value)}: a {of} is named twice")
+            raise UsageError(invalid_value(key, brief(value), f"a {of} is named twice"))
     if not isinstance(given, Mapping):
         return given
     for name, number in given.items():
@@ -143,10 +143,9 @@ def _as_class_weights(value: Any) -> Any:
     named = isinstance(value, str) and "=" not in value
     if named or not isinstance(value, str | Mapping):
         if value not in ("", BALANCED):
-            raise UsageError(
-                f"model.class_weight = {brief(value)}: expected {BALANCED!r}, or a number for each "
-                "class, such as { yes = 5.0, no = 1.0 }"
-            )
+            numbers = "or a number for each class, such as { yes = 5.0, no = 1.0 }"
+            wanted = f"expected {BALANCED!r}, {numbers}"
+            raise UsageError(invalid_value("model.class_weight", brief(value), wanted))
         return value
     return _numbers_by_name(value, "model.class_weight", "{ yes = 5.0, no = 1.0 }")
 
@@ -180,7 +179,7 @@ def _pairs(value: Any, key: str, expected: str) -> Any:
     pairs = [name.rpartition("=") for name in values.split_list(value)]
     for name, _, other in pairs:
         if not name or not other:
-            raise UsageError(f"{key} = {brief(value)}: expected {expected}")
+            raise UsageError(invalid_value(key, brief(value), f"expected {expected}"))
     return {name.strip(): other.strip() for name, _, other in pairs}
 
 
@@ -215,10 +214,11 @@ def _check_filter(value: str) -> str:
 
 def _check_cache(value: str) -> str:
     if protocol(value):
-        raise UsageError(
-            f"data.cache = {shown(value)}: expected a folder on a local disk, e.g. "
-            '"~/.cache/rows"; the cache avoids reading from a remote store'
+        wanted = (
+            'expected a folder on a local disk, e.g. "~/.cache/rows"; the cache avoids reading '
+            "from a remote store"
         )
+        raise UsageError(invalid_value("data.cache", shown(value), wanted))
     return absolute(os.path.expanduser(local_name(value))) if value else ""
 
 

@@ -13,7 +13,7 @@ from streamomd.config.explain import brief
 from streamomd.config.field_types import ClassWeights, Labels
 from streamomd.config.job_table import Table, key
 from streamomd.core.errors import UsageError
-from streamomd.core.message import Key, Message, PerReader
+from streamomd.core.message import Key, Message, PerReader, invalid_value
 from streamomd.losses import all_losses, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import all_rules, find_rule
@@ -206,5 +206,6 @@ def _rules_with(parameter: str) -> str:
 def _parameters(model: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     given = {} if model.get(key) is None else model[key]
     if not isinstance(given, Mapping):
-        raise UsageError(f"model.{key} = {brief(given)}: expected a table of parameters")
+        wanted = "expected a table of parameters"
+        raise UsageError(invalid_value(f"model.{key}", brief(given), wanted))
     return given

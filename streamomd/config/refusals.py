@@ -8,7 +8,7 @@ from typing import Any
 from streamomd.config.model_table import FALLBACK
 from streamomd.config.spec_tables import SpecTables
 from streamomd.core.errors import UnsupportedError, UsageError
-from streamomd.core.message import Key, Message, PerReader
+from streamomd.core.message import Key, Message, PerReader, invalid_value
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule
@@ -94,10 +94,8 @@ def refuse_conflicts(spec: SpecTables) -> None:
             "or leave continue_metrics out"
         )
     if spec.train.patience and not spec.data.holds_out:
-        raise UsageError(
-            f"train.patience = {spec.train.patience}: early stopping needs hold-out rows; set "
-            "data.holdout, e.g. 10"
-        )
+        why = "early stopping needs hold-out rows; set data.holdout, e.g. 10"
+        raise UsageError(invalid_value("train.patience", str(spec.train.patience), why))
     _refuse_means(spec)
     _refuse_class_keys(spec)
     if spec.data.standardize != "none":
@@ -108,10 +106,8 @@ def refuse_conflicts(spec: SpecTables) -> None:
     if mode == "averaged":
         _refuse_in_averaged_mode(spec, rule)
     elif spec.train.exact_epochs:
-        raise UsageError(
-            f"train.exact_epochs = {spec.train.exact_epochs}: only averaged mode has exact epochs "
-            f"first; the mode is {mode!r}"
-        )
+        why = f"only averaged mode has exact epochs first; the mode is {mode!r}"
+        raise UsageError(invalid_value("train.exact_epochs", str(spec.train.exact_epochs), why))
 
 
 def _refuse_renamed(spec: SpecTables) -> None:
@@ -219,10 +215,8 @@ def _refuse_class_keys(spec: SpecTables) -> None:
     model = spec.model
     given = {"model.class_weight": model.class_weight, "data.sample": spec.data.sample}
     if model.calibrate != "none" and not model.classifies:
-        raise UsageError(
-            f"model.calibrate = {model.calibrate!r}: a regression has no probabilities; leave it "
-            "out, or pass --task classify"
-        )
+        why = "a regression has no probabilities; leave it out, or pass --task classify"
+        raise UsageError(invalid_value("model.calibrate", repr(model.calibrate), why))
     for name, value in given.items():
         if value and not model.classifies:
             raise UsageError(
