@@ -52,13 +52,13 @@ def compare_runs(
     if len(names) < 2:
         raise UsageError("compare takes two or more different runs, by URL")
     models = _load(names, checkpoint_storage_options)
-    found = [
+    figures = [
         {"run": shown(name), **_run(model, history(model, checkpoint_storage_options))}
         for name, model in zip(names, models, strict=True)
     ]
-    for run in found:
-        run["comparable"] = run["data"] == found[0]["data"]
-    return {"runs": found, "keys": _differences([model.spec for model in models])}
+    for run in figures:
+        run["comparable"] = run["data"] == figures[0]["data"]
+    return {"runs": figures, "keys": _differences([model.spec for model in models])}
 
 
 def _load(urls: Sequence[str], options: Options) -> Sequence[ModelData]:

@@ -319,12 +319,12 @@ def write_parts(
             written.append(name)
         return entry, name, data
 
-    def write(one: tuple[PartEntry, str, bytes]) -> PartEntry:
-        entry, name, data = one
+    def write(item: tuple[PartEntry, str, bytes]) -> PartEntry:
+        entry, name, data = item
         write_checked(store, name, data, entry.sha256)
         return entry
 
-    return tuple(in_flight(write, map(packed, parts), store.in_flight, lambda one: len(one[2])))
+    return tuple(in_flight(write, map(packed, parts), store.in_flight, lambda item: len(item[2])))
 
 
 def _readable(store: Store, sequence: int) -> Commit | None:

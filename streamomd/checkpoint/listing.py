@@ -40,7 +40,7 @@ def list_commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:
     checked = [_check_row(store, sequence, deep=deep) for sequence in listed]
     rows = [row for row, _ in checked]
     missing = _missing([commit for _, commit in checked])
-    return sorted([*rows, *missing], key=lambda one: one["sequence"])
+    return sorted([*rows, *missing], key=lambda commit_row: commit_row["sequence"])
 
 
 def list_temporary_files(store: Store) -> list[str]:

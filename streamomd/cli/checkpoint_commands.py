@@ -147,7 +147,7 @@ def _restored_lines(result: Mapping[str, Any]) -> Iterator[str]:
     else:
         which = f" of {_range(updates)}" if updates else ""
         yield f"undone: {counted(rows, 'row')}{which}, {counted(len(shards), 'shard')}"
-        yield from (f"  {shown(one)}" for one in shards[:MOST_UNDONE])
+        yield from (f"  {shown(undone)}" for undone in shards[:MOST_UNDONE])
         if len(shards) > MOST_UNDONE:
             yield f"  and {len(shards) - MOST_UNDONE:,} more"
     if shards:

@@ -120,15 +120,15 @@ def rows_to_learn(
     ledger = recorded.ledger
     numbers = list_numbers(ledger, 0)
     before = bisect_left(numbers, first)
-    at = min(before, bisect_left(numbers, first_needed(model, ledger)))
-    if at == before:
-        return shards, at
-    data, facts = model.spec.data, [ledger.shards[number] for number in numbers[at:before]]
+    first_place = min(before, bisect_left(numbers, first_needed(model, ledger)))
+    if first_place == before:
+        return shards, first_place
+    data, facts = model.spec.data, [ledger.shards[number] for number in numbers[first_place:before]]
     note(f"{counted(len(facts), 'shard')} of rows that wait for their labels are read again")
     earlier = view_shards(find_list(data, model.plan, facts), data, model.plan, anywhere=True)
     earlier = with_places(earlier, model.holdout_by, recorded.shards)
     versions = {**earlier.versions, **shards.versions}
-    return replace(shards, shards=(*earlier.shards, *shards.shards), versions=versions), at
+    return replace(shards, shards=(*earlier.shards, *shards.shards), versions=versions), first_place
 
 
 def _places_among(skipped: Skipped, fewer: Skipped, rows: int) -> NDArray[np.int64]:

@@ -76,12 +76,12 @@ class CheckpointSource:
         except GatedError as error:
             note(f"commit {model.sequence} refused: {error}")
             newest = refused or Refused(model.sequence, GATE)
-        for at in reversed(sequences(open_store(absolute(self.url), self._options))):
-            if at < model.sequence:
+        for number in reversed(sequences(open_store(absolute(self.url), self._options))):
+            if number < model.sequence:
                 try:
-                    return self.load(at), newest
+                    return self.load(number), newest
                 except (GatedError, NoCommitError, DivergedError) as error:
-                    note(f"commit {at} refused: {error}")
+                    note(f"commit {number} refused: {error}")
         raise NoCommitError(f"{shown(self.url)} has no commit that passes --gate")
 
     def _checked(self, model: Model) -> Snapshot:

@@ -108,15 +108,15 @@ def sweep(
         return build_job(job, flags, {**(sets or {}), **chosen}, report=choices.setdefault)
 
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as reporting:
-        found = entries(make, tried)
+        grid_entries = entries(make, tried)
         for line in choices:
             note(line)
-        _refuse_what_shares_no_rows(found[0].spec)
-        session = Session.of(found[0].spec, stop=stop, client=client)
+        _refuse_what_shares_no_rows(grid_entries[0].spec)
+        session = Session.of(grid_entries[0].spec, stop=stop, client=client)
         name_run(shown(session.spec.checkpoint.url))
         with _connected(session) as connection:
             given = (connection, reporting)
-            made = _learn(found, session, halve, *given, restart=restart)
+            made = _learn(grid_entries, session, halve, *given, restart=restart)
             for number in range(1, EXTENSIONS + 1) if extend else ():
                 more = _beyond(made, make, tried, number)
                 if not more:

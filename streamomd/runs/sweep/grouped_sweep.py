@@ -236,7 +236,9 @@ def join_here(url: str, settings: SentSettings, stop: StopRequest) -> None:
         for group in sent_groups(division, settings):
             joined = run_group(url, replace(group, until=until), open_session)
             if not joined.active:  # which no commit of the group records
-                diverged |= {one.name: (one.dropped, one.diverged) for one in joined.learners}
+                diverged |= {
+                    member.name: (member.dropped, member.diverged) for member in joined.learners
+                }
         sweep, checkpoint = load()
     join_groups(sweep, checkpoint)
 
