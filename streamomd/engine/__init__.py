@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
 from streamomd.core.message import Key, Message
-from streamomd.engine import block_weights, missing_values, scaled_target, stored_rows
+from streamomd.engine import (
+    block_weights,
+    frozen_rows,
+    missing_values,
+    scaled_target,
+    stored_rows,
+)
 from streamomd.engine.compile import (
     compiled_function,
     compiled_loop,
@@ -143,7 +149,13 @@ class Engine:
         if self.layout.means:
             batch = self.filled(state, batch, learns=True)
         if self.layout.block:
-            return self._learn_block(state, sums, batch, part=part)
+            if not frozen_rows.is_scored(self, state, part=part):
+                return self._learn_block(state, sums, batch, part=part)
+            found = [
+                self._learn_block(state, sums, some, part=part)
+                for some in frozen_rows.segments(self, state, batch)
+            ]
+            return found[0] if len(found) == 1 else np.concatenate(found)
         if self.layout.referred:
             return self._learn_referred(state, sums, batch)
         walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
@@ -160,6 +172,8 @@ class Engine:
         """As ``learn``, but nothing is learned."""
         if self.layout.means:
             batch = self.filled(state, batch)
+        if self.layout.block:
+            return self._predict_block(state, sums, batch)
         if not self.layout.referred:
             return self._walk("predict", state, sums, batch)[0]
         rows = self._standardized(state, batch)
@@ -350,6 +364,16 @@ class Engine:
             row = walk(row if row >= 0 else ~row, row >= 0, *learned, *scratch)
         first.store(len(batch))
         state.clock += len(batch)
+        return margins
+
+    def _predict_block(self, state: State, sums: Floats, batch: Batch) -> Floats:
+        """By the model as it is saved."""
+        margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
+        loop = self.loop("predict", isinstance(batch, DenseBatch), rows[2].dtype.name)
+        stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
+        moved = (sums, self.hyper, float(state.clock))
+        given = (*rows, batch.y, batch.weight, margins)
+        loop(*stored, *moved, *given, frozen_rows.saved_mix(self, state))
         return margins
 
     def _learn_referred(self, state: State, sums: Floats, batch: Batch) -> Floats:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.engine.frozen_rows import saved_mix
 from streamomd.engine.loops import block_predict, rebase
 from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.state import State
@@ -22,9 +23,9 @@ def all_weights(engine: Engine, state: State, low: int, high: int, first: int) -
     """As ``Engine.weights``: those of the cells and those of the block."""
     rule = engine.layout.rule
     own = [state.slot(slot.name)[low:high] for slot in rule.own_slots]
-    lead = state.totals[0, [slot.name for slot in rule.total_slots].index("lead")]
     make: Any = rule.state.own
-    found = np.array(rule.weight(make(*own), lead, rule.hyper_of(engine.params)), np.float64)
+    mix = saved_mix(engine, state)
+    found = np.array(rule.weight(make(*own), mix[1], mix[2]), np.float64)
     places = state.extra["places"]
     used = np.flatnonzero((places > 0) | (np.arange(len(places)) == 0))
     inside = used[(places[used] >= low + first) & (places[used] < high + first)]
@@ -41,7 +42,8 @@ def weights_of_block(engine: Engine, state: State) -> Floats:
     w = np.zeros((layout.learners, layout.most))
     reference, vectors = state.extra["reference"], state.extra["vectors"]
     raw = block_predict.make_raw(layout.rule, engine.loss, engine.shape(dense=False))
-    raw(state.totals.reshape(-1), reference, vectors, layout.numeric, engine.hyper, w)
+    mix = saved_mix(engine, state)
+    raw(state.totals.reshape(-1), reference, vectors, layout.numeric, mix, w)
     return w
 
 
@@ -60,7 +62,6 @@ def mixture(engine: Engine, state: State) -> tuple[float, int] | None:
     storage = engine.layout.rule.storage
     if not (isinstance(storage, Block) and storage.first and storage.second):
         return None
-    totals = state.totals[0]
-    h = engine.layout.rule.hyper_of(engine.params)
-    share = float(storage.share(float(totals[rebase.AT["lead"]]), h))
-    return share, int(totals[rebase.AT["since"]])
+    of_B, _, of_G, *_ = saved_mix(engine, state).tolist()
+    share = of_B / (of_B + of_G) if of_B + of_G > 0.0 else 1.0
+    return share, int(state.totals[0, rebase.AT["since"]])

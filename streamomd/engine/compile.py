@@ -29,6 +29,7 @@ from streamomd.engine.loops import (  # fmt: skip
     block_predict,
     cache_prefetch,
     dense,
+    frozen,
     full_pass,
     matrix,
     merge_pass,
@@ -296,6 +297,20 @@ def _rows(rule: Rule, cell: str, value: str) -> Any:
     return (*state, *moved, *rows, _array("float64", 2, written=True))
 
 
+def _predict(rule: Rule, cell: str, value: str) -> Any:
+    """A block's also takes how its predictors are mixed."""
+    mixed = [_array("float64")] if rule.storage.kind == "block" else []
+    return (*_rows(rule, cell, value), *mixed)
+
+
+def _score(rule: Rule, cell: str, value: str) -> Any:
+    """Argument types of ``loops.frozen.make_score``."""
+    numbers, copies = _array("float64"), [_array(cell), _array("float64", 3)]
+    rows = [_array("int64"), _array("uint32"), _array(value), numbers, numbers]
+    chain = _array("float64", written=True)
+    return (_array(cell), numbers, *copies, chain, types.int64, *rows, *_scratch(2))
+
+
 def _block(cell: str) -> list[Any]:
     """Argument types of the state with a block: see ``Layout.block``."""
     written = [_array("float64", ndim, written=True) for ndim in (1, 2, 3, 3, 3)]
@@ -312,6 +327,11 @@ def solve_signature(cell: str) -> Any:
     rows = [_array(dtype) for dtype in ("int64", "int64", "float64", "float64", "float64")]
     given = (types.boolean, types.int64, *rows)
     return (*_block(cell), _kind(), *given, *_scratch(2, 2, 3, 2))
+
+
+def copy_signature(cell: str) -> Any:
+    """Argument types of ``loops.frozen.copy_weights``."""
+    return (_array(cell), types.int64, types.int64, types.int64, _array(cell, 3, written=True))
 
 
 def _kind() -> Any:
@@ -393,7 +413,8 @@ OPERATIONS = {
     "learn": Operation("make_learn", _learn),
     "dense": Operation(dense.make_dense, _rows, plain="learn"),
     "look": Operation("make_look", _rows),
-    "predict": Operation("make_predict", _rows),
+    "predict": Operation("make_predict", _predict),
+    "score": Operation(frozen.make_score, _score),
     "spread": Operation(block_predict.make_spread, _rows),
     "count": Operation(target_rows.make_count, _count),
     "row_losses": Operation(row_losses.make_row_losses, _row_losses),

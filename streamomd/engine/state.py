@@ -21,6 +21,7 @@ from streamomd.core.batch import StoredRows, check_stored_rows
 from streamomd.core.errors import TooLargeError
 from streamomd.core.finite import is_finite, part_problem
 from streamomd.core.message import Key, Message, Words
+from streamomd.engine.loops.frozen import LENGTH, Chain, first_copy
 from streamomd.rules.contract import Block, Rule, Slot
 
 CACHE_LINE = 64
@@ -79,11 +80,23 @@ class Layout:
         }
 
     @property
+    def frozen(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Dtype and shape of what a saved model's mixture is fitted with, see ``loops.frozen``;
+        empty of rules with one predictor."""
+        storage = self.rule.storage
+        if not (isinstance(storage, Block) and storage.second and storage.first):
+            return {}
+        return {
+            "front": ("float64", (self.learners, 2, 1 + self.numeric)),
+            "chain": ("float64", (LENGTH + max(self.learners, 2),)),
+        }
+
+    @property
     def standardized(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Dtype and shape of the arrays of standardised inputs, the block's included; empty for
         raw inputs."""
         if not self.referred:
-            return self.block
+            return self.block | self.frozen
         arrays: dict[str, tuple[str, tuple[int, ...]]] = {
             "reference": ("float64", (4, 1 + self.centred)), "schedule": ("float64", (3,)),
         }  # fmt: skip
@@ -103,6 +116,11 @@ class Layout:
             name: (array.dtype.name, (None, *array.shape[1:]))
             for name, array in rows._asdict().items()
         }
+
+    @property
+    def copied(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
+        """Copies of weights by which rows are scored, none before the first: dtype and shape."""
+        return {"copies": (self.dtype, (None, self.learners, 2))} if self.frozen else {}
 
     @property
     def referred(self) -> bool:
@@ -145,7 +163,8 @@ class Layout:
     @property
     def row_bytes(self) -> int:
         """Bytes of a coordinate."""
-        return self.width * np.dtype(self.dtype).itemsize + self.learners * self.matrix[2] * 8
+        cells = self.width + (2 * self.learners if self.frozen else 0)
+        return cells * np.dtype(self.dtype).itemsize + self.learners * self.matrix[2] * 8
 
     @property
     def saved_bytes(self) -> int:
@@ -183,7 +202,8 @@ class Layout:
             found |= {f"extra.{name}": array for name, array in self.standardized.items()}
             if self.means:
                 found[MEANS] = ("float64", (2, len(self.means)))
-            found |= {f"extra.{name}": array for name, array in self.stored.items()}
+            some = self.stored | self.copied
+            found |= {f"extra.{name}": array for name, array in some.items()}
         return found
 
     def columns(self) -> Iterator[tuple[Slot, slice]]:
@@ -326,6 +346,12 @@ class State:
             self.extra[name][...] = arrays[f"extra.{name}"]
         if low == 0 and self.layout.block:
             _check_places(self.extra["places"], self.layout)
+        if low == 0 and self.layout.copied:
+            copies = np.array(arrays["extra.copies"])
+            shape = self.layout.size, self.layout.learners, 2
+            if copies.shape != shape and len(copies):
+                raise ValueError(f"copies of {copies.shape}, expected {shape}")
+            self.extra["copies"] = copies
         if low == 0 and self.layout.stored:
             rows = StoredRows(*(np.array(arrays[f"extra.{name}"]) for name in StoredRows._fields))
             check_stored_rows(rows, self.layout.size)
@@ -402,7 +428,7 @@ def _start_totals(layout: Layout) -> NDArray[np.float64]:
 def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
     """A matrix starts as the identity; roots as 0; stored rows as none."""
     rows: dict[str, NDArray[Any]] = {}
-    for name, (dtype, shape) in layout.stored.items():
+    for name, (dtype, shape) in (layout.stored | layout.copied).items():
         rows[name] = np.zeros([1 if name == "indptr" else one or 0 for one in shape], dtype)
     if layout.standardized:
         return _start_standardized(layout) | rows
@@ -422,6 +448,9 @@ def _start_standardized(layout: Layout) -> dict[str, NDArray[Any]]:
     numeric columns are their coordinates."""
     arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in layout.standardized.items()}
     arrays["reference"][3, 0] = 1.0
+    if layout.frozen:
+        arrays["chain"][: len(Chain())] = Chain()
+        arrays["chain"][0] = first_copy(layout.size)
     if layout.block:
         arrays["places"][: 1 + layout.numeric] = np.arange(1 + layout.numeric)
     return arrays

@@ -54,8 +54,8 @@ class Own(NamedTuple):
     H: Sum = 0.0
 
 
-def weight(own: Own, lead: float, h: Hyper) -> float:
-    return own.g
+def weight(own: Own, outside: float, first: float) -> float:
+    return first * own.g
 
 
 def share(lead: float, h: Hyper) -> float:

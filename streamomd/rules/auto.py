@@ -8,8 +8,17 @@ prediction is wB m_B + (1 - wB) m_G, one linear model, with
 k = 2 h / (h + mean h) for log loss, over 2 v for the square loss, v the mean of the smaller squared
 error: a row of mean importance counts once, and a heavy one twice at most. B is
 as good as a tuned batch model where the rows are shuffled; G follows a stream that changes, and
-learns where B's curvature is of no use. ``prefer`` = "whole" is B alone: for data whose rows of all
-times count alike. From the second pass over the same rows on, B alone learns and predicts.
+learns where B's curvature is of no use. From the second pass over the same rows on, B alone learns
+and predicts.
+
+A saved model predicts rows that come later, for which the best mixture of the next row may be poor:
+it follows the latest rows. So weights are copied now and then, eight times in an octave of rows,
+and rows are also predicted by the newest copy, which has learned none of the rows since. On these
+frozen predictions the saved model is fitted, ``prefer`` = "auto": a scale of B's block and one of
+its other coordinates, G's share, and with log losses the classes' frequencies; then a choice of
+this, of B alone and of the frequencies. ``saved_loss`` of the result is the mean loss of frozen
+predictions. ``prefer`` = "recent" saves the mixture that predicts the next row, "whole" B alone:
+for data whose rows of all times count alike.
 
 Log losses are those of p' = (1 - e) p + e / classes with e = 1 / (t + 2), after t rows, and so are
 the probabilities of predictions; progressive predictions of numbers are clipped to a range of the
@@ -47,9 +56,9 @@ from typing import NamedTuple
 from streamomd.rules import adagrad_standardized, laplace
 from streamomd.rules.certificates.ridge_bounds import ridge_certified
 from streamomd.rules.common.standardized import (
+    AUTO,
     BLOCK,
     RANGE,
-    RECENT,
     WHOLE,
     Preference,
     Shared,
@@ -68,7 +77,7 @@ class Hyper(NamedTuple):
     prior_bias: Positive = 0.01
     prior_sparse: Positive = 1.0
     block: Size = BLOCK
-    prefer: Preference = RECENT
+    prefer: Preference = AUTO
 
 
 class Own(NamedTuple):
@@ -80,9 +89,8 @@ class Own(NamedTuple):
     H: Sum = 0.0
 
 
-def weight(own: Own, lead: float, h: Hyper) -> float:
-    part = share(lead, h)
-    return part * own.w + (1.0 - part) * own.g
+def weight(own: Own, outside: float, first: float) -> float:
+    return outside * own.w + first * own.g
 
 
 def share(lead: float, h: Hyper) -> float:

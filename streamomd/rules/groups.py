@@ -284,7 +284,8 @@ class Block:
     second: B, with a full matrix over a block of coordinates. first: G, AdaGrad. ``Shared``,
     and ``Totals`` are those of ``rules.common.standardized``, ``step`` is its ``mixed``.
 
-    weight(own, lead, h) -> w                           outside the block, in raw units
+    weight(own, outside, first) -> w    of a sparse coordinate, in raw units: B's weight outside the
+    block and G's times these numbers
 
     share(lead, h) -> number                            B's share of the prediction
     learns_first(h) -> bool                             whether G learns

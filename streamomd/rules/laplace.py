@@ -108,8 +108,8 @@ class Own(NamedTuple):
     S: Sum = 0.0
 
 
-def weight(own: Own, lead: float, h: Hyper) -> float:
-    return own.w
+def weight(own: Own, outside: float, first: float) -> float:
+    return outside * own.w
 
 
 def share(lead: float, h: Hyper) -> float:

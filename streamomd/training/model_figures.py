@@ -13,6 +13,7 @@ from streamomd.core.run_events import emit
 from streamomd.core.sigmoid import sigmoid
 from streamomd.core.urls import printable, typed
 from streamomd.engine.block_weights import mixture
+from streamomd.engine.frozen_rows import saved_loss
 from streamomd.rules.contract import fields
 from streamomd.shards.filtered_shards import filtered
 from streamomd.training.class_weights import ClassWeights, class_weights_of
@@ -40,6 +41,7 @@ def _figures_of(model: ModelData) -> dict[str, Any]:
             model.engine.loss, model.plan.classes, smoothing=model.engine.smoothing(model.state)
         ),
         "calibrated": model.metrics.calibrated(reported_mean(model)),
+        "saved_loss": saved_loss(model.engine, model.state),
         "filtered": filtered(model.unread, model.metrics.filtered)
         if model.spec.data.where
         else None,

@@ -12,7 +12,7 @@ from streamomd.core.errors import UnsupportedError
 from streamomd.core.sigmoid import sigmoid
 from streamomd.engine import Engine
 from streamomd.engine.block_weights import weights_of_block
-from streamomd.engine.loops.rebase import AT
+from streamomd.engine.frozen_rows import saved_mix
 from streamomd.engine.loops.reference import C, S
 from streamomd.engine.loops.target_rows import C as TARGET_C
 from streamomd.engine.loops.target_rows import S as TARGET_S
@@ -157,11 +157,10 @@ def _block_margins(plan: Plan, engine: Engine, state: State, fill: tuple[float, 
     layout, rule = engine.layout, engine.layout.rule
     block = weights_of_block(engine, state).T  # (block, learners)
     own = [np.array(state.slot(slot.name), np.float64) for slot in rule.own_slots]
-    lead, make = float(state.totals[0, AT["lead"]]), rule.state.own
-    builder: Any = make
-    weights = np.array(
-        rule.weight(builder(*own), lead, rule.hyper_of(engine.params)), np.float64
-    ).reshape(layout.size, layout.learners)
+    mix = saved_mix(engine, state)
+    make: Any = rule.state.own
+    weights = np.array(rule.weight(make(*own), mix[1], mix[2]), np.float64)
+    weights = weights.reshape(layout.size, layout.learners)
     place = np.array(state.slot("place")).astype(np.int64)
     inside = np.flatnonzero(place > 0)
     weights[inside] += block[place[inside]]

@@ -25,7 +25,8 @@ class RemoteState(State):
         self._loaded: State | None = None
         _, _, first = read_part(store, stored, stored.entries[0])
         self.extra = {
-            name: np.array(first[f"extra.{name}"]) for name in (*layout.block, *layout.stored)
+            name: np.array(first[f"extra.{name}"])
+            for name in (*layout.standardized, *layout.stored, *layout.copied)
         }
         self.totals = np.array(first["totals"], dtype=np.float64)
         self.clock = int(first["clock"][0])

@@ -41,6 +41,7 @@ COMMANDS = [
 ]
 FIGURES = {"rows", "loss", "error", "rmse"}
 RESULT = {
+    "saved_loss",
     *FIGURES,
     *("epochs", "seconds", "rows_per_second", "compile_seconds"),
     *("skipped", "filtered", "checkpoint", "state_sha256"),

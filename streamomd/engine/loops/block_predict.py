@@ -18,18 +18,19 @@ from streamomd.rules.contract import Rule, fields
 
 
 def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """predict(…): predicts each row and adds to sums; learns nothing. Arguments as ``learn``'s.
+    """predict(…): predicts each row and adds to sums; learns nothing. Arguments as ``learn``'s, and
+    the ``saved_mix`` of the state.
 
     The same linear model in raw units as ``raw_block``.
     """
     L, _, width, bias, dense = shape
-    Own, Hyper = rule.state.own, rule.hyper
+    Own = rule.state.own
     n_shared, n_own = len(rule.shared_slots), len(rule.own_slots)
-    load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
+    load_own, load_shared = take(n_own), take(n_shared)
     weight = rule.weight
     row_loss, miss, mean = make_losses(rule, loss, shape), miss_of(shape), loss.mean
     raw = make_raw(rule, loss, shape)
-    t_, lead_ = AT["t"], AT["lead"]
+    t_ = AT["t"]
 
     def predict(
         cells: Any,
@@ -49,11 +50,10 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         y: Any,
         importance: Any,
         margins: Any,
+        mix: Any,
     ) -> None:
         w, slopes = np.zeros((L, len(places))), np.zeros(L)
-        raw(totals, reference, vectors, p, hyper, w)
-        h = Hyper(*load_hyper(hyper, 0, 1))
-        lead = totals[lead_]
+        raw(totals, reference, vectors, p, mix, w)
         e = smoothing(totals[t_])
         for i in range(len(y)):
             start, entries = span(indptr, i, bias, dense)
@@ -71,7 +71,7 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                 place = int(shared.place)
                 for k in range(L):
                     own = Own(*load_own(cells, j * width + n_shared + k, L))
-                    piece = weight(own, lead, h)
+                    piece = weight(own, mix[1], mix[2])
                     if place > 0:
                         piece += w[k, place]
                     margins[i, k] += piece * x
@@ -83,30 +83,26 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
 
 
 def make_raw(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """raw(totals, reference, vectors, p, hyper, w): the block's weights for rows in raw units.
+    """raw(totals, reference, vectors, p, mix, w): the block's weights for rows in raw units.
 
-    w: (learners, block), written. W_j = wB w_j / s_j + wG g_j / s_j; the bias also takes the
+    w: (learners, block), written. W_j = (mix_0 w_j + mix_2 g_j) / s_j; the bias also takes the
     references: c_y - sum W_j c_j. Of a sparse coordinate: what its place adds to its own weight.
     """
     L = shape.learners
-    load_hyper = take(len(fields(rule.hyper)))
-    Hyper = rule.hyper
     storage: Any = rule.storage
-    second, first, share_of_B = storage.second, storage.first, storage.share
-    c_y_, lead_ = AT["c_y"], AT["lead"]
+    second, first, c_y_ = storage.second, storage.first, AT["c_y"]
 
-    def raw(totals: Any, reference: Any, vectors: Any, p: int, hyper: Any, w: Any) -> None:
-        part = share_of_B(totals[lead_], Hyper(*load_hyper(hyper, 0, 1)))
+    def raw(totals: Any, reference: Any, vectors: Any, p: int, mix: Any, w: Any) -> None:
         for k in range(L):
             offset = 0.0
             for j in range(w.shape[1]):
-                total = part * vectors[k, W, j] if second else 0.0
+                total = mix[0] * vectors[k, W, j] if second else 0.0
                 if j <= p:
-                    total += (1.0 - part) * vectors[k, G, j] if first else 0.0
+                    total += mix[2] * vectors[k, G, j] if first else 0.0
                 scale = reference[S, j]
                 w[k, j] = total / scale if scale > 0.0 else 0.0
                 offset += w[k, j] * reference[C, j]
-            w[k, 0] += totals[c_y_] - offset
+            w[k, 0] += totals[c_y_] - offset + mix[3 + k]
 
     return raw
 

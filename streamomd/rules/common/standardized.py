@@ -19,14 +19,14 @@ from streamomd.rules.ranges import SQUARES, Limits, Range
 
 RANGE = Range(Limits(1e-150, 1e150), SQUARES.float32)
 """Slots and moments hold sums of x^2 over as many as 10^6 rows."""
-RECENT, WHOLE = 0.0, 1.0
+AUTO, RECENT, WHOLE = 0.0, 1.0, 2.0
 """Words of ``prefer``."""
 LEAD = 50.0
 """Bound on the lead, in nats: by how much one predictor's past can outweigh the other's."""
 
 
 Size = Annotated[float, Between(1, 4096, whole=True)]
-Preference = Annotated[float, Choice(("recent", "whole"))]
+Preference = Annotated[float, Choice(("auto", "recent", "whole"))]
 BLOCK = 64.0
 """Coordinates of the block at most, besides numeric columns."""
 

@@ -1,0 +1,170 @@
+"""What a saved ``auto`` predicts with, chosen by frozen predictions: see ``loops.frozen``.
+
+Weights are copied at rows that the rows alone fix, and the rows after a copy are scored by it
+before they are learned, up to the next copy. Rows of later passes are not scored, for they have
+been learned, nor are those of a part of a round, whose state is not the model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.batch import Batch, DenseBatch
+from streamomd.engine.compile import copy_signature
+from streamomd.engine.loops.frozen import (
+    FIELDS,
+    LENGTH,
+    Chain,
+    copy_weights,
+    frequencies,
+    next_copy,
+    scratch,
+    shares,
+)
+from streamomd.engine.loops.rebase import AT, G, W
+from streamomd.engine.loops.reference import C, S
+from streamomd.engine.state import Layout, State
+from streamomd.losses import Loss
+from streamomd.rules.common.standardized import AUTO
+
+Floats = NDArray[np.float64]
+LEAST = 128.0
+"""Mass scored below which a saved model is the mixture that predicts the next row."""
+
+
+class EngineOf(Protocol):
+    """What is used of an engine."""
+
+    layout: Layout
+    loss: Loss
+    classes: int
+    params: dict[str, Any]
+
+    def loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
+        """The loop of an operation."""
+
+    def function(self, function: Any, signature: Any) -> Any:
+        """A function that serves every rule and loss."""
+
+
+def is_scored(engine: EngineOf, state: State, *, part: bool) -> bool:
+    """Whether rows are scored before they are learned."""
+    layout = engine.layout
+    return (
+        bool(layout.frozen)
+        and engine.layout.rule.hyper_of(engine.params).prefer == AUTO
+        and not part
+        and state.totals[0, AT["horizon"]] == 0.0
+    )
+
+
+def segments(engine: EngineOf, state: State, batch: Batch) -> Iterator[Batch]:
+    """The batch in parts between copies. Each has been scored, and is to be learned before the next
+    one is asked for."""
+    if not len(batch):
+        yield batch
+    chain, low = state.extra["chain"], 0
+    learned = np.cumsum(batch.weight > 0.0)
+    while low < len(batch):
+        t, due = int(state.totals[0, AT["t"]]), FIELDS["due"]
+        if t >= chain[due]:
+            take_copy(engine, state)
+            chain[due] = next_copy(t, state.layout.size)
+        before = int(learned[low - 1]) if low else 0
+        high = int(np.searchsorted(learned, before + int(chain[due]) - t, side="left")) + 1
+        high = min(high, len(batch))
+        some = batch if low == 0 and high == len(batch) else batch.rows(low, high)
+        score(engine, state, some)
+        yield some
+        low = high
+
+
+def score(engine: EngineOf, state: State, batch: Batch) -> None:
+    """Score rows by the copy; before the first one, count classes only."""
+    rows = batch.arrays
+    loop = engine.loop("score", isinstance(batch, DenseBatch), rows[2].dtype.name)
+    copied = (state.extra["copies"].reshape(-1), state.extra["front"], state.extra["chain"])
+    numeric = state.layout.numeric
+    given = (*rows, batch.y, batch.weight, scratch(state.layout.learners))
+    loop(state.cells, state.totals.reshape(-1), *copied, numeric, *given)
+
+
+def take_copy(engine: EngineOf, state: State) -> None:
+    """Copy the weights of B and G in raw units, and the range of predicted numbers."""
+    layout, chain = state.layout, state.extra["chain"]
+    block, first = raw_parts(state)
+    places = state.extra["places"]
+    used = np.flatnonzero(places > layout.numeric)
+    if not len(state.extra["copies"]):
+        shape = layout.size, layout.learners, 2
+        state.extra["copies"] = np.zeros(shape, layout.dtype)
+    copies, front = state.extra["copies"], state.extra["front"]
+    most = np.finfo(layout.dtype).max
+    columns = {slot.name: at.start for slot, at in layout.columns()}
+    copy = engine.function(copy_weights, copy_signature(layout.dtype))
+    copy(state.cells, layout.width, columns["w"], columns["g"], copies)
+    copies[places[used], :, 0] = np.clip(block[:, used].T, -most, most)
+    front[:, 0], front[:, 1] = block[:, : 1 + layout.numeric], first
+    totals = state.totals[0]
+    far = totals[AT["y_max"]] - totals[AT["y_min"]]
+    chain[FIELDS["low"]] = totals[AT["y_min"]] - far
+    chain[FIELDS["high"]] = totals[AT["y_max"]] + far
+
+
+def raw_parts(state: State) -> tuple[Floats, Floats]:
+    """Weights in raw units of B's block, (learners, block), and of G's bias and numeric columns,
+    (learners, 1 + columns)."""
+    reference, vectors = state.extra["reference"], state.extra["vectors"]
+    front = 1 + state.layout.numeric
+    c, s = reference[C], reference[S]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        inverse = np.where(s > 0.0, 1.0 / s, 0.0)
+    block, first = vectors[:, W] * inverse, vectors[:, G, :front] * inverse[:front]
+    c_y = state.totals[0, AT["c_y"]]
+    block[:, 0] += c_y - block[:, 1:] @ c[1:]
+    first[:, 0] += c_y - first[:, 1:] @ c[1:front]
+    return block, first
+
+
+def saved_mix(engine: EngineOf, state: State) -> Floats:
+    """B's block, the rest of B and G as they are weighted in a saved model, and what is added to
+    each learner's bias."""
+    layout, rule = state.layout, engine.layout.rule
+    storage: Any = rule.storage
+    found = np.zeros(3 + layout.learners)
+    if not (storage.first and storage.second):
+        found[:3] = storage.second, storage.second, storage.first
+        return found
+    h: Any = rule.hyper_of(engine.params)
+    lead = float(state.totals[0, AT["lead"]])
+    chain = Chain(*state.extra["chain"][:LENGTH].tolist())
+    if h.prefer != AUTO or chain.mass < LEAST:
+        share = float(storage.share(lead, h))
+        found[:3] = share, share, 1.0 - share
+        return found
+    if engine.loss.quadratic:
+        found[:3] = chain.w, chain.w, 1.0 - chain.w
+        return found
+    v = np.zeros(3)
+    shares(state.extra["chain"], v)
+    of_B = v[0] * chain.u * chain.w
+    found[:3] = of_B * chain.th0 + v[1], of_B * chain.th1 + v[1], v[0] * chain.u * (1.0 - chain.w)
+    totals = state.totals[0]
+    mean = totals[AT["n"]] / totals[AT["t"]]
+    given = layout.learners, engine.classes, engine.loss.coupled, mean
+    frequencies(state.extra["chain"], *given, found[3:])
+    found[3:] *= v[0] * (1.0 - chain.u) + v[2]
+    return found
+
+
+def saved_loss(engine: EngineOf, state: State) -> float | None:
+    """Mean loss of rows predicted by weights from before: what a saved model's rows to come will
+    have, as far as they resemble these. None before the first, and of other rules."""
+    if "chain" not in state.extra:
+        return None
+    chain = Chain(*state.extra["chain"][:LENGTH].tolist())
+    return chain.losses / chain.weights if chain.weights > 0.0 else None

@@ -1,0 +1,173 @@
+"""What a saved ``auto`` predicts with is the oracle's, and does not depend on batches, on how rows
+are encoded, or on interruptions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from auto import Auto, Floats
+from frozen import Frozen, learn
+from lazy_loops import LAZY
+from standardized import LOSSES, Rows, Run, made
+
+from streamomd.engine import frozen_rows
+from streamomd.engine.loops.frozen import LENGTH, Chain, first_copy, is_scored, next_copy
+from streamomd.engine.state import State
+
+ROWS, K = 1500, 8
+"""Coordinates of the block: the bias, four columns, three of six sparse ones."""
+
+
+def rows_of(loss: str, n: int = ROWS) -> Rows:
+    """The first row, and one in ten, have importance 0."""
+    rows = made(loss, n, seed=3)
+    return replace(rows, h=np.where(np.arange(n) % 10 == 0, 0.0, rows.h))
+
+
+def trained(loss: str, rows: Rows, cuts: tuple[int, ...] = (), **given: Any) -> Run:
+    run = Run("auto", loss, 4, 6, block=K, compiled=LAZY, **given)
+    for low, high in zip((0, *cuts), (*cuts, len(rows.y)), strict=True):
+        run.learn(rows.some(slice(low, high)))
+    return run
+
+
+def oracle_of(loss: str, rows: Rows) -> Frozen:
+    model = Auto(loss, 4, LOSSES[loss] if loss == "softmax" else 1, K=K)
+    frozen = Frozen(model, 11)
+    for row in rows:
+        learn(model, frozen, *row)
+    return frozen
+
+
+def chain_of(run: Run) -> Chain:
+    return Chain(*run.state.extra["chain"][:LENGTH].tolist())
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_saved_model_is_the_oracles(loss: str) -> None:
+    rows = rows_of(loss)
+    run, oracle = trained(loss, rows), oracle_of(loss, rows)
+    chain = chain_of(run)
+    assert (chain.due, chain.mass) == pytest.approx((oracle.due, oracle.M))
+    found = [chain.th0, chain.th1, chain.w, chain.u]
+    expected = [*oracle.th.value, *oracle.w.value, *oracle.u.value]
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    assert frozen_rows.saved_loss(run.engine, run.state) == pytest.approx(oracle.saved_loss)
+    mix = frozen_rows.saved_mix(run.engine, run.state)
+    np.testing.assert_allclose(mix[:3], oracle.coefficients()[:3], rtol=1e-8)
+
+    model = oracle.saved()
+    some = made(loss, 20, seed=4)
+    margins = np.array([model.margins(x, sparse) for x, sparse, *_ in some])
+    near = {"rtol": 1e-8, "atol": 1e-8 * np.abs(margins).max()}
+    np.testing.assert_allclose(run.predict(some), margins, **near)
+    by_weights = np.c_[np.ones(20), some.X, some.S] @ run.weights()
+    np.testing.assert_allclose(by_weights, margins, **near)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_batches_and_encodings_change_no_bit(loss: str) -> None:
+    """Cuts at copies, next to them, and in between; dense rows."""
+    rows = rows_of(loss, 900)
+    whole = trained(loss, rows)
+    assert chain_of(whole).mass > 0.0
+    cut = trained(loss, rows, cuts=(1, 284, 285, 286, 320, 700))
+    assert cut.bits() == whole.bits()
+    dense = Run("auto", loss, 4, 6, block=K, compiled=LAZY)
+    dense.learn(rows, dense=True)
+    assert dense.state.extra["chain"].tobytes() == whole.state.extra["chain"].tobytes()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_compiled_loops_give_the_same_bits(loss: str) -> None:
+    rows = rows_of(loss, 500)
+    runs = [Run("auto", loss, 4, 6, block=K, compiled=compiled) for compiled in (False, True)]
+    for run in runs:
+        run.learn(rows)
+    assert runs[0].bits() == runs[1].bits()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_state_that_is_saved_and_loaded_continues_alike(dtype: str) -> None:
+    rows = rows_of("logistic", 900)
+    whole = trained("logistic", rows, dtype=dtype)
+    run = trained("logistic", rows.some(slice(0, 600)), dtype=dtype)
+    loaded = State.start(run.state.layout)
+    for low, high, arrays in run.state.parts(64):
+        loaded.fill(low, high, {name: array.copy() for name, array in arrays.items()})
+    run.state = loaded
+    run.learn(rows.some(slice(600, 900)))
+    assert run.bits() == whole.bits()
+
+
+def test_copies_of_another_shape_are_refused() -> None:
+    run = trained("logistic", rows_of("logistic", 400))
+    [(low, high, arrays)] = run.state.parts()
+    arrays["extra.copies"] = arrays["extra.copies"][1:]
+    with pytest.raises(ValueError, match="copies of"):
+        State.start(run.state.layout).fill(low, high, arrays)
+
+
+def test_rows_of_later_passes_and_of_parts_are_not_scored() -> None:
+    rows = rows_of("logistic", 900)
+    run = trained("logistic", rows)
+    chain = run.state.extra["chain"].copy()
+    part = run.state.copy()
+    run.engine.learn(part, np.zeros(3), rows.batch(), part=True)
+    np.testing.assert_array_equal(part.extra["chain"], chain)
+    run.engine.begin_pass(run.state)
+    mix = frozen_rows.saved_mix(run.engine, run.state)
+    run.learn(rows)
+    np.testing.assert_array_equal(run.state.extra["chain"], chain)
+    np.testing.assert_array_equal(frozen_rows.saved_mix(run.engine, run.state)[:3], mix[:3])
+
+
+@pytest.mark.parametrize("prefer", ["recent", "whole"])
+def test_other_preferences_score_nothing(prefer: str) -> None:
+    run = trained("logistic", rows_of("logistic", 400), prefer=prefer)
+    assert frozen_rows.saved_loss(run.engine, run.state) is None
+    assert not len(run.state.extra["copies"])
+
+
+def test_importances_are_relative() -> None:
+    rows = rows_of("softmax", 900)
+    run, other = trained("softmax", rows), trained("softmax", replace(rows, h=rows.h * 64.0))
+    np.testing.assert_allclose(other.predict(rows), run.predict(rows), rtol=1e-7, atol=1e-9)
+    losses = [frozen_rows.saved_loss(one.engine, one.state) for one in (run, other)]
+    assert losses[0] == pytest.approx(losses[1])
+
+
+def test_the_mixture_follows_what_comes_later() -> None:
+    """G is better on the next row, whose level is that of the rows before it, and B on later rows:
+    the saved model is B, where the mixture of the next row is G."""
+    rng = np.random.default_rng(5)
+    n = 6000
+    level = np.repeat(rng.normal(size=n // 50), 50) * 3.0
+    X = rng.normal(size=(n, 4))
+    y = X @ np.array([1.0, -1.0, 2.0, 0.5]) + level + 0.1 * rng.normal(size=n)
+    rows = Rows(X, np.zeros((n, 0)), y, np.ones(n))
+    mixes: list[Floats] = []
+    for prefer in ("recent", "auto"):
+        run = Run("auto", "square", 4, 0, compiled=True, prefer=prefer)
+        run.learn(rows)
+        mixes.append(frozen_rows.saved_mix(run.engine, run.state))
+    assert mixes[0][0] < 0.05
+    assert mixes[1][0] > 0.8
+
+
+def test_rows_of_copies() -> None:
+    found = [first_copy(1000)]
+    while found[-1] < 2000:
+        found.append(next_copy(found[-1], 1000))
+    octaves = [*range(256, 512, 32), *range(512, 1024, 64), *range(1024, 2049, 128)]
+    assert found == octaves
+    assert first_copy(1 << 18) == 512
+    assert [next_copy(t, 1 << 18) for t in (512, 8192, 16384)] == [1024, 16384, 18432]
+
+
+def test_an_eighth_of_many_rows_is_scored() -> None:
+    assert all(is_scored(row) for row in range(1, 16_385))
+    assert 12_000 < sum(is_scored(row) for row in range(200_001, 300_001)) < 13_000
