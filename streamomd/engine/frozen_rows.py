@@ -84,7 +84,13 @@ def segments(engine: EngineOf, state: State, batch: Batch) -> Iterator[Batch]:
 
 
 def score(engine: EngineOf, state: State, batch: Batch) -> None:
-    """Score rows by the copy; before the first one, count classes only."""
+    """Score rows by the copy; before the first one, count classes only, which needs no loop that
+    would have to be compiled before the first row."""
+    if not len(state.extra["copies"]):
+        if engine.loss.classifies:
+            numbers = batch.y.astype(np.int64) if engine.classes > 2 else (batch.y > 0.0) * 1
+            np.add.at(state.extra["chain"], LENGTH + numbers, batch.weight)
+        return
     rows = batch.arrays
     loop = engine.loop("score", isinstance(batch, DenseBatch), rows[2].dtype.name)
     copied = (state.extra["copies"].reshape(-1), state.extra["front"], state.extra["chain"])

@@ -168,6 +168,8 @@ def test_rows_of_copies() -> None:
     assert [next_copy(t, 1 << 18) for t in (512, 8192, 16384)] == [1024, 16384, 18432]
 
 
-def test_an_eighth_of_many_rows_is_scored() -> None:
+def test_of_many_rows_few_are_scored() -> None:
     assert all(is_scored(row) for row in range(1, 16_385))
-    assert 12_000 < sum(is_scored(row) for row in range(200_001, 300_001)) < 13_000
+    for low, share in ((20_000, 2), (70_000, 4), (140_000, 8), (300_000, 16), (10**9, 16)):
+        found = sum(is_scored(row) for row in range(low, low + 40_000))
+        assert found == pytest.approx(40_000 / share, rel=0.02)

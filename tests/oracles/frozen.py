@@ -97,7 +97,8 @@ class Frozen:
             octave = 2 ** math.floor(math.log2(t))
             self.due = t + (octave // 8 if 16 * t >= self.size else octave)
         r = t + 1
-        period = 1 if r <= 16_384 else 2 if r <= 65_536 else 4 if r <= 131_072 else 8
+        stages = (16_384, 65_536, 131_072, 262_144)
+        period = 2 ** sum(r > stage for stage in stages)
         if self.copy is not None and (r * 2_654_435_761 % 2**32) * period < 2**32:
             f = [part.margins(x, sparse) for part in self.copy[:3]]
             mean = (model.n + h) / (t + 1)
