@@ -25,7 +25,7 @@ PART_BYTES = 64 << 20
 NUMBER = 8.0
 """Bytes of a number that owners exchange."""
 STEP_NUMBERS = 2.0
-"""Of a row's step, as NAG's."""
+"""Numbers in a row's step: as many as NAG has."""
 
 Terms = Mapping[str, float]
 """Seconds of an epoch, by what takes them."""
@@ -33,7 +33,7 @@ Terms = Mapping[str, float]
 
 @dataclass(frozen=True)
 class RowCost:
-    """Of one row: seconds to decode and to learn it on one core, and its bytes when decoded."""
+    """Seconds to decode and to learn a row on one core, and its bytes when decoded."""
 
     decode: float
     learn: float
@@ -180,9 +180,9 @@ def costs(
     price: of one worker for an hour.
     """
     able = spec.rule.modes_with(spec.model.params)
-    found = [_cost(spec, layout, epoch, mode, workers, price, place) for mode in MODES]
+    by_mode = [_cost(spec, layout, epoch, mode, workers, price, place) for mode in MODES]
     problems = {mode: "" if mode in able else f"not with {spec.rule.name}" for mode in MODES}
-    return [asdict(replace(one, problem=problems[one.mode])) for one in found]
+    return [asdict(replace(cost, problem=problems[cost.mode])) for cost in by_mode]
 
 
 def _cost(
@@ -194,6 +194,7 @@ def _cost(
     price: float | None,
     place: Place,
 ) -> ModeCost:
+    """Returns time, memory, requests and money of an epoch in a mode."""
     train, rounds = spec.train, spec.rounds_per_epoch
     used, terms = workers, exact_terms(epoch, workers, place)
     if mode == "averaged":

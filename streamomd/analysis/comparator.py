@@ -218,27 +218,27 @@ def best(
     """The best fixed u, (size, learners), each column in its set; not worse than u = 0."""
     sets = [Free()] * problem.learners if sets is None else sets
     plain = problem.at(problem.loss, problem.loss_params)
-    start = np.stack([one.nearest(np.zeros(problem.size)) for one in sets], axis=1)
+    start = np.stack([constraint.nearest(np.zeros(problem.size)) for constraint in sets], axis=1)
     first = plain(start)
-    found = Best(start, first.loss, np.full(1 if problem.loss.coupled else len(sets), -math.inf))
-    descend = Descent(sets, plain.lengths, found, passes)
+    lowest = Best(start, first.loss, np.full(1 if problem.loss.coupled else len(sets), -math.inf))
+    descend = Descent(sets, plain.lengths, lowest, passes)
     if not np.any(descend.lengths > 0.0):  # no u changes a prediction
-        found.raise_to(np.full(1, first.loss) if problem.loss.coupled else first.each)
-        return found
-    nearly, smoothing, u = plain, 0.0, found.u
+        lowest.raise_to(np.full(1, first.loss) if problem.loss.coupled else first.each)
+        return lowest
+    nearly, smoothing, u = plain, 0.0, lowest.u
     if problem.loss.kinked:
         smooth, unit = smoothed(problem.loss), scale(first)
         for amount in SMOOTHINGS:
             smoothing = amount * unit
             nearly = problem.at(smooth, {**problem.loss_params, "smoothing": smoothing})
-            u = descend(nearly, found.u, smoothing)
-            found.offer(u, plain(u).loss)
+            u = descend(nearly, lowest.u, smoothing)
+            lowest.offer(u, plain(u).loss)
     if not (descend.constrained and nearly is not plain):
-        last = descend(plain, found.u, 0.0, measured=True)
+        last = descend(plain, lowest.u, 0.0, measured=True)
         u = last if nearly is plain else u
-    if not all(one.bounded for one in sets):
+    if not all(constraint.bounded for constraint in sets):
         descend.bound(nearly, u, smoothing)
-    return found
+    return lowest
 
 
 def scale(first: Sums) -> float:
@@ -296,10 +296,12 @@ class Descent:
     def _quasi_newton(
         self, objective: Objective, start: Floats, smoothing: float, measured: bool
     ) -> Floats:
+        """Minimizes an objective over the constraints from ``start``; returns the weights of the
+        last step."""
         seen = self.lengths > 0.0
         unit = np.where(seen, 1.0 / np.where(seen, self.lengths, 1.0), 0.0)
         unit[~seen] = np.median(unit[seen])
-        scaled = [one.scaled(unit) for one in self.sets]
+        scaled = [constraint.scaled(unit) for constraint in self.sets]
         gaps: list[float] = []
 
         def value(z: Floats) -> tuple[float, Floats]:
@@ -318,7 +320,10 @@ class Descent:
 
         def nearest(z: Floats) -> Floats:
             columns = z.reshape(start.shape).T
-            some = [one.nearest(column) for one, column in zip(scaled, columns, strict=True)]
+            some = [
+                constraint.nearest(column)
+                for constraint, column in zip(scaled, columns, strict=True)
+            ]
             return np.stack(some, axis=1).reshape(-1)
 
         z = quasi_newton.minimize(
@@ -333,6 +338,8 @@ class Descent:
     def _lbfgs(
         self, objective: Objective, start: Floats, smoothing: float, measured: bool
     ) -> Floats:
+        """Minimizes an objective without constraints from ``start``; returns the best weights that
+        it met."""
         seen = np.flatnonzero(self.lengths > 0.0)
         unit = 1.0 / self.lengths[seen, None]
         own = Best(start, math.inf, np.zeros(1))

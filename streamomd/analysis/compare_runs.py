@@ -52,13 +52,13 @@ def compare_runs(
     if len(names) < 2:
         raise UsageError("compare takes two or more different runs, by URL")
     models = _load(names, checkpoint_storage_options)
-    found = [
+    figures = [
         {"run": shown(name), **_run(model, history(model, checkpoint_storage_options))}
         for name, model in zip(names, models, strict=True)
     ]
-    for one in found:
-        one["comparable"] = one["data"] == found[0]["data"]
-    return {"runs": found, "keys": _differences([model.spec for model in models])}
+    for run in figures:
+        run["comparable"] = run["data"] == figures[0]["data"]
+    return {"runs": figures, "keys": _differences([model.spec for model in models])}
 
 
 def _load(urls: Sequence[str], options: Options) -> Sequence[ModelData]:
@@ -159,25 +159,25 @@ def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 def format_comparison(result: Mapping[str, Any]) -> list[list[dict[str, str]]]:
     """Two tables for a terminal: the runs, and the keys in which they differ."""
     runs = result["runs"]
-    known = [key for key in METRICS if any(one[key] is not None for one in runs)]
+    known = [key for key in METRICS if any(run[key] is not None for run in runs)]
     held = [
-        key for key in METRICS if any((one["holdout"] or {}).get(key) is not None for one in runs)
+        key for key in METRICS if any((run["holdout"] or {}).get(key) is not None for run in runs)
     ]
-    losses = len({one["loss_function"] for one in runs})
+    losses = len({run["loss_function"] for run in runs})
     rows = [
         {
             "": str(number),
-            "run": one["run"],
-            "rows": f"{one['rows']:,}" + ("" if one["finished"] else " (not finished)"),
-            "epochs": str(one["epochs"]),
-            "rule": one["rule"],
-            **({"loss function": one["loss_function"]} if losses > 1 else {}),
-            **{key: _short(one[key]) for key in known},
-            **{f"hold-out {key}": _short((one["holdout"] or {}).get(key)) for key in held},
-            "seconds": "" if one["seconds"] is None else f"{one['seconds']:.1f}",
-            "same rows": "yes" if one["comparable"] else "NO",
+            "run": run["run"],
+            "rows": f"{run['rows']:,}" + ("" if run["finished"] else " (not finished)"),
+            "epochs": str(run["epochs"]),
+            "rule": run["rule"],
+            **({"loss function": run["loss_function"]} if losses > 1 else {}),
+            **{key: _short(run[key]) for key in known},
+            **{f"hold-out {key}": _short((run["holdout"] or {}).get(key)) for key in held},
+            "seconds": "" if run["seconds"] is None else f"{run['seconds']:.1f}",
+            "same rows": "yes" if run["comparable"] else "NO",
         }
-        for number, one in enumerate(runs, 1)
+        for number, run in enumerate(runs, 1)
     ]
     keys = [
         {"key": key, **{str(number): _cut(_text(value)) for number, value in enumerate(values, 1)}}

@@ -66,17 +66,26 @@ def history(model: ModelData, storage_options: Mapping[str, Any] | None = None) 
     if not model.url:
         return History()
     store = open_store(model.url, storage_options)
-    listed = [one for one in list_commits(store) if one["ok"] and one["sequence"] <= model.sequence]
+    listed = [
+        commit
+        for commit in list_commits(store)
+        if commit["ok"] and commit["sequence"] <= model.sequence
+    ]
     newest = read_commit(store, model.sequence)
     commits = tuple(
         Commit(
-            one["sequence"], one["rows"] or 0, datetime.fromisoformat(one["written"]), one["bytes"]
+            commit["sequence"],
+            commit["rows"] or 0,
+            datetime.fromisoformat(commit["written"]),
+            commit["bytes"],
         )
-        for one in listed
-        if one["run"] == newest.run
+        for commit in listed
+        if commit["run"] == newest.run
     )
     version = str(newest.versions.get("streamomd", ""))
-    numbers = {one["update"]: one["sequence"] for one in listed if one["run"] == newest.run}
+    numbers = {
+        commit["update"]: commit["sequence"] for commit in listed if commit["run"] == newest.run
+    }
     updates = tuple(_updates(store, numbers))
     return History(
         commits,

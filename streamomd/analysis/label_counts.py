@@ -35,19 +35,19 @@ def scan_labels(
     session = Session.open(job, {**flags, "storage_options": storage_options}, sets)
     column = session.spec.data.label
     note(f"reading {printable(column)!r} of {counted(session.shards.rows, 'row')} …")
-    found, missing = count_labels(session.shards, column)
-    values = Counter(found).most_common(MOST_CLASSES)
-    regression = targets(found) or (
-        f"it has {len(found):,} distinct values" if len(found) > MOST_CLASSES else ""
+    counts, missing = count_labels(session.shards, column)
+    values = Counter(counts).most_common(MOST_CLASSES)
+    regression = targets(counts) or (
+        f"it has {len(counts):,} distinct values" if len(counts) > MOST_CLASSES else ""
     )
     return {
         "label": column,
-        "rows": sum(found.values()) + missing,
+        "rows": sum(counts.values()) + missing,
         "missing": missing,
-        "values": len(found),
+        "values": len(counts),
         "by_value": [{"value": value, "rows": rows} for value, rows in values],
-        "rare": sorted(value for value, rows in found.items() if rows < FEWEST_ROWS),
-        "classes": "" if regression or len(found) < 2 else _line(found),
+        "rare": sorted(value for value, rows in counts.items() if rows < FEWEST_ROWS),
+        "classes": "" if regression or len(counts) < 2 else _line(counts),
         "regression": regression,
     }
 

@@ -160,7 +160,7 @@ def expected(half: int, whole: int, times: float) -> int:
 def read_unit(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
     """The first rows, about a unit of them; fewer of shards of a few rows, each of which costs as
     much to open as hundreds of rows."""
-    found: Unit = []
+    unit: Unit = []
     nbytes = 0
     for job in islice(jobs, MOST_GROUPS):
         group = job.group
@@ -174,11 +174,11 @@ def read_unit(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
             unit_bytes=UNIT_BYTES,
         ) as (reader, whole):
             for rows in reader.read(whole):
-                found.append(rows)
+                unit.append(rows)
                 nbytes += rows.nbytes
                 if nbytes >= UNIT_BYTES:
-                    return found
-    return found
+                    return unit
+    return unit
 
 
 def _count_growth(plan: Plan, unit: Unit) -> tuple[dict[str, int], dict[str, int]]:
@@ -274,10 +274,10 @@ def _time(
     batches, encoding = encoded
     rows = max(1, sum(batch.passed for batch in batches))
     decode, cores = (reading + encoding) / rows, os.cpu_count() or 1
-    found: dict[str, Any] = {"decode_per_row": decode, "learn_per_row": None, "seconds": None}
-    found |= {"compile_seconds": None, "cores": cores, "epochs": spec.train.epochs}
+    figures: dict[str, Any] = {"decode_per_row": decode, "learn_per_row": None, "seconds": None}
+    figures |= {"compile_seconds": None, "cores": cores, "epochs": spec.train.epochs}
     if memory["state"] > memory["free"]:
-        return found
+        return figures
     engine = engine_of(spec, plan)
     state, sums = State.start(engine.layout), np.zeros(3)
     engine.begin(state)
@@ -294,7 +294,7 @@ def _time(
     alone = min(threads, engine.layout.learners, cores)
     seconds = read * sum(max(walk / alone, (walk + decode) / cores) for walk in walks)
     fields = {"learn_per_row": learn, "seconds": seconds, "compile_seconds": engine.compile_seconds}
-    return {**found, **fields}
+    return {**figures, **fields}
 
 
 def _cluster(

@@ -65,7 +65,7 @@ class Proposal:
     classes: tuple[str, ...] = ()
 
     def tables(self) -> dict[str, Any]:
-        """As a job takes it."""
+        """Returns the tables of the job."""
         data: dict[str, Any] = {"shards": list(self.shards), "label": self.label}
         data |= {"weight": self.weight} if self.weight else {}
         data |= {"csv": dict(self.csv)} if self.csv else {}
@@ -86,6 +86,7 @@ class Proposal:
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
+        """Yields the lines of the job file."""
         yield "# Written by `streamomd init`. Each choice has its reason; change what is wrong."
         yield "# Keys that are not here have the defaults of docs/job-file.md."
         yield "[data]"
@@ -147,14 +148,16 @@ def suggest_label(facts: DataFacts) -> tuple[str, str]:
             "label and a feature; for text, is the delimiter another one (--delimiter)?"
         )
     able = [
-        one for one in facts.columns
-        if one.family in (*SCALARS, "string") and one.distinct > 1 and not _is_text(one)
+        column for column in facts.columns
+        if column.family in (*SCALARS, "string") and column.distinct > 1 and not _is_text(column)
     ]  # fmt: skip
-    named = {one.name.strip().lower().removeprefix("is_"): one.name for one in reversed(able)}
+    named = {
+        column.name.strip().lower().removeprefix("is_"): column.name for column in reversed(able)
+    }
     for name in LABELS:
         if name in named:
             return named[name], "named like a label"
-    others = [one for one in able if not _id_reason(one)]
+    others = [column for column in able if not _id_reason(column)]
     if not others:
         raise UsageError(
             "no column can be the label: a label is a number, a boolean or a short text of two or "
@@ -183,35 +186,35 @@ def propose(
 ) -> Proposal:  # fmt: skip
     """The job of a label. task: "auto" unless it was asked for."""
     target = require_column(facts, label)
-    pair = {one.is_pair: one.name for one in facts.columns if one.is_pair}
-    counts = [one.is_pair for one in facts.columns if one.is_pair]
+    pair = {column.is_pair: column.name for column in facts.columns if column.is_pair}
+    counts = [column.is_pair for column in facts.columns if column.is_pair]
     sparse = (pair["indices"], pair["values"]) if sorted(counts) == ["indices", "values"] else None
-    features = [one for one in facts.columns if one.name not in (label, *(sparse or ()))]
-    names = [one.name for one in features]
+    features = [column for column in facts.columns if column.name not in (label, *(sparse or ()))]
+    names = [column.name for column in features]
     weight = "weight" if sparse and "weight" in names else ""
     roles: dict[str, list[tuple[str, str]]] = {}
     plain: list[ColumnFacts] = []
-    for one in features:
-        if weight and one.name == weight:
+    for column in features:
+        if weight and column.name == weight:
             continue
-        role, reason = _role(one, facts)
+        role, reason = _role(column, facts)
         if role:
-            roles.setdefault(role, []).append((one.name, reason))
+            roles.setdefault(role, []).append((column.name, reason))
         else:
-            plain.append(one)
-    chosen = {key: tuple(found) for key, found in roles.items()}
+            plain.append(column)
+    chosen = {key: tuple(pairs) for key, pairs in roles.items()}
     if not (plain or sparse or {*chosen} - {"ignore"}):
         reasons = "; ".join(f"{printable(name)!r}: {why}" for name, why in chosen["ignore"][:9])
         raise UsageError(f"no feature is left besides the label {printable(label)!r}: {reasons}")
-    numbers = [one for one in plain if _is_numeric(one)]
+    numbers = [column for column in plain if _is_numeric(column)]
     return Proposal(
         tuple(shards), checkpoint, label, label_reason, weight=weight, task=task, sparse=sparse,
         ignore=chosen.get("ignore", ()), dates=chosen.get("dates", ()),
         text=chosen.get("text", ()), vectors=chosen.get("vectors", ()),
         listed=bool(sparse or "vectors" in chosen),
-        numeric=tuple(one.name for one in numbers),
-        hashed=tuple(one.name for one in plain if not _is_numeric(one)),
-        nulls=tuple((one.name, _missing(one, facts)) for one in numbers if one.missing),
+        numeric=tuple(column.name for column in numbers),
+        hashed=tuple(column.name for column in plain if not _is_numeric(column)),
+        nulls=tuple((column.name, _missing(column, facts)) for column in numbers if column.missing),
         skip_reason=_skipped(target, numbers),
     )  # fmt: skip
 

@@ -91,15 +91,15 @@ def minimize(
         for _ in range(SHORTENINGS):
             reached = z + share * along
             left -= 1
-            found, there = objective(reached)
-            fine = math.isfinite(found) and bool(np.isfinite(there).all())
-            if (fine and found <= value + DECREASE * share * slope) or left <= 0:
+            next_value, there = objective(reached)
+            fine = math.isfinite(next_value) and bool(np.isfinite(there).all())
+            if (fine and next_value <= value + DECREASE * share * slope) or left <= 0:
                 break
-            share *= _shorter(value, found, share * slope) if fine else 0.1
-        if not fine or found > value:
+            share *= _shorter(value, next_value, share * slope) if fine else 0.1
+        if not fine or next_value > value:
             break
         model.update(reached - z, there - gradient)
-        z, value, gradient = reached, found, there
+        z, value, gradient = reached, next_value, there
     return z
 
 

@@ -49,7 +49,7 @@ def warm(
     """
     started = time.perf_counter()
     session = Session.open(job, {**flags, "storage_options": storage_options}, sets)
-    with recording() as found:
+    with recording() as compilations:
         model, shards, data = session.new_model(), session.shards, session.spec.data
         unit = read_unit(
             jobs_of(shards, places(data.order, data.seed, len(shards), 0)), model.plan, session.spec
@@ -58,17 +58,17 @@ def warm(
             _load_kernels(model.plan, shards)
             rows = (encode_rows(model.plan, rows, names=model.names) for rows in unit)
             _learn(model, [one.value.batch for one in rows], shards.rows)
-    unsaved = sum(not one.saved for one in found)
+    unsaved = sum(not one.saved for one in compilations)
     if unsaved:
         raise UsageError(
             f"{counted(unsaved, 'compiled loop')} cannot be saved on disk: set NUMBA_CACHE_DIR to "
             "a directory that can be written"
         )
     return {
-        "loops": len(found),
-        "compiled": sum(not one.loaded for one in found),
+        "loops": len(compilations),
+        "compiled": sum(not one.loaded for one in compilations),
         "seconds": time.perf_counter() - started,
-        "folder": os.path.commonpath([one.folder for one in found]) if found else "",
+        "folder": os.path.commonpath([one.folder for one in compilations]) if compilations else "",
     }
 
 

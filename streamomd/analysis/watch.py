@@ -93,9 +93,11 @@ class View:
     def lines(self) -> Iterator[str]:
         """Lines for a terminal."""
         figures = self.figures()
-        at = f"commit {self.sequence}, {self.written}" if self.sequence >= 0 else "no commit yet"
+        commit = (
+            f"commit {self.sequence}, {self.written}" if self.sequence >= 0 else "no commit yet"
+        )
         over = "finished" if self.finished else self.state
-        yield f"{shown(self.url)}: {at}{f', {over}' if over else ''}"
+        yield f"{shown(self.url)}: {commit}{f', {over}' if over else ''}"
         share = f" of {self.expected:,} ({self.rows / self.expected:.0%})" if self.expected else ""
         rate = "" if self.rate is None else f", {self.rate:,.0f} rows/s"
         yield f"rows {self.rows:,}{share}{rate}"
@@ -112,7 +114,7 @@ class View:
         for alert in self.alerts[-ALERTS:]:
             yield f"alert: {alert}"
         for name, weight in self.top:
-            yield f"{' '.join(f'{one:>12.6g}' for one in weight)}  {printable(name)}"
+            yield f"{' '.join(f'{value:>12.6g}' for value in weight)}  {printable(name)}"
         if self.due and not self.rows and not self.finished:
             yield self.due
         if self.problem:
@@ -124,8 +126,8 @@ def read_view(view: View, options: Options = None, *, top: int = 10) -> View:
 
     Raises NoCommitError if there is none, StorageError if the store does not answer.
     """
-    found = sequences(open_store(absolute(view.url), options))
-    if found[-1:] == [view.sequence]:
+    listed = sequences(open_store(absolute(view.url), options))
+    if listed[-1:] == [view.sequence]:
         return replace(view, problem="")
     model, loaded = load_model(
         view.url, storage_options=options, remote=None if top else _skip_state
@@ -143,7 +145,9 @@ def read_view(view: View, options: Options = None, *, top: int = 10) -> View:
         top=tuple((one["name"], tuple(one["weight"])) for one in model.inspect(top)) if top else (),
         finished=model.finished,
         alerts=tuple(worded_alert(one, model.plan) for one in _alerts(metrics)),
-        problem="; ".join(f"commit {at} rejected: {why}" for at, why in loaded.rejected),
+        problem="; ".join(
+            f"commit {sequence} rejected: {why}" for sequence, why in loaded.rejected
+        ),
         due=_due(model.spec, loaded.commit.written),
     )
     return _advance(newer, metrics.total_rows, metrics.total)

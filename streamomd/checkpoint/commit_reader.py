@@ -49,16 +49,16 @@ def load(
     Raises NoCommitError (none, none intact, or written by a newer streamomd), StorageError.
     """
     check_format(store)
-    found = sequences(store)
-    require_commits(store, found)
+    listed = sequences(store)
+    require_commits(store, listed)
     while True:
         try:
-            return _load(store, receive, found, at, needs)
+            return _load(store, receive, listed, at, needs)
         except NoCommitError:
-            before, found = found[-1], sequences(store)
+            before, listed = listed[-1], sequences(store)
             # A running writer deletes old commits while they are read here: then a newer one
             # exists.
-            if at is not None or not found or found[-1] <= before:
+            if at is not None or not listed or listed[-1] <= before:
                 raise
 
 

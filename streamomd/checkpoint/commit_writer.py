@@ -70,9 +70,9 @@ def newest_replaceable(store: Store, *, restart: bool) -> tuple[int, Commit | No
     Raises OutputExistsError if a run is saved there, unless ``restart`` is passed, or that run
     failed before it saved a row: then this is the retry of a job or of data that were corrected.
     """
-    found = sequences(store)
-    last = _readable(store, found[-1]) if found else None
-    if found and not restart and not _failed_early(last):
+    listed = sequences(store)
+    last = _readable(store, listed[-1]) if listed else None
+    if listed and not restart and not _failed_early(last):
         document = {} if last is None else last.document
         empty = document.get("rows") == 0 and GROUPS not in document  # which may have saved rows
         raise OutputExistsError(
@@ -80,7 +80,7 @@ def newest_replaceable(store: Store, *, restart: bool) -> tuple[int, Commit | No
             f"continue it with `streamomd resume {shown(store.url)}`, or overwrite it with "
             "--restart (Python: restart=True)"
         )
-    return (found[-1] + 1 if found else 0), last
+    return (listed[-1] + 1 if listed else 0), last
 
 
 def _failed_early(last: Commit | None) -> bool:
@@ -319,12 +319,12 @@ def write_parts(
             written.append(name)
         return entry, name, data
 
-    def write(one: tuple[PartEntry, str, bytes]) -> PartEntry:
-        entry, name, data = one
+    def write(item: tuple[PartEntry, str, bytes]) -> PartEntry:
+        entry, name, data = item
         write_checked(store, name, data, entry.sha256)
         return entry
 
-    return tuple(in_flight(write, map(packed, parts), store.in_flight, lambda one: len(one[2])))
+    return tuple(in_flight(write, map(packed, parts), store.in_flight, lambda item: len(item[2])))
 
 
 def _readable(store: Store, sequence: int) -> Commit | None:

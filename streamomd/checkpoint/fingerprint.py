@@ -32,14 +32,17 @@ def compare(
     A copied file (another time or ETag, the same footer and size) is reported but not refused, and
     so are new shards after the last if ``accept_new``. All other changes are refused.
     """
-    saved, found = [shorten_facts(one) for one in saved], [shorten_facts(one) for one in found]
+    saved, found = (
+        [shorten_facts(facts) for facts in saved],
+        [shorten_facts(facts) for facts in found],
+    )
     differences = [
         difference
         for position, (before, after) in enumerate(zip(saved, found, strict=False))
         if before["url"] == after["url"]
         for difference in _changes(position, before, after)
     ]
-    if [one["url"] for one in saved] == [one["url"] for one in found[: len(saved)]]:
+    if [facts["url"] for facts in saved] == [facts["url"] for facts in found[: len(saved)]]:
         return differences + list(_added(len(saved), found, refused=not accept_new))
     return differences + list(_moves(saved, found))
 
@@ -75,7 +78,7 @@ def _added(start: int, found: Sequence[Fingerprint], *, refused: bool) -> Iterat
 
 def _moves(saved: Sequence[Fingerprint], found: Sequence[Fingerprint]) -> Iterator[Difference]:
     """The URLs or their order differ: shards removed, inserted, or moved."""
-    before, after = [one["url"] for one in saved], [one["url"] for one in found]
+    before, after = [facts["url"] for facts in saved], [facts["url"] for facts in found]
     stayed, there = set(before) & set(after), set(after)
     for position, url in enumerate(before):
         if url not in there:

@@ -25,10 +25,10 @@ def read_newest_ledger(store: Store) -> tuple[Commit, Ledger]:
     Raises NoCommitError if there is none, StorageError.
     """
     check_format(store)
-    found = sequences(store)
-    require_commits(store, found)
-    first, problems = first_sequence_of_run(store, found[-1]), []
-    for sequence in reversed([one for one in found if one >= first]):
+    listed = sequences(store)
+    require_commits(store, listed)
+    first, problems = first_sequence_of_run(store, listed[-1]), []
+    for sequence in reversed([number for number in listed if number >= first]):
         try:
             commit = read_commit(store, sequence)
             return commit, read_ledger(store, commit)
@@ -46,15 +46,17 @@ def list_ledger(store: Store) -> dict[str, list[dict[str, Any]]]:
     commit, ledger = read_newest_ledger(store)
     first = first_sequence_of_run(store, commit.sequence)
     facts = ledger.shards
-    learned = [one for one in facts if "skipped" not in one]
-    urls = {one["url"] for one in learned}
-    skipped = [one for one in facts if "skipped" in one and one["url"] not in urls]
+    learned = [shard for shard in facts if "skipped" not in shard]
+    urls = {shard["url"] for shard in learned}
+    skipped = [shard for shard in facts if "skipped" in shard and shard["url"] not in urls]
     return {
         "shards": [
-            {"url": one["url"], "rows": one.get("rows"), **_place(one, first)} for one in learned
+            {"url": shard["url"], "rows": shard.get("rows"), **_place(shard, first)}
+            for shard in learned
         ],
         "skipped": [
-            {"url": one["url"], "reason": one["skipped"], **_place(one, first)} for one in skipped
+            {"url": shard["url"], "reason": shard["skipped"], **_place(shard, first)}
+            for shard in skipped
         ],
     }
 

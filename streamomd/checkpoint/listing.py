@@ -35,12 +35,12 @@ def list_commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:
 
     Raises NoCommitError if there is none (or a newer streamomd wrote one), StorageError.
     """
-    found = sequences(store)
-    require_commits(store, found)
-    checked = [_check_row(store, sequence, deep=deep) for sequence in found]
+    listed = sequences(store)
+    require_commits(store, listed)
+    checked = [_check_row(store, sequence, deep=deep) for sequence in listed]
     rows = [row for row, _ in checked]
     missing = _missing([commit for _, commit in checked])
-    return sorted([*rows, *missing], key=lambda one: one["sequence"])
+    return sorted([*rows, *missing], key=lambda commit_row: commit_row["sequence"])
 
 
 def list_temporary_files(store: Store) -> list[str]:

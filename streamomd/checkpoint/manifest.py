@@ -182,7 +182,7 @@ def refuse_newer(fields: Fields) -> None:
         raise CorruptionError(f"the format is not {FORMAT}")
     major = written.number("major", LAST)
     required = fields.items("required_features") if "required_features" in fields.values else []
-    needs = {str(one) for one in required} - FEATURES
+    needs = {str(feature) for feature in required} - FEATURES
     if major == MAJOR and not needs:
         return
     versions = fields.values.get("versions")

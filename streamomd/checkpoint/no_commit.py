@@ -28,15 +28,15 @@ def _local(path: str) -> str:
         return f"nothing was saved there{near}" if near else ""
     try:
         with os.scandir(path) as entries:
-            found = [entry for entry, _ in zip(entries, range(MOST_LOOKED_AT), strict=False)]
-        runs = [one for one in found if os.path.isdir(os.path.join(one.path, COMMITS))]
-        runs.sort(key=lambda one: -one.stat().st_mtime_ns)
+            children = [entry for entry, _ in zip(entries, range(MOST_LOOKED_AT), strict=False)]
+        runs = [child for child in children if os.path.isdir(os.path.join(child.path, COMMITS))]
+        runs.sort(key=lambda child: -child.stat().st_mtime_ns)
     except OSError:
         return ""
     if runs:
-        names = ", ".join(shown(os.path.join(path, one.name)) for one in runs[:MOST_NAMED])
+        names = ", ".join(shown(os.path.join(path, child.name)) for child in runs[:MOST_NAMED])
         more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
         return f"it contains runs, the newest first: {names}{more}; pass one of them"
-    if any(one.name.endswith(DATA) for one in found):
+    if any(child.name.endswith(DATA) for child in children):
         return "it contains data files; the checkpoint's URL comes first, then the shards"
     return ""

@@ -56,7 +56,7 @@ class StoredParts(NamedTuple):
 
     @property
     def parts(self) -> tuple[PartEntry, ...]:
-        """As those of a commit."""
+        """The parts, under the name that a commit has for them."""
         return self.entries
 
     def part_name(self, entry: PartEntry) -> str:
@@ -79,7 +79,7 @@ def pack(part: Part) -> tuple[PartEntry, bytes]:
 
 
 def _save(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """As ``safetensors.numpy.save``, which copies every array three times."""
+    """Returns what ``safetensors.numpy.save`` does, which copies every array three times."""
     ordered = sorted(arrays, key=lambda name: (_ORDER.index(_CODES[arrays[name].dtype]), name))
     header, end = {}, 0
     for name in ordered:
@@ -107,8 +107,8 @@ def unpack(entry: PartEntry, data: bytes) -> Part:
         raise CorruptionError(
             f"{entry.name} is not a safetensors file: {printable(str(error))}"
         ) from None
-    found = {name: (_CODES.get(array.dtype), array.shape) for name, array in arrays.items()}
-    if found != entry.arrays:
+    described = {name: (_CODES.get(array.dtype), array.shape) for name, array in arrays.items()}
+    if described != entry.arrays:
         raise CorruptionError(f"{entry.name} has other arrays than its manifest lists")
     return entry.lo, entry.hi, arrays
 

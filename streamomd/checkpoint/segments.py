@@ -35,7 +35,7 @@ MOST_RUNS = 8
 """Numbers that are saved of the row groups after those; see ``run_lengths``. Of a shard with more,
 only the number of row groups is saved, and its footer is read when the run is resumed."""
 MOST_GROUPS = 1 << 20
-"""Of a shard whose row groups are taken from a ledger, which may be anyone's."""
+"""The most row groups that a shard may have in a ledger, which may be anyone's."""
 PLAIN = ("format", "size", "rows", "row_groups", "groups", "etag", "key")
 OPTIONAL = ("update", "sequence", "skipped", "name", "partitions", "projection", "accepted")
 """Facts of a shard's place in the run, which no fingerprint has. update: number of the update that
@@ -109,19 +109,19 @@ def shorten_facts(facts: Facts) -> Facts:
     The first half of the footer's hash, the number of row groups, the rows of the first three, and
     those of the others if they are few numbers.
     """
-    found = {key: value for key, value in facts.items() if value is not None}
-    if "footer_sha256" in found:
-        found["footer_sha256"] = found["footer_sha256"][: 2 * HASH_BYTES]
-    if "groups" in found:
-        groups = found["groups"]
-        found.setdefault("row_groups", len(groups))
+    shortened = {key: value for key, value in facts.items() if value is not None}
+    if "footer_sha256" in shortened:
+        shortened["footer_sha256"] = shortened["footer_sha256"][: 2 * HASH_BYTES]
+    if "groups" in shortened:
+        groups = shortened["groups"]
+        shortened.setdefault("row_groups", len(groups))
         later = run_lengths(groups[GROUPS:])
         if 0 < len(later) <= MOST_RUNS:
-            found[LATER] = later
-        found["groups"] = list(groups[:GROUPS])
-    if "partitions" in found:
-        found["partitions"] = [list(pair) for pair in found["partitions"]]
-    return found
+            shortened[LATER] = later
+        shortened["groups"] = list(groups[:GROUPS])
+    if "partitions" in shortened:
+        shortened["partitions"] = [list(pair) for pair in shortened["partitions"]]
+    return shortened
 
 
 def run_lengths(rows: Sequence[int]) -> list[int]:
@@ -171,7 +171,7 @@ def encode(segment: Segment) -> bytes:
         ],
     }
     text = zlib.compress(canonical(header), 9)
-    footers = [bytes.fromhex(one.get("footer_sha256", "00" * HASH_BYTES)) for one in facts]
+    footers = [bytes.fromhex(entry.get("footer_sha256", "00" * HASH_BYTES)) for entry in facts]
     digests = b"".join(run[2] for run in segment.digests)
     head = _HEAD.pack(len(facts), len(digests) // HASH_BYTES, len(text))
     return b"".join([MAGIC, head, text, *footers, digests])
@@ -182,18 +182,18 @@ def _distinct_schemas(facts: Sequence[Facts]) -> tuple[list[int], list[tuple[Any
     numbers: dict[tuple[bytes, str | None], int] = {}
     # Mostly one object, however many shards.
     seen: dict[tuple[int, str | None], int] = {}
-    found = []
-    for one in facts:
-        schema, types = one.get("schema"), one.get(TYPES)
+    places = []
+    for shard in facts:
+        schema, types = shard.get("schema"), shard.get(TYPES)
         if schema is None:
-            found.append(-1)
+            places.append(-1)
             continue
-        at = seen.get((id(schema), types))
-        if at is None:
-            at = numbers.setdefault((canonical(schema), types), len(numbers))
-            seen[id(schema), types] = at
-        found.append(at)
-    return found, [(parse(schema), types) for schema, types in numbers]
+        number = seen.get((id(schema), types))
+        if number is None:
+            number = numbers.setdefault((canonical(schema), types), len(numbers))
+            seen[id(schema), types] = number
+        places.append(number)
+    return places, [(parse(schema), types) for schema, types in numbers]
 
 
 def _columns(facts: Sequence[Facts]) -> dict[str, list[Any]]:
@@ -247,6 +247,7 @@ def decode(data: bytes) -> Segment:
 
 
 def _parse_segment(data: bytes) -> Segment:
+    """Returns the segment in these bytes. Raises ValueError if they are not one."""
     start = len(MAGIC) + _HEAD.size
     if data[: len(MAGIC)] != MAGIC:
         raise ValueError("its header is not that of a segment")
@@ -264,7 +265,7 @@ def _parse_segment(data: bytes) -> Segment:
     changed = fields.items("changed")
     added = shards - len(changed)
     first = fields.number("first", 1 << 62)
-    if added < 0 or not all(type(one) is int and 0 <= one < first for one in changed):
+    if added < 0 or not all(type(place) is int and 0 <= place < first for place in changed):
         raise ValueError("it changes shards that do not precede it")
     return Segment(
         first,
@@ -277,34 +278,38 @@ def _parse_segment(data: bytes) -> Segment:
 def _parse_facts(fields: Fields, shards: int, hashes: memoryview) -> Iterator[Facts]:
     """Facts by shard, from their columns, which are checked as a whole: there may be a million."""
     keys = [*PLAIN, *(key for key in (*OPTIONAL, LATER) if key in fields.values)]
-    found = {key: fields.items(key) for key in ("url", "mtime_ns", "schema", *keys)}
-    for key, values in found.items():
+    lists = {key: fields.items(key) for key in ("url", "mtime_ns", "schema", *keys)}
+    for key, values in lists.items():
         if len(values) != shards:
             raise ValueError(f"{len(values)} values of {key} for {shards} shards")
-    found["url"] = [*_parse_urls(found["url"])]
-    times = itertools.accumulate(map(int, found["mtime_ns"]))
-    found["mtime_ns"] = [time if time >= 0 else None for time in times]
-    schemas = [_checked_schema(one) for one in fields.items("schemas")]
+    lists["url"] = [*_parse_urls(lists["url"])]
+    times = itertools.accumulate(map(int, lists["mtime_ns"]))
+    lists["mtime_ns"] = [time if time >= 0 else None for time in times]
+    schemas = [_checked_schema(value) for value in fields.items("schemas")]
     if TYPES in fields.values:
         types = _checked_types(fields.items(TYPES), len(schemas))
-        found[TYPES] = [types[at] if at >= 0 else None for at in found["schema"]]
-    found["schema"] = [schemas[at] if at >= 0 else None for at in found["schema"]]
-    if "name" in found:
-        both = zip(found["name"], found["url"], strict=True)
-        found["name"] = [_end_of(url, one) if type(one) is int else one for one, url in both]
+        lists[TYPES] = [types[place] if place >= 0 else None for place in lists["schema"]]
+    lists["schema"] = [schemas[place] if place >= 0 else None for place in lists["schema"]]
+    if "name" in lists:
+        both = zip(lists["name"], lists["url"], strict=True)
+        lists["name"] = [
+            _end_of(url, value) if type(value) is int else value for value, url in both
+        ]
     digits, width = hashes[: shards * HASH_BYTES].hex(), 2 * HASH_BYTES
-    footers = (digits[at : at + width] for at in range(0, len(digits), width))
-    found["footer_sha256"] = [one if one.strip("0") else None for one in footers]
+    footers = (digits[place : place + width] for place in range(0, len(digits), width))
+    lists["footer_sha256"] = [value if value.strip("0") else None for value in footers]
     for key, kind in _KINDS.items():
-        _check_kind(key, kind, found.get(key, ()))
-    _check_partitions(found.get("partitions", ()))
-    _shorten_groups(found)
+        _check_kind(key, kind, lists.get(key, ()))
+    _check_partitions(lists.get("partitions", ()))
+    _shorten_groups(lists)
     # Nearly always a fact is there for all shards or for none.
-    columns = {key: values for key, values in found.items() if any(_is_there(values))}
+    columns = {key: values for key, values in lists.items() if any(_is_there(values))}
     partial = not all(all(_is_there(values)) for values in columns.values())
     for row in zip(*columns.values(), strict=True):
         facts = dict(zip(columns, row, strict=True))
-        yield {key: one for key, one in facts.items() if one is not None} if partial else facts
+        yield (
+            {key: value for key, value in facts.items() if value is not None} if partial else facts
+        )
 
 
 def _is_there(values: Sequence[Any]) -> Iterator[bool]:
@@ -344,21 +349,21 @@ def _check_partitions(values: Sequence[Any]) -> None:
 
 
 def _shorten_groups(found: dict[str, list[Any]]) -> None:
-    """As ``shorten_facts``, by column."""
-    for at, groups in enumerate(found["groups"]):
+    """Shortens the facts about row groups in place, as ``shorten_facts`` does, by column."""
+    for index, groups in enumerate(found["groups"]):
         if groups is None:
             continue
         if not {*map(type, groups)} <= {int}:
             raise ValueError("the row count of a row group is not an int")
-        if found["row_groups"][at] is None:
-            found["row_groups"][at] = len(groups)
+        if found["row_groups"][index] is None:
+            found["row_groups"][index] = len(groups)
         if len(groups) > GROUPS:
-            found["groups"][at] = groups[:GROUPS]
+            found["groups"][index] = groups[:GROUPS]
     for later in filter(None, found.get(LATER, ())):
         if not {*map(type, later)} <= {int}:
             raise ValueError("the row count of a row group is not an int")
-    names = {one: one for one in found["format"]}  # one text, however many shards
-    found["format"] = [names[one] for one in found["format"]]
+    names = {name: name for name in found["format"]}  # one text, however many shards
+    found["format"] = [names[name] for name in found["format"]]
 
 
 def _checked_schema(schema: Any) -> Any:

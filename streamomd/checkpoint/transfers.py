@@ -43,14 +43,17 @@ def in_flight(
         for item in items:
             size = nbytes(item)
             while running and (
-                len(running) >= limit or size + sum(one.nbytes for one in running) > BYTES_IN_FLIGHT
+                len(running) >= limit
+                or size + sum(transfer.nbytes for transfer in running) > BYTES_IN_FLIGHT
             ):
                 yield running.popleft().result()
             running.append(_Transfer(work, item, size))
         while running:
             yield running.popleft().result()
     except Exception as error:
-        raise _joined([error, *(one for each in running if (one := each.wait()))]) from None
+        raise _joined(
+            [error, *(transfer for each in running if (transfer := each.wait()))]
+        ) from None
 
 
 class _Transfer(Generic[R]):

@@ -99,9 +99,9 @@ def restore_commit(url: str, at: int, checkpoint_storage_options: str) -> tuple[
     from streamomd.checkpoint import open_store, restore_commit
 
     store = open_store(url, read_options_file(checkpoint_storage_options))
-    found = restore_commit(store, at)
-    place = {"url": store.url, "sequence": found.sequence}
-    result = {**found.to_json(), "checkpoint": place}
+    restored = restore_commit(store, at)
+    place = {"url": store.url, "sequence": restored.sequence}
+    result = {**restored.to_json(), "checkpoint": place}
     del result["sequence"]
     return result, "\n".join(_restored_lines(result))
 
@@ -110,7 +110,7 @@ def _ledger_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Counts, and a table of the first and the last shards."""
     shards, skipped = found["shards"], found["skipped"]
     half = MOST_LINES // 2
-    lines = [{**one, "url": shown(one["url"])} for one in shards]
+    lines = [{**shard, "url": shown(shard["url"])} for shard in shards]
     table = formatting.format_table([*lines[:half], *lines[half:][-half:]]).splitlines()
     if len(lines) > MOST_LINES:
         table.insert(1 + half, f"… {len(lines) - MOST_LINES:,} more; --json lists all")
@@ -118,13 +118,13 @@ def _ledger_lines(found: Mapping[str, Any]) -> Iterator[str]:
     if skipped:
         yield ""
         yield formatting.format_table(
-            [{**one, "url": shown(one["url"])} for one in skipped[:MOST_LINES]]
+            [{**shard, "url": shown(shard["url"])} for shard in skipped[:MOST_LINES]]
         )
         if len(skipped) > MOST_LINES:
             yield f"… {len(skipped) - MOST_LINES:,} more skipped; --json lists all"
     yield ""
-    rows = sum(one["rows"] or 0 for one in shards)
-    updates = len({one["update"] for one in shards} - {0})
+    rows = sum(shard["rows"] or 0 for shard in shards)
+    updates = len({shard["update"] for shard in shards} - {0})
     parts = [f"{counted(len(shards), 'shard')} ({counted(rows, 'row')})"]
     parts += [f"{counted(updates, 'update')} after the first run"] if updates else []
     parts += [f"{len(skipped):,} skipped"] if skipped else []
@@ -147,7 +147,7 @@ def _restored_lines(result: Mapping[str, Any]) -> Iterator[str]:
     else:
         which = f" of {_range(updates)}" if updates else ""
         yield f"undone: {counted(rows, 'row')}{which}, {counted(len(shards), 'shard')}"
-        yield from (f"  {shown(one)}" for one in shards[:MOST_UNDONE])
+        yield from (f"  {shown(undone)}" for undone in shards[:MOST_UNDONE])
         if len(shards) > MOST_UNDONE:
             yield f"  and {len(shards) - MOST_UNDONE:,} more"
     if shards:

@@ -66,7 +66,7 @@ class Commands(click.Group):
         except click.NoSuchOption as error:
             train = self.commands["train"]
             params = train.get_params(click.Context(train, parent=ctx))
-            if error.option_name not in {name for one in params for name in one.opts}:
+            if error.option_name not in {name for param in params for name in param.opts}:
                 raise
             raise click.UsageError(
                 f"{error.option_name} is an option of a command; the command comes first: "

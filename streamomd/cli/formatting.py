@@ -65,15 +65,15 @@ def format_evaluation(result: Mapping[str, Any]) -> str:
     lines = [format_metrics(result)]
     for column, slices in result["slices"].items():
         names = ("loss", "error", "rmse", "auc", "mae", "r2")
-        known = [key for key in names if any(one[key] is not None for one in slices)]
+        known = [key for key in names if any(group[key] is not None for group in slices)]
         rows = [
             {
-                f"by {printable(column)}": "null" if one["value"] is None else one["value"],
-                "rows": f"{one['rows']:,}",
-                "weight": f"{one['weight']:,.6g}",
-                **{key: "" if one[key] is None else f"{one[key]:.6f}" for key in known},
+                f"by {printable(column)}": "null" if group["value"] is None else group["value"],
+                "rows": f"{group['rows']:,}",
+                "weight": f"{group['weight']:,.6g}",
+                **{key: "" if group[key] is None else f"{group[key]:.6f}" for key in known},
             }
-            for one in slices[:MAX_SLICES]
+            for group in slices[:MAX_SLICES]
         ]
         more = len(slices) - MAX_SLICES
         lines += [
@@ -113,8 +113,8 @@ def _time_lines(result: Mapping[str, Any]) -> list[str]:
     lines = []
     if timed := result.get("by_time"):
         days = [
-            f"{one['period']}: {counted(one['rows'], 'row')}, {format_short(one)}"
-            for one in timed["day"][-MAX_DAYS:]
+            f"{day['period']}: {counted(day['rows'], 'row')}, {format_short(day)}"
+            for day in timed["day"][-MAX_DAYS:]
         ]
         late = f"; {counted(timed['late'], 'late row')}, {counted(timed['ties'], 'tie')}"
         lines = [*days, f"stream time {timed['latest']}{late if timed['late'] else ''}"]
@@ -133,18 +133,18 @@ MOST_PERIODS = 100
 def format_backtest(result: Mapping[str, Any]) -> str:
     """A table of the periods, and the figures of all of them."""
     wrong = "rmse" if result["error"] is None else "error"
-    with_auc = any(one["auc"] is not None for one in result["periods"])
+    with_auc = any(period["auc"] is not None for period in result["periods"])
     likely = ("calibrated log loss",) if "calibrated" in result else ()
     names = ("loss", *likely, wrong, *(("auc",) if with_auc else ()))
-    with_likely = [{**one, **_log_loss(one)} for one in [*result["periods"], result]]
+    with_likely = [{**period, **_log_loss(period)} for period in [*result["periods"], result]]
     rows = [
         {
-            result["by"]: one["period"],
-            "learned before": f"{one['learned']:,}",
-            "rows": f"{one['rows']:,}",
-            **{key: "" if one[key] is None else f"{one[key]:.6f}" for key in names},
+            result["by"]: period["period"],
+            "learned before": f"{period['learned']:,}",
+            "rows": f"{period['rows']:,}",
+            **{key: "" if period[key] is None else f"{period[key]:.6f}" for key in names},
         }
-        for one in with_likely[:-1][-MOST_PERIODS:]
+        for period in with_likely[:-1][-MOST_PERIODS:]
     ]
     whole = format_short(with_likely[-1], *likely)
     lines = [format_table(rows), f"{counted(result['rows'], 'row')}, {whole}"]
@@ -218,8 +218,11 @@ def format_temporary_files(paths: Sequence[str]) -> str:
 
 def format_inspection(result: Mapping[str, Any]) -> str:
     """A model's summary and its coordinates with the largest weights."""
-    at, classes = result["checkpoint"], result.get("classes")
-    shown = {**result, "checkpoint": at["url"] and f"{at['url']}, commit {at['sequence']}"}
+    checkpoint, classes = result["checkpoint"], result.get("classes")
+    shown = {
+        **result,
+        "checkpoint": checkpoint["url"] and f"{checkpoint['url']}, commit {checkpoint['sequence']}",
+    }
     if "means" in result:
         shown["means"] = worded_means(result["means"])
     if result.get("params"):
@@ -286,26 +289,26 @@ def format_certificate(result: Mapping[str, Any]) -> str:
     learners = result["learners"]
     lines = [f"rule {result['rule']}, loss {result['loss']}, {learners[0]['rows']:,} rows"]
     rows = []
-    for one in learners:
-        name = "" if one["learner"] is None else f"learner {one['learner']}: "
-        if one["loss"] is not None:
+    for learner in learners:
+        name = "" if learner["learner"] is None else f"learner {learner['learner']}: "
+        if learner["loss"] is not None:
             lines.append(
-                f"{name}loss {one['loss']:.6g}, comparator's {one['comparator_loss']:.6g}, "
-                f"regret {one['regret']:.6g}"
+                f"{name}loss {learner['loss']:.6g}, comparator's {learner['comparator_loss']:.6g}, "
+                f"regret {learner['regret']:.6g}"
             )
-            if one["comparator_gap"] is not None:
-                gap = one["comparator_gap"]
+            if learner["comparator_gap"] is not None:
+                gap = learner["comparator_gap"]
                 lines[-1] += f" (at most {gap:.3g} too low)"
-        if one["claims"] is None:
+        if learner["claims"] is None:
             same = len({other["reason"] for other in learners}) == 1
-            line = f"{'' if same else name}no certificate: {one['reason']}"
+            line = f"{'' if same else name}no certificate: {learner['reason']}"
             lines += [] if line in lines else [line]
-        for claim in one["refused"] if one["claims"] else ():
+        for claim in learner["refused"] if learner["claims"] else ():
             lines.append(f"{name}refused: {claim['claim']} ({claim['source']}): {claim['reason']}")
-        for claim in one["claims"] or ():
+        for claim in learner["claims"] or ():
             ratio = "" if claim["ratio"] is None else f"{claim['ratio']:.3g}"
             numbers = {key: f"{claim[key]:.6g}" for key in ("measured", "bound")}
-            label = {} if one["learner"] is None else {"learner": one["learner"]}
+            label = {} if learner["learner"] is None else {"learner": learner["learner"]}
             note = {"note": claim["note"]} if claim["note"] else {}
             shown = {"claim": claim["claim"], **numbers, "ratio": ratio, "source": claim["source"]}
             rows.append({**label, **shown, **note})

@@ -101,8 +101,8 @@ def init(
     if label is None:
         label, reason = propose_job.suggest_label(facts)
         if asking:
-            found = _ask("label", label, lambda text: propose_job.require_column(facts, text))
-            label, reason = (label, reason) if found == label else (found, "as asked for")
+            answer = _ask("label", label, lambda text: propose_job.require_column(facts, text))
+            label, reason = (label, reason) if answer == label else (answer, "as asked for")
     target = propose_job.require_column(facts, label)
     if task is None and asking and propose_job.is_task_unclear(target):
         text = f"{counted(target.distinct, 'value')}: classify or regress"

@@ -140,7 +140,7 @@ def _list(text: str) -> list[str]:
 
 
 def _nulls(text: str) -> list[str]:
-    """As a list, but a text of blanks or commas alone is one that means missing."""
+    """Returns the texts of a list; a text of blanks or commas alone is one that means missing."""
     return _list(text) or [text]
 
 

@@ -80,8 +80,8 @@ def plan(
     command = _train_command(what, given)
     job, given = job_and_shards(what, given)
     figures = preview(job, workers=workers or 0, price=price, **python_arguments(given))
-    found = {**figures, "next": command}
-    return found, format_plan(found, command)
+    result = {**figures, "next": command}
+    return result, format_plan(result, command)
 
 
 def _train_command(what: Sequence[str], given: Mapping[str, Any]) -> str:
@@ -309,8 +309,8 @@ def warm(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
     import_runs()
     from streamomd.analysis.warm_loops import warm as warm_job
 
-    found = warm_job(job, **python_arguments(given))
-    return found, _line(found)
+    result = warm_job(job, **python_arguments(given))
+    return result, _line(result)
 
 
 def _line(found: dict[str, Any]) -> str:

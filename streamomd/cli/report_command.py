@@ -76,7 +76,7 @@ def report(
     with phase("starting"):
         from streamomd.analysis.report import write_report
 
-    found = write_report(
+    findings = write_report(
         open_model(url, checkpoint_storage_options, cache),
         to,
         list(shards),
@@ -87,10 +87,16 @@ def report(
         checkpoint_storage_options=read_options_file(checkpoint_storage_options),
         **table,
     )
-    lines = [f"{typed(to)}: {found['bytes'] / 1000:,.0f} kB", printable(found["verdict"]["text"])]
-    for one in found["look"]:
-        lines += [f"check {printable(one['name'])}: {one['title']}", f"  {printable(one['text'])}"]
-    return found, "\n".join(lines)
+    lines = [
+        f"{typed(to)}: {findings['bytes'] / 1000:,.0f} kB",
+        printable(findings["verdict"]["text"]),
+    ]
+    for warning in findings["look"]:
+        lines += [
+            f"check {printable(warning['name'])}: {warning['title']}",
+            f"  {printable(warning['text'])}",
+        ]
+    return findings, "\n".join(lines)
 
 
 @main.command(epilog=CODES)
@@ -155,8 +161,8 @@ def compare(runs: tuple[str, ...], checkpoint_storage_options: str) -> tuple[Any
     result = compare_runs(list(runs), checkpoint_storage_options=options)
     table, keys = format_comparison(result)
     lines = [formatting.format_table(table, width_of(sys.stdout))]
-    others = [row[""] for row, one in zip(table, result["runs"], strict=True)
-              if not one["comparable"]]  # fmt: skip
+    others = [row[""] for row, run in zip(table, result["runs"], strict=True)
+              if not run["comparable"]]  # fmt: skip
     if others:
         lines.append(f"not comparable with run 1, other rows were learned: {', '.join(others)}")
     lines += ["", formatting.format_table(keys)] if keys else ["no other key of the jobs differs"]

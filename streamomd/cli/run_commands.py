@@ -70,7 +70,7 @@ def train(
     run_functions = import_runs()
     from streamomd.integrations.trackers import tracker
 
-    callbacks = [tracker(one) for one in joined(track)]
+    callbacks = [tracker(target) for target in joined(track)]
     with profiled() if profile else nullcontext() as measured:
         model = run_functions.train(job, callbacks=callbacks, **python_arguments(given))
     return _trained(model, measured)
@@ -137,7 +137,7 @@ def resume(
     given["sets"] = set_scheduler(given["sets"], scheduler)
     given["sets"] |= {"data.cache": cache} if cache is not None else {}
     try:
-        callbacks = [tracker(one) for one in joined(track)]
+        callbacks = [tracker(target) for target in joined(track)]
         with profiled() if profile else nullcontext() as measured:
             model = resume_run(url, callbacks=callbacks, **given)
     except SweepError:
@@ -324,7 +324,7 @@ def split_choice(
     from streamomd.runs.reporting import Reporting
 
     log, track, port, host = (given[name] for name in REPORTING)
-    trackers = [tracker(one) for one in joined(track)]
+    trackers = [tracker(target) for target in joined(track)]
     names = ("storage_options", "checkpoint_storage_options")
     keys = ("on_bad_row", "rename", "as_files")
     changed = {f"data.{key}": given[key] for key in keys if given[key]}

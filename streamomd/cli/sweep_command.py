@@ -120,14 +120,14 @@ def format_sweep(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     wrong = "rmse" if best["error"] is None else "error"
     rows = [
         {
-            "": "best" if one["name"] == best["name"] else _outcome(one),
-            "learner": worded(one["params"]),
-            "rows": f"{one['rows']:,}",
-            **{key: _number(one[key]) for key in ("loss", wrong)},
-            **({"held-out loss": _number((one["holdout"] or {}).get("loss"))} if held else {}),
-            "saved to": _saved_to(one["name"]) if result["checkpoint"]["url"] else "",
+            "": "best" if learner["name"] == best["name"] else _outcome(learner),
+            "learner": worded(learner["params"]),
+            "rows": f"{learner['rows']:,}",
+            **{key: _number(learner[key]) for key in ("loss", wrong)},
+            **({"held-out loss": _number((learner["holdout"] or {}).get("loss"))} if held else {}),
+            "saved to": _saved_to(learner["name"]) if result["checkpoint"]["url"] else "",
         }
-        for one in result["learners"]
+        for learner in result["learners"]
     ]
     figures = f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)"
     lines = [

@@ -25,7 +25,7 @@ KINDS = {
 }
 """What was expected, by the start of pydantic's name for the problem."""
 TAGS = ("<number>", "<table>")
-"""Of the types that a key may have, which pydantic names in a problem's place."""
+"""Tags of the types that a key may have, which pydantic names in a problem's place."""
 MAX_SHOWN = 200  # characters of a value; longer ones are cut
 
 

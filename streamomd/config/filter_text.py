@@ -128,6 +128,7 @@ class _Parser:
         self._next = self._read(0)
 
     def whole(self) -> Condition:
+        """Parses the whole text; returns its condition."""
         found = self._any()
         if self._next.kind != "end":
             self._expected("and, or, or the end")

@@ -60,7 +60,8 @@ def join_list(names: Iterable[str]) -> str:
 
 
 def split_scalars(value: Any) -> Any:
-    """As ``split_list``; an unquoted item is a number or a boolean where TOML reads it as one.
+    """Splits a text as ``split_list`` does; an unquoted item that TOML reads as a number or a
+    boolean becomes one.
 
     >>> split_scalars("0,1"), split_scalars('no,"1"'), split_scalars("true")
     ([0, 1], ['no', '1'], [True])
@@ -170,7 +171,7 @@ def moment_text(value: Any) -> Any:
 
 
 def one_in(value: Any) -> Any:
-    """Of a fraction of the rows 0 < x < 1, the number 1/x, which must be whole.
+    """Turns a fraction of the rows 0 < x < 1 into the number 1/x, which must be whole.
 
     >>> one_in(0.1), one_in("0.25"), one_in(10), one_in(0)
     (10, 4, 10, 0)

@@ -22,9 +22,9 @@ REASONS = (
 )  # fmt: skip
 """Why rows are not learned. Checkpoints count by index in this list: only append to it."""
 FILTERED = REASONS.index("filtered")
-"""Of rows that ``data.where`` drops, which are no bad rows."""
+"""The reason of rows that ``data.where`` drops, which are no bad rows."""
 SAMPLED = REASONS.index("sampled")
-"""Of rows that ``data.sample`` drops, which are no bad rows either."""
+"""The reason of rows that ``data.sample`` drops, which are no bad rows either."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,7 +182,8 @@ _NO_INDICES = np.empty(0, np.uint32)
 
 @functools.cache
 def _indptr_of(columns: int) -> NDArray[np.int64]:
-    """Of a dense batch: micro-batches need it twice each."""
+    """Returns where the row of a dense batch ends, (1,). Cached: micro-batches need it twice
+    each."""
     return np.array([columns], np.int64)
 
 

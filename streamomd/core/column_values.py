@@ -15,10 +15,9 @@ SHIFT = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnValues:
-    """Of n rows. numbers: float64 (n, numeric columns), NaN where a value is missing. categories:
-    the keys of each row's categories, row after row; indptr: int64 (n + 1,), from 0, where the keys
-    of a row begin.
-    """
+    """Values of n rows. numbers: float64 (n, numeric columns), NaN where a value is missing.
+    categories: the keys of each row's categories, row after row; indptr: int64 (n + 1,), from 0,
+    where the keys of a row begin."""
 
     numbers: NDArray[np.float64]
     indptr: NDArray[np.int64]

@@ -81,7 +81,7 @@ class BadRowError(DataError):
 
     @property
     def reason(self) -> str:
-        """As in ``core.batch.REASONS``."""
+        """The reason, one of ``core.batch.REASONS``."""
         return self.message.code
 
 

@@ -142,7 +142,8 @@ def refuse_ambiguous(url: str) -> None:
 
 
 def refuse_output_url(url: str) -> None:
-    """As ``refuse_ambiguous``, of what is written: also any other ``::`` in its name."""
+    """Raises what ``refuse_ambiguous`` does, and UsageError for any other ``::`` in an output's
+    name."""
     refuse_ambiguous(url)
     if "::" in _ADDRESS.sub("", url):
         raise UsageError(f"{shown(url)}: the name of an output must not have '::': choose another")

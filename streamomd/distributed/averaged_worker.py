@@ -59,7 +59,7 @@ def learn_pieces(
     request: RoundStart, row_range: RowRange, ranges: Ranges, topic: str, number: int,
     start: PartialState,
 ) -> list[StatePiece]:  # fmt: skip
-    """As ``learn_range`` of a part, in pieces."""
+    """Learns a part as ``learn_range`` does; returns its state in a piece for each range."""
     learned, state = _learn_checked(request, row_range, True, topic, number, start)
     return cut_state(ranges, learned, state)
 
@@ -88,6 +88,7 @@ def _learn(
     start: PartialState,
     guard: FiniteCheck,
 ) -> tuple[PartialState, State]:
+    """Learns the rows of a range; returns what it learned, and the state."""
     model = model_of(start)
     state, names = model.state.copy(), Names(start.names)
     plan = plan_to_read(request.alert, start.plan)

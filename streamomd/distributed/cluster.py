@@ -90,6 +90,8 @@ def connect_client(
 
 @contextmanager
 def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[Client]:
+    """Yields the client of a run's cluster: that of the caller, or one that is opened for the
+    run."""
     if isinstance(client, ClusterFactory):
         with open_made(client, stop) as made, _connected(made):
             yield made

@@ -83,7 +83,8 @@ def _numbers(found: str) -> tuple[int, ...]:
 
 
 async def _distributed_version(address: str, limit: float) -> str | None:
-    """Of the scheduler at an address; None if there is none. Old ones answer both requests, too."""
+    """Returns the version of the scheduler at an address; None if there is none. Old ones answer
+    both requests, too."""
     with suppress(Exception):  # an unknown server's bytes may raise anything
         async with asyncio.timeout(limit):
             server: Any

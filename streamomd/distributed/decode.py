@@ -100,6 +100,7 @@ class _DecodeTask:
 
     @property
     def where(self) -> str:
+        """The shard and rows of the task, for messages."""
         return f"shard {shown(self.group.shard.url)}, rows {self.begin} to {self.end - 1}"
 
 

@@ -78,7 +78,8 @@ class EventReporter:
         self.report(partial(metrics_event, metrics))
 
     def report(self, make: Callable[[], dict[str, Any]], seconds: float = REPORT_SECONDS) -> None:
-        """As ``update``, with the event that ``make`` returns, every ``seconds``."""
+        """Logs the event that ``make`` returns, every ``seconds``; reads the stop signal once a
+        second."""
         now = time.monotonic()
         if now - self._report_time > seconds:
             self._report_time = now

@@ -33,7 +33,7 @@ OPERATION, SHARDS_OPERATION = "omd_rows", "omd_shards"
 DECODERS = 16
 """The most owners that decode: they are faster than the rounds, and each connects to all others."""
 Columns = tuple[int, int]
-"""Of an owner's coordinates: the first, and the last and one."""
+"""An owner's coordinates: the first, and one more than the last."""
 _EXCHANGES: dict[tuple[str, int], RowExchange] = {}
 
 
@@ -154,8 +154,8 @@ async def _serve_shards(group: str) -> Any:
 
 @dataclass(eq=False)
 class EpochRows:
-    """As ``training.row_stream.SharedDecoding``. firsts: the number of each shard's first group, in
-    the order of the epoch, among all groups of the shards."""
+    """Decodes an epoch's rows, as ``training.row_stream.SharedDecoding`` does. firsts: the number
+    of each shard's first group, in the order of the epoch, among all groups of the shards."""
 
     exchange: RowExchange
     epoch: int

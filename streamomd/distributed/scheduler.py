@@ -39,7 +39,7 @@ def ask_workers(client: Client) -> dict[str, Any] | None:
 
 
 def workers_of(client: Client) -> dict[str, Any]:
-    """As ``ask_workers``; empty if the scheduler does not answer."""
+    """Returns what ``ask_workers`` does; {} if the scheduler does not answer."""
     return ask_workers(client) or {}
 
 

@@ -148,6 +148,7 @@ class PartitionOwners:
             setattr(metrics, name, getattr(saved, name))
 
     def _start_group(self, manager: CheckpointManager, attempts: int) -> WorkerGroup:
+        """Starts owners on the workers, which take the state of the last commit."""
         addresses = self._wait_for_workers()
         model, run = self.model, uuid.uuid4().hex
         size = group_size(model.plan.size, model.spec.train.parts, len(addresses))
@@ -210,6 +211,7 @@ class PartitionOwners:
             time.sleep(0.2)
 
     def _on_message(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Takes an owner's message into the model; returns what changes in the owners' orders."""
         model, manager = self.model, self.manager
         assert manager is not None
         if message["kind"] == "warm":

@@ -53,7 +53,7 @@ class SumExchange:
         return {peer: len(owned(peer, star.owners, self.parts)) for peer in peers_of(star)}
 
     def add_all(self, sensed: Sensed) -> Floats:
-        """Of the leader: the sum over all partitions, (1, rows, n)."""
+        """Returns the sum over all partitions, (1, rows, n); the leader calls it."""
         self._round += 1
         total = add_partitions(sensed.numbers)
         for peer, partitions in self._partitions.items():
@@ -64,8 +64,8 @@ class SumExchange:
         return total[np.newaxis]
 
     def send_steps(self, steps: Floats, totals: Floats, sums: Floats, flags: int) -> None:
-        """Of the leader, after ``add_all``: send each owner its steps, (rows, learners, n), and
-        totals, sums and flags."""
+        """Sends each owner its steps, (rows, learners, n), and totals, sums and flags; the leader
+        calls it after ``add_all``."""
         rows, learners, _ = steps.shape
         room = self._room_of(rows * learners, totals.size + sums.size + steps.size)
         for peer, here in self._rows.items():
@@ -73,7 +73,7 @@ class SumExchange:
             self.star.send(peer, message)
 
     def send(self, sensed: Sensed) -> None:
-        """Of another owner: send the numbers of its partitions to the leader."""
+        """Sends the numbers of an owner's partitions to the leader; the other owners call it."""
         self._round += 1
         numbers, touched = sensed
         room = self._room_of(touched.size, numbers.size)
@@ -81,7 +81,8 @@ class SumExchange:
         self.star.send(LEADER, message)
 
     def receive_steps(self, steps: Floats, totals: Floats, sums: Floats) -> int:
-        """Of another owner, after ``send``: write what ``send_steps`` was given; the flags."""
+        """Writes what ``send_steps`` was given, and returns the flags; the other owners call it
+        after ``send``."""
         message = self.star.receive(LEADER)
         flags = unpack_steps(self._round, message, self._rows[LEADER], totals, sums, steps)
         if flags == OTHER_ROUND:

@@ -83,6 +83,8 @@ class WorkerGroup:
             self._members.tasks.append(send_task(self.client, key, run_owner, setup, **given))
 
     def _watch(self, queue: Any, variable: Any) -> str:
+        """Handles the owners' messages until they end; returns the last kind: "done" or
+        "stopped"."""
         endpoints: dict[int, Any] = {}
         changes: dict[str, Any]
         started = time.monotonic()

@@ -22,7 +22,7 @@ _COORDINATES = 65_536
 _EACH = 4
 _MORE = "+"
 _INDEX_BITS = 19
-"""Of a name's place: more than (_EACH + 1) * _COORDINATES."""
+"""Bits of a name's place, of which there are up to (_EACH + 1) * _COORDINATES."""
 SAMPLED = 8
 """Once no other coordinate gets a name, one value in eight is searched for names, of categories
 those of one batch in eight: what is found then is a second name of a coordinate, and to search all
@@ -41,7 +41,7 @@ class AsciiValues:
         return len(self.starts)
 
     def to_pylist(self) -> list[bytes]:
-        """As of an Arrow array."""
+        """Returns the values as a list of bytes, as an Arrow array does."""
         places = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
         return [self.data[start:stop].tobytes() for start, stop in places]
 

@@ -28,7 +28,7 @@ REPLACED = PerReader(
 FLOAT64 = PerReader('set model.dtype = "float64"', 'scale the column, or pass dtype="float64"')
 """What to do about a feature that is null."""
 TICKS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-"""Of a second."""
+"""Ticks in a second, by unit."""
 # Values that Python checks before numba compiles the check: few rows need nothing compiled.
 _UNCOMPILED = 1 << 14
 

@@ -40,6 +40,7 @@ def check_schema(
 def _check_column(
     plan: Plan, column: Column, kinds: Mapping[str, pa.DataType], where: Words, *, made: bool
 ) -> None:
+    """Raises SchemaError if a column of the plan is missing, or of a type that it may not have."""
     if column.name not in kinds:
         rest: Words = PerReader("add it to the shard", "add it to X")
         if made:

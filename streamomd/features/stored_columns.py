@@ -29,10 +29,9 @@ def column_values(
     plan: Plan, columns: Mapping[str, pa.Array], table: Numbers, coordinates: Columns,
     lists: Sequence[Csr],
 ) -> ColumnValues:  # fmt: skip
-    """Of rows that have been encoded. columns: numeric ones, as they are stored; table: their
-    encoded numbers. coordinates: (features, rows), of those with one category a row, bias included;
-    lists: of the others, bias not included.
-    """
+    """Returns the values of rows that have been encoded. columns: numeric ones, as they are stored;
+    table: their encoded numbers. coordinates: (features, rows), of those with one category a row,
+    bias included; lists: of the others, bias not included."""
     rows = len(table)
     numbers = table[:, : len(plan.numeric)].astype(np.float64)
     for at, name in enumerate(plan.numeric):

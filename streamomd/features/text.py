@@ -61,7 +61,8 @@ def _plain(array: pa.Array) -> Texts:
 
 
 def _looked_up(array: pa.Array) -> Texts:
-    """Of a dictionary those values that some row has, and an empty text for nulls."""
+    """Returns the texts of a dictionary array: the values that some row has, and an empty text for
+    nulls."""
     codes, distinct = coded(array)
     size = len(distinct)
     used = np.flatnonzero(np.bincount(codes, minlength=1))

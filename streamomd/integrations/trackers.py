@@ -134,8 +134,8 @@ tensorboard:DIR; did you mean 'tensorboard'?
     """
     kind, colon, place = text.partition(":")
     if kind not in TRACKERS or not colon or (kind == "tensorboard" and not place):
-        found = None if kind in TRACKERS else nearest(kind, TRACKERS)
-        hint = f"; did you mean {found!r}?" if found else ""
+        near = None if kind in TRACKERS else nearest(kind, TRACKERS)
+        hint = f"; did you mean {near!r}?" if near else ""
         raise UsageError(f"--track {text!r}: expected mlflow:URI or tensorboard:DIR{hint}")
     made: Callback = TRACKERS[kind](place)
     return made

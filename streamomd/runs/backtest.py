@@ -156,11 +156,11 @@ def _refuse_another(saved: ModelData, model: ModelData) -> None:
     """Raise ResumeRefusedError if a checkpoint has a backtest of another job."""
     before, now = (
         {
-            **dict(_keys(one.spec.to_json())),
-            "--by": one.metrics.backtest.by if one.metrics.backtest else "",
-            "--gap": one.metrics.backtest.gap if one.metrics.backtest else 0.0,
+            **dict(_keys(run.spec.to_json())),
+            "--by": run.metrics.backtest.by if run.metrics.backtest else "",
+            "--gap": run.metrics.backtest.gap if run.metrics.backtest else 0.0,
         }
-        for one in (saved, model)
+        for run in (saved, model)
     )
     other = [f"{key} was {brief(before[key])}, is {brief(now[key])}" for key in now
              if before.get(key) != now[key] and not may_change(key)]  # fmt: skip

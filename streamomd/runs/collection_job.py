@@ -32,7 +32,7 @@ def split_collection(
     flags = dict(flags)
     tables = job if isinstance(job, Mapping) else {}
     places = [flags.get("shards"), job, dict(tables.get("data") or {}).get("shards")]
-    given = [one for one in places if is_collection(one)]
+    given = [place for place in places if is_collection(place)]
     if not given:
         return job, flags, None
     if len(given) > 1 or (given[0] is job and flags.get("shards")):
@@ -92,8 +92,8 @@ def find_recorded_rows(model: ModelData, given: Any, facts: Sequence[Facts]) -> 
                 "a run resumes on the shards it started with: pass shards= only for a run that "
                 "started on a Dask collection. For other rows: train with start= this run's URL"
             )
-        found = find_recorded(data, model.plan, model.table_versions, facts)
-        return view_shards(found, data, model.plan)
+        listing = find_recorded(data, model.plan, model.table_versions, facts)
+        return view_shards(listing, data, model.plan)
     if collection is None:
         raise UsageError(
             "this run started on a Dask collection, whose graph is not in the checkpoint: make the "

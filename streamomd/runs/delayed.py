@@ -56,7 +56,7 @@ class DelayedRun(ExactRun):
         return Schedule(self.model.spec.data.delay_ns)
 
     def learn_epochs(self, epochs: int) -> None:
-        """As ``ExactRun``; rows that are not due at the end of the data are not learned."""
+        """Learns as ``ExactRun`` does, but for rows that are not due at the end of the data."""
         try:
             super().learn_epochs(epochs)
         finally:
@@ -120,15 +120,15 @@ def rows_to_learn(
     ledger = recorded.ledger
     numbers = list_numbers(ledger, 0)
     before = bisect_left(numbers, first)
-    at = min(before, bisect_left(numbers, first_needed(model, ledger)))
-    if at == before:
-        return shards, at
-    data, facts = model.spec.data, [ledger.shards[number] for number in numbers[at:before]]
+    first_place = min(before, bisect_left(numbers, first_needed(model, ledger)))
+    if first_place == before:
+        return shards, first_place
+    data, facts = model.spec.data, [ledger.shards[number] for number in numbers[first_place:before]]
     note(f"{counted(len(facts), 'shard')} of rows that wait for their labels are read again")
-    found = view_shards(find_list(data, model.plan, facts), data, model.plan, anywhere=True)
-    found = with_places(found, model.holdout_by, recorded.shards)
-    versions = {**found.versions, **shards.versions}
-    return replace(shards, shards=(*found.shards, *shards.shards), versions=versions), at
+    earlier = view_shards(find_list(data, model.plan, facts), data, model.plan, anywhere=True)
+    earlier = with_places(earlier, model.holdout_by, recorded.shards)
+    versions = {**earlier.versions, **shards.versions}
+    return replace(shards, shards=(*earlier.shards, *shards.shards), versions=versions), first_place
 
 
 def _places_among(skipped: Skipped, fewer: Skipped, rows: int) -> NDArray[np.int64]:
@@ -262,7 +262,7 @@ class BacktestRun(DelayedRun):
 
     @property
     def figures(self) -> Backtest:
-        """Of the periods."""
+        """The figures of the periods."""
         assert self.model.metrics.backtest is not None
         return self.model.metrics.backtest
 
@@ -272,12 +272,12 @@ class BacktestRun(DelayedRun):
         return Schedule(round(self.figures.gap * 1e9) + 1, self.figures.length, self.figures.origin)
 
     def learn_epochs(self, epochs: int) -> None:
-        """As ``DelayedRun``; the last period ends with the data."""
+        """Learns as ``DelayedRun`` does; the last period ends with the data."""
         super().learn_epochs(epochs)
         end_period(self.figures, self.model)
 
     def most(self, part: Part, low: int) -> int:
-        """As ``ExactRun``, and to the end of the period at most."""
+        """Returns what ``ExactRun`` does, but not more rows than to the end of the period."""
         rows = part.batch.rows(low, min(len(part.batch), low + super().most(part, low)))
         if not len(rows):
             return 1
@@ -288,6 +288,7 @@ class BacktestRun(DelayedRun):
     def _predict(
         self, rows: Batch, skipped: Counts, held: Mask | None, at: tuple[Place, Place]
     ) -> None:
+        """Predicts rows of one period, and counts them in the period's figures."""
         model, figures = self.model, self.figures
         model.metrics.count_skipped(skipped, model.spec.data.max_bad_rows)
         if rows.time is None or not len(rows):

@@ -116,7 +116,8 @@ class Follower:
         return len(arrivals.shards), bool(active)
 
     def result(self) -> dict[str, Any]:
-        """As ``UpdateRun.figures``, of all updates of this process; and lag and freshness."""
+        """Returns the figures of all updates of this process, see ``UpdateRun.figures``, with lag
+        and freshness."""
         learned = self.before.figures(self.model.metrics)
         return {
             "new_shards": self.new_shards,
@@ -232,14 +233,16 @@ class Follower:
 
         A file that is not complete has a line only if it takes longer than usual.
         """
-        skipped = {f"skipped {shown(one.url)}: {one.reason}": one for one in self._known().skipped}
-        key, one = line, skipped.get(line)
-        if one is not None and not one.recorded:
+        skipped = {
+            f"skipped {shown(shard.url)}: {shard.reason}": shard for shard in self._known().skipped
+        }
+        key, shard = line, skipped.get(line)
+        if shard is not None and not shard.recorded:
             now = self.clock.now_ns()
-            waits = (now - self._landings.landed.get(one.url, now)) / 1e9
+            waits = (now - self._landings.landed.get(shard.url, now)) / 1e9
             if waits <= self.table.settle + self.table.every:
                 return
-            key = one.url
+            key = shard.url
         self._reporting.add(key)
         if key not in self._reported:
             note(line)
@@ -356,14 +359,14 @@ def run_follow(
     client: Any,
     reporting: Reporting,
 ) -> tuple[Model, dict[str, Any]]:
-    """As ``follow``; and the figures of all its updates."""
+    """Does what ``follow`` does; returns the model and the figures of all its updates."""
     with (
         stop_on_signals() as stop,
         quiet_notes(reporting.quiet),
         reporting.opened() as opened,
     ):
         name_run(shown(url))
-        callbacks = [FollowCallback(one) for one in reporting.callbacks]
+        callbacks = [FollowCallback(callback) for callback in reporting.callbacks]
         # An update has one line of its own; a bar goes when it ends.
         quiet = reporting.quiet or not (sys.stderr and sys.stderr.isatty())
         each = replace(opened, quiet=quiet, callbacks=callbacks)

@@ -71,8 +71,8 @@ def learn_remaining_rows(
     rows = expected - model.metrics.total_rows if isinstance(shards, ShardSet) else math.inf
 
     def watchers() -> list[Watcher]:
-        found = [*reporting.watchers(model, expected, rule_figure(model)), *more_watchers]
-        return [*found, manager] if manager else found
+        all_watchers = [*reporting.watchers(model, expected, rule_figure(model)), *more_watchers]
+        return [*all_watchers, manager] if manager else all_watchers
 
     with classes_divided(model, rows):
         return _learn(model, shards, manager, watchers, stop, connection)

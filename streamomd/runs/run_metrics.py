@@ -170,7 +170,8 @@ class RunMetrics:
         """See ``Watcher``."""
 
     def update_sweep(self, learners: Mapping[str, Metrics]) -> None:
-        """As ``update``, for the learners of a sweep that are not dropped."""
+        """Takes the figures of a sweep's learners that are not dropped, as often as ``update``
+        does."""
         if self._is_time():
             self.take_sweep(learners)
 
@@ -230,8 +231,8 @@ class RunMetrics:
     def families(self) -> list[Family]:
         """Every metric that has a value now; counters of the run from the start on."""
         made = {
-            name: Family(f"streamomd_{name}", one.kind, one.help)
-            for name, one in {**OF_LEARNERS, **OF_RUN}.items()
+            name: Family(f"streamomd_{name}", metric.kind, metric.help)
+            for name, metric in {**OF_LEARNERS, **OF_RUN}.items()
         }
         for learner, figures in self._learners.items():
             own = (("learner", learner),) if learner else ()
@@ -240,8 +241,8 @@ class RunMetrics:
                     made[name].samples[*own, *labels] = value
         with self._lock:
             counts, values, times = Counter(self._counts), {**self._values}, {**self._times}
-        for name, one in OF_RUN.items():
-            if one.kind == "counter" and not one.labels:
+        for name, metric in OF_RUN.items():
+            if metric.kind == "counter" and not metric.labels:
                 made[name].samples[()] = counts[name, ()]
         for (name, labels), count in counts.items():
             made[name].samples[labels] = count

@@ -116,9 +116,8 @@ class Session:
 
     @classmethod
     def continued(cls, model: ModelData, loaded: Loaded, given: Any = None, **more: Any) -> Self:
-        """As ``recorded``. Once a run was updated, its shards are those of the ledger: its sources
-        may have others by now.
-        """
+        """The session of a run to continue. Once it was updated, its shards are those of the
+        ledger, as its sources may have others by now; else those of ``recorded``."""
         opened = open_ledger(model, loaded)
         if not model.update.number:
             return cls.recorded(model, given, opened[1].shards, opened=opened, **more)
@@ -208,7 +207,7 @@ def find_shards(
     facts: of its ledger."""
     data = spec.data
     partitions = running.plan.partitions if running else ()
-    found = find(
+    listing = find(
         data.shards,
         order=data.order,
         storage_options=data.storage_options,
@@ -218,7 +217,7 @@ def find_shards(
         known=by_url(facts),
         label=data.label if running is None and spec.model.seeks_classes else "",
     )
-    return view_shards(found, data, running.plan if running else None)
+    return view_shards(listing, data, running.plan if running else None)
 
 
 def report_transport_warnings(spec: Spec) -> None:

@@ -97,7 +97,7 @@ def run_update(
     quiet: bool,
     accept_rewritten: Sequence[str] = (),
 ) -> tuple[Model, dict[str, Any]]:
-    """As ``update``; and the figures of the update."""
+    """Does what ``update`` does; returns the model and the figures of the update."""
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as opened:
         name_run(shown(url))
         more = {"stop": stop, "reporting": opened, "client": client}

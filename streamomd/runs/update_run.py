@@ -176,7 +176,7 @@ class UpdateRun:
         if listing.lost and choice.on_bad_shard != "skip":
             raise ResumeRefusedError("\n".join(listing.lost))
         again = skipped_of_tables(known, listing) if choice.retry_skipped else []
-        found = find_arrivals(
+        arrivals = find_arrivals(
             known,
             listing.fs,
             [*again, *listing.files],
@@ -187,21 +187,21 @@ class UpdateRun:
             statistics=filter_columns(data.where),
         )
         if choice.on_bad_shard == "skip":
-            bad = self._bad_shards(found.shards, decode=decode)
-            found = without_bad_shards(found, known, bad)
-        if len(found.shards):
-            refuse_unknown_renames(found.shards, self.new_renames)
-        found = found._replace(shards=view_shards(found.shards, data, self.model.plan))
-        self._check_schemas(found.shards)
-        self.skipped = found.skipped
-        for line in (*listing.notes, *found.notes):
+            bad = self._bad_shards(arrivals.shards, decode=decode)
+            arrivals = without_bad_shards(arrivals, known, bad)
+        if len(arrivals.shards):
+            refuse_unknown_renames(arrivals.shards, self.new_renames)
+        arrivals = arrivals._replace(shards=view_shards(arrivals.shards, data, self.model.plan))
+        self._check_schemas(arrivals.shards)
+        self.skipped = arrivals.skipped
+        for line in (*listing.notes, *arrivals.notes):
             self.report(line)
-        taken = {str(facts["url"]) for facts in known} | {shard.url for shard in found.shards}
+        taken = {str(facts["url"]) for facts in known} | {shard.url for shard in arrivals.shards}
         # Files that wait are listed again only if they come after the version that is recorded.
-        new = len(found.shards) or listing.notes  # a compaction alone is not recorded
-        whole = taken >= {one.url for one in listing.files}
+        new = len(arrivals.shards) or listing.notes  # a compaction alone is not recorded
+        whole = taken >= {file.url for file in listing.files}
         self._versions = listing.versions if new and whole else {}
-        return found
+        return arrivals
 
     def _bad_shards(
         self, shards: ShardSet, *, decode: bool
@@ -358,7 +358,7 @@ class UpdateRun:
             )
             raise SchemaError("\n".join([*problems, remedy]))
         names = (shard.column_names for shard in distinct_schemas(shards))
-        more = sorted({name for one in names for name in one} - known)
+        more = sorted({name for columns in names for name in columns} - known)
         if known and more:
             self.report(f"new columns, which this model ignores: {', '.join(map(repr, more))}")
 

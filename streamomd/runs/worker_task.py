@@ -83,11 +83,11 @@ def learn_on_worker(session: Session, model: Model, connection: Any, reporting: 
     with report_lost_scheduler(model, connection), watching(watchers, model.metrics):
         sent = SentSettings.of(model.spec, reporting.metrics)
         given = (model.url, sent, model.metrics, watchers, session.stop)
-        found = SubmittedLearner(connection, resume_on_worker, *given).result()
+        figures = SubmittedLearner(connection, resume_on_worker, *given).result()
     options = model.spec.checkpoint.storage_options
     learned = load_model(model.url, storage_options=options, remote=has_remote_state)[0]
     learned.spec = model.spec  # with the settings that were given here
-    learned.seconds = found["seconds"]
+    learned.seconds = figures["seconds"]
     learned.rows_per_second = (learned.metrics.total_rows - rows) / learned.seconds
     return learned
 

@@ -21,7 +21,7 @@ class OutputFile(io.RawIOBase):
         self._file, self._url = file, url
 
     def writable(self) -> bool:
-        """As ``io`` says."""
+        """Whether the file can be written: always."""
         return True
 
     def write(self, data: Any) -> int:

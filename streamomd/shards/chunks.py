@@ -112,7 +112,7 @@ class ChunkFile(SeekableFile):
         views: list[memoryview | None],
         before: Iterable[tuple[int, bytes]],
     ) -> bytes:
-        """As ``load``, of column chunks that are in memory."""
+        """Loads column chunks that are in memory, see ``load``."""
         self.is_held = True
         self._memory.of(0)
         self._parts += [

@@ -63,7 +63,7 @@ class Digests:
         self.check_found(shard.url, group, digest)
 
     def check_found(self, url: str, group: int, digest: bytes) -> None:
-        """As ``check``, for a digest that another process found."""
+        """Records or compares a digest that another process computed, as ``check`` does."""
         with self._lock:
             known = self._get(url, group)
             if known is None:
@@ -78,7 +78,7 @@ class Digests:
             )
 
     def check_all(self, found: Iterable[Found]) -> None:
-        """As ``check_found``, for several."""
+        """Records or compares several digests, as ``check_found`` does."""
         for one in found:
             self.check_found(*one)
 

@@ -25,7 +25,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 MOST_LISTED = 10
 _EXPECTED = {"integer": "a 64-bit integer", "date": "an ISO date such as 2026-01-31"}
 Wanted = str | Mapping[str, str]
-"""As the key ``data.partitions``: "hive", "none", or the kind of each column."""
+"""A value of the key ``data.partitions``: "hive", "none", or the kind of each column."""
 Texts = dict[str, str | None]
 Schemas = dict[tuple[int, str | None, tuple[tuple[str, str], ...]], pa.Schema]
 """By the stored schema, projection and columns of directories: most shards have the same."""
@@ -121,6 +121,7 @@ def _with_constants(
     problems: list[str],
     schemas: Schemas,
 ) -> Shard:
+    """Returns a shard with its columns of directories; appends what is wrong to ``problems``."""
     texts = _anywhere(shard) if trained else _below_source(shard)
     constants = []
     for column, kind in partitions:

@@ -70,8 +70,8 @@ def distinct_among(
     enough: Enough = lambda values: False,
     counts: Counter[Any] | None = None,
 ) -> list[Any]:
-    """As ``distinct_labels``, of shards (or what has a ``url`` and a ``schema``) with their values,
-    or the rows of each.
+    """Returns the distinct values that ``distinct_labels`` does, of shards (or what has a ``url``
+    and a ``schema``) with their values, or the rows of each.
 
     The next shard is read only when it is needed.
     """

@@ -104,7 +104,8 @@ def store_errors(url: str) -> Iterator[None]:
 
 @contextmanager
 def output_errors(url: str) -> Iterator[None]:
-    """As ``store_errors``, of an output; programming errors are raised as they are."""
+    """Converts errors as ``store_errors`` does, for an output; programming errors are raised as
+    they are."""
     try:
         yield
     except (StreamomdError, MemoryError, *PROGRAMMING):
@@ -124,7 +125,10 @@ def _is_unreachable(cause: BaseException | None) -> bool:
 
 
 def connect_output(url: str, options: Mapping[str, Any] | None) -> fsspec.AbstractFileSystem:
-    """As ``connect``, to write to. Raises UsageError for what is read only, and for ``::``."""
+    """Returns the file system to write to, see ``connect``.
+
+    Raises UsageError for what is read only, and for ``::``.
+    """
     refuse_output_url(url)
     source = sources().source_of(url)
     if source.name == protocol(url):

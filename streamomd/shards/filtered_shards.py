@@ -85,7 +85,7 @@ def _refuse(shard: Shard, where: str, at: int, problem: str) -> NoReturn:
 
 
 def _bounds_of(constant: Constant) -> Bounds:
-    """Of a column of directories: its one value."""
+    """Returns the bounds of a column of directories: its one value."""
     if constant.value is None:
         return Bounds()
     value = in_domain(constant.value, PARTITION_DOMAIN[constant.kind])

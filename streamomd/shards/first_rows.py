@@ -24,13 +24,14 @@ LEAST_ROWS, MOST_ROWS = 100, 10_000
 MOST_COLUMNS = 100
 """Columns that are looked at, the first ones."""
 SHARE = 0.5
-"""Of the rows, distinct values above which a column is nearly unique."""
+"""A column with more distinct values than this share of the rows is nearly unique."""
 WORDS = 3.0
 """Words of a value, in the mean, from which on it is text."""
 
 
 def longest_list(shard_set: ShardSet, column: str) -> int:
-    """Of the first row group with an element; 0 without any. Raises what reading raises."""
+    """Returns the length of the longest list in the first row group with an element; 0 without any.
+    Raises what reading raises."""
     for place, shard in enumerate(shard_set):
         batches = read_batches(shard_set, places=[place], columns=[column], threads=1)
         longest = end = group = 0
@@ -86,7 +87,7 @@ def unique_strings(rows: Sequence[pa.RecordBatch]) -> UniqueStrings:
 
 
 def _first_rows(shards: ShardSet, columns: Sequence[str]) -> list[pa.RecordBatch]:
-    """Of the first row group that has rows, at most about ``MOST_ROWS``."""
+    """Returns at most about ``MOST_ROWS`` rows, of the first row group that has some."""
     found: list[pa.RecordBatch] = []
     place = next(at for at, shard in enumerate(shards) if shard.rows)
     shard = shards.shards[place]

@@ -100,7 +100,7 @@ def _as_text(values: pa.Array) -> pa.Array:
 
 
 def _word(value: Any) -> Value:
-    """As JSON can say it."""
+    """Returns a value that JSON can represent: a float that is not finite becomes a text."""
     odd = isinstance(value, float) and not math.isfinite(value)
     found: Value = str(value) if odd else value
     return found

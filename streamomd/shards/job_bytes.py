@@ -119,6 +119,8 @@ class _Shared:
         self._batches: dict[int, _Batch] = {}
 
     def need(self, job: Job) -> Need:
+        """Returns what a job needs: an object of the store, the bytes that its rows take, and what
+        loads them."""
         shard, group = self._shard, job.group
         with self._lock:
             if shard.size <= WHOLE_BYTES:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import fsspec
 
 MOST_LOADED = 128 << 20
-"""Of an object's row group, the bytes that are read before any is decoded; a larger one is read in
+"""Bytes of an object's row group that are read before any is decoded; a larger one is read in
 steps."""
 
 
@@ -170,7 +170,7 @@ class OpenShard:
         return self._file.spans if isinstance(self._file, ObjectFile) else ()
 
     def missing(self, group: int) -> list[tuple[int, int]]:
-        """Of an object, ``ranges`` that are not in memory."""
+        """Returns those of an object's ``ranges`` that are not in memory."""
         return [one for one in self.ranges(group) if not self._file.is_held([one])]
 
     def ranges(self, group: int) -> list[tuple[int, int]]:

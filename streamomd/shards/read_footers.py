@@ -174,6 +174,8 @@ def _read(
     whole: bool = False,
     both_ends: bool = False,
 ) -> Shard:
+    """Returns a file's shard: from the ledger where it records the file as it is, else by its
+    footer."""
     try:
         listed = _entry(file)
         if file.url in known and file.etag is None:

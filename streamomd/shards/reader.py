@@ -39,7 +39,8 @@ LOCAL_BLOCK = 1 << 20
 LOCAL_HELD, REMOTE_HELD = 24 << 20, 128 << 20
 """What is read twice costs little from a disk's cache, and from a store as much again as once."""
 DECODED_SHARE = 0.25
-"""Of what may wait, decoded rows of a store's shards; the rest is for bytes that are requested."""
+"""The share of what may wait that decoded rows of a store's shards have; the rest is for bytes that
+are requested."""
 
 
 class ShardBatch(NamedTuple):

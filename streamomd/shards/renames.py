@@ -41,6 +41,7 @@ def refuse_unknown_renames(shards: ShardSet, names: Iterable[str]) -> None:
 
 
 def _renamed(shard: Shard, renames: Mapping[str, str]) -> Shard:
+    """Returns a shard with its columns under the model's names."""
     names = shard.column_names
     changes = {name: renames[name] for name in names if name in renames}
     if not changes:

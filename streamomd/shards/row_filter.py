@@ -23,7 +23,7 @@ from streamomd.features.arrow_types import family, plain
 from streamomd.shards.formats.parquet_statistics import Bounds
 
 Outcome = bool | None
-"""Of a filter in a row; None: null."""
+"""What a filter is in a row; None: null."""
 Outcomes = frozenset[Outcome]
 _NULL: Outcomes = frozenset((None,))
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -192,6 +192,7 @@ def _evaluated(row_filter: RowFilter, rows: pa.RecordBatch) -> pa.Array:
 
 
 def _tested(test: Match, array: pa.Array) -> pa.Array:
+    """Returns whether each value passes a test: booleans, null for null."""
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(array.type):

@@ -51,9 +51,9 @@ class Shard:
     groups: tuple[int, ...]
     """Rows of each row group or record batch."""
     schema: pa.Schema
-    """Of its rows, with the columns of directories, and lists that are stored as binary."""
+    """The columns of its rows, with those of directories, and lists that are stored as binary."""
     footer_sha256: str
-    """Of a shard that a ledger records the first half alone."""
+    """A hash of the footer; of a shard that a ledger records the first half alone."""
     etag: str | None
     """ETag, generation or version where the store has one."""
     mtime_ns: int | None
@@ -69,12 +69,12 @@ class Shard:
     constants: tuple[Constant, ...] = ()
     """Columns of directories that its rows have. No part of the fingerprint."""
     stored: pa.Schema | None = None
-    """Of the file, where ``schema`` has other columns."""
+    """The schema of the file, where ``schema`` has other columns."""
     projection: Projection | None = None
     """How columns follow from those of the file, where its table's have changed since, or they
     are renamed."""
     statistics: tuple[GroupStatistics, ...] = ()
-    """Of the columns that a filter names, for each group; none if they are unknown."""
+    """Statistics of the columns that a filter names, for each group; none if they are unknown."""
     row_filter: RowFilter | None = None
     """Which rows are read; None: all. No part of the fingerprint, as the next."""
     unread: frozenset[int] = frozenset()
@@ -171,7 +171,7 @@ class ShardSet:
     shards: tuple[Shard, ...]
     fs: fsspec.AbstractFileSystem
     versions: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
-    """Of local shards, as this process first saw them; see ``Opened``."""
+    """Versions of local shards, as this process first saw them; see ``Opened``."""
     table_versions: dict[str, int] = field(default_factory=dict, compare=False)
     """Version of each table among the sources, by its URL."""
 

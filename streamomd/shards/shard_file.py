@@ -74,7 +74,8 @@ def version(file: Any) -> object:
 
 
 def identity(file: Any) -> object:
-    """As `version`; of a local file also when it was last changed, which no program can restore.
+    """Returns `version`; of a local file also when it was last changed, which no program can
+    restore.
 
     Other names and permissions change it too, so a change of it does not imply other content.
     """

@@ -211,7 +211,7 @@ class ObjectFile(SeekableFile):
 
     @property
     def etag(self) -> str | None:
-        """Of the object's version."""
+        """The ETag of the object's version."""
         return self.stored.etag
 
     def held(self, offset: int, length: int) -> memoryview | None:
@@ -257,6 +257,7 @@ class _Recent:
         self._total = 0
 
     def get(self, key: Any) -> StoredObject | None:
+        """Returns the object of a key, if it is in use."""
         with self._lock:
             return self._known.get(key)
 
@@ -266,6 +267,8 @@ class _Recent:
             return self._known.setdefault(key, stored)
 
     def add(self, stored: StoredObject, nbytes: int) -> None:
+        """Counts an object's bytes as in memory, and forgets the oldest objects beyond
+        ``RECENT_BYTES``."""
         with self._lock:
             self._total += nbytes - self._last.pop(stored, 0)
             self._last[stored] = nbytes
@@ -273,6 +276,7 @@ class _Recent:
                 self._total -= self._last.popitem(last=False)[1]
 
     def clear(self) -> None:
+        """Forgets the last objects."""
         with self._lock:
             self._last.clear()
             self._total = 0

@@ -218,7 +218,7 @@ def refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) -
 
 
 def _real_names() -> Callable[[str], str]:
-    """As ``os.path.realpath``, for many files: it resolves each directory once."""
+    """Returns an ``os.path.realpath`` for many files, which resolves each directory once."""
     folders: dict[str, str] = {}
 
     def real_name(path: str) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import fsspec
 
 MOST_LETTERS = 300
-"""Of a reason that the ledger records."""
+"""The most letters of a reason that the ledger records."""
 OPENED_AT_ONCE = 256
 """Files opened before the next look whether ``max_shards`` are found."""
 
@@ -116,6 +116,7 @@ class NewFiles:
         self.skipped.append(SkippedShard(file.url, why))
 
     def _add_shard(self, file: Listed, shard: Shard) -> None:
+        """Sorts a shard among the new, moved, repeated or copied ones."""
         facts = shorten_facts(shard.fingerprint())
         try:
             # That a commit appended a file proves that its rows are new.

@@ -130,7 +130,7 @@ class CheckpointManager:
 
     @property
     def sequence(self) -> int:
-        """Of the last commit."""
+        """The number of the last commit."""
         return self._writer.sequence
 
     @property

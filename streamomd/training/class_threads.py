@@ -24,7 +24,8 @@ def thread_count(train: Train) -> int:
 
 
 def class_threads(model: ModelData, rows: float, threads: int) -> int:
-    """Of these threads, those that learn groups of the model's classes; 1: all in the caller's.
+    """Returns how many of these threads learn groups of the model's classes; 1: the caller's learns
+    all.
 
     rows: about how many will be learned.
     """

@@ -48,7 +48,7 @@ class ColumnStatistics:
 
     @classmethod
     def none(cls, columns: int) -> Self:
-        """Of no rows yet."""
+        """Statistics of no rows yet."""
         return cls(0, np.zeros((4, columns)))
 
     def add(self, values: ColumnValues, seen: SeenCategories) -> None:
@@ -68,7 +68,7 @@ class ColumnStatistics:
         self.rows += len(values)
 
     def merged(self, other: Self) -> Self:
-        """Of the rows of both."""
+        """Returns the statistics of the rows of both."""
         with np.errstate(all="ignore"):
             (n, mean, squares), (m, more, others) = self._moments(), other._moments()
             count, far = n + m, more - mean
@@ -111,7 +111,8 @@ class ColumnWindows:
 
     @classmethod
     def none(cls, columns: int, categorical: int, bits: int) -> Self:
-        """Of no rows yet. columns, categorical: how many are numeric, and have categories."""
+        """Windows of no rows yet. columns, categorical: how many are numeric, and have
+        categories."""
         seen = SeenCategories.none(categorical, bits)
         return cls(ColumnStatistics.none(columns), ColumnStatistics.none(columns), seen)
 
@@ -159,7 +160,7 @@ class ColumnWindows:
 
 
 MOST_BYTES = 64 << 20
-"""Of the bits in a commit."""
+"""The most bytes of the bits in a commit."""
 
 
 @dataclass(eq=False)
@@ -173,7 +174,8 @@ class SeenCategories:
 
     @classmethod
     def none(cls, columns: int, bits: int) -> Self:
-        """Of no rows yet. columns: those with categories, each with 2^bits coordinates."""
+        """Categories of no rows yet. columns: those with categories, each with 2^bits
+        coordinates."""
         return cls(np.zeros((columns, ((1 << bits) + 63) // 64), np.uint64))
 
     def unseen(self, keys: Keys) -> Keys:

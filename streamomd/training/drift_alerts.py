@@ -55,7 +55,7 @@ def learned_rows(batch: Batch, held: NDArray[np.bool_] | None) -> Batch:
 
 
 def part_watcher(engine: Engine, alert: Alert | None, plan: Plan, rows: int) -> PartWatcher | None:
-    """Of a part of at most this many rows; None if rows are not watched."""
+    """Returns the watcher of a part of at most this many rows; None if rows are not watched."""
     if alert is None:
         return None
     return PartWatcher(engine, alert, new_windows(alert, plan), block_of(rows))
@@ -247,7 +247,7 @@ def _fired(drift: Drift, found: Iterable[Fired]) -> list[Fired]:
 
 
 def new_windows(job: Alert, plan: Plan) -> ColumnWindows:
-    """Of no rows yet."""
+    """Returns windows of no rows yet."""
     watched = len(category_columns(plan)) if job.new_categories is not None else 0
     return ColumnWindows.none(len(plan.numeric), watched, plan.bits)
 

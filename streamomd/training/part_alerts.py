@@ -85,7 +85,7 @@ class PartWatcher:
                 self._end_window()
 
     def found(self) -> PartRows:
-        """Of all rows added."""
+        """Returns what is known of all rows added."""
         if self.windows.window.rows:
             self._end_window()
         losses = [*self._losses, _means(self._rest, max(len(self._rest), 1))]
@@ -97,7 +97,8 @@ class PartWatcher:
 
 
 def _means(losses: Floats, block: int) -> Floats:
-    """Of blocks of rows. One block's mean does not depend on the others."""
+    """Returns the mean loss of each block of rows. One block's mean does not depend on the
+    others."""
     if block == 1:
         return losses
     sums: Floats = np.add.reduce(np.ascontiguousarray(losses).reshape(-1, block), axis=1)

@@ -107,7 +107,8 @@ class Share:
                 self.state.table[first - self.low : last - self.low, columns] = there
 
     def parts(self, nbytes: int = 0) -> Iterator[tuple[int, int, dict[str, NDArray[Any]]]]:
-        """As ``State.parts``, of the model's coordinates; its first holds totals and clock."""
+        """Yields the parts that ``State.parts`` does, of the model's coordinates; the first holds
+        totals and clock."""
         for low, high, arrays in self.state.parts(nbytes):
             slots = {name: array for name, array in arrays.items() if name.startswith("slot.")}
             yield low + self.low, high + self.low, arrays if self.low == 0 else slots

@@ -262,7 +262,7 @@ def mean_of(engine: Engine, margins: Floats) -> Floats:
 def probabilities(
     engine: Engine, state: State, margins: Floats, calibration: Calibration | None = None
 ) -> Floats:
-    """Of the second class, (rows,); with a learner a class, (rows, classes).
+    """Returns probabilities of the second class, (rows,); with a learner a class, (rows, classes).
 
     They are calibrated ones, or smoothed as in the rule's log loss, see ``Engine.smoothing``.
     """

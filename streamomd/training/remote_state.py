@@ -14,7 +14,7 @@ from streamomd.engine.state import MEANS, Arrays, Layout, State
 
 
 class RemoteState(State):
-    """As any state, but its cells are read when they are first needed; its hash needs none.
+    """A state whose cells are read when they are first needed; its hash needs none.
 
     stored: where its parts are; None once its cells are here, for then they may have moved.
     """
@@ -48,7 +48,8 @@ class RemoteState(State):
         return self.load().cells
 
     def parts(self, nbytes: int = 0) -> Iterator[tuple[int, int, Arrays]]:
-        """As ``State.parts``, in the same ranges, however the parts in the checkpoint are cut."""
+        """Yields what ``State.parts`` does, in the same ranges, however the parts in the checkpoint
+        are cut."""
         if self._loaded is not None:
             yield from super().parts(nbytes)
             return
@@ -75,7 +76,7 @@ class RemoteState(State):
             held = [one for one in held if one[1] > high]
 
     def problem(self) -> str:
-        """As ``State.problem``; part by part, where its cells are not here."""
+        """Returns what ``State.problem`` does; part by part, where its cells are not here."""
         if self._loaded is not None:
             return super().problem()
         found = (part_problem(low, arrays) for low, _, arrays in self._read())

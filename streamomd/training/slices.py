@@ -21,7 +21,8 @@ MOST = 1000
 OTHER = "(other)"
 FIGURES = ("auc", "auc_error", "mae", "r2")
 RANKED_CLASSES = 2
-"""Of more there are no histograms for each slice: they would take 65 KB a class and slice."""
+"""With more classes there are no histograms for each slice: they would take 65 KB a class and
+slice."""
 
 
 @dataclass(eq=False)

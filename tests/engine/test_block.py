@@ -16,6 +16,7 @@ from early_light_rows import EarlyAuto, set_early
 from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, made
 
+from streamomd.core.batch import SparseBatch
 from streamomd.engine import state as state_module
 from streamomd.engine.loops.rebase import DIAGONAL, POOL
 from streamomd.engine.state import State
@@ -376,3 +377,19 @@ def test_classes_by_square_loss_have_targets_of_their_own(rule: str) -> None:
     margins = run.learn(Rows(X, np.zeros((400, 0)), y, np.ones(400)))
     assert np.mean(np.argmax(margins[100:], axis=1) != y[100:]) < 0.25
     assert run.total("c_y")[0] == 0.0
+
+
+@pytest.mark.parametrize("loss", ["square", "logistic"])
+def test_a_coordinate_that_a_row_holds_twice_moves_twice(loss: str) -> None:
+    """As two that collided do: each entry counts, and B's curvature is the sum of both."""
+    run = Run("auto", loss, 0, 3, block=1)
+    y = np.array([1.0, -1.0, 1.0])
+    indices = np.array([0, 2, 2, 1, 2], dtype=np.int32)
+    values = np.array([1.0, 2.0, 3.0, 1.0, 1.0])
+    run.learn(SparseBatch(np.array([0, 1, 3, 5]), indices, values, y, np.ones(3)))
+    assert run.state.slot("n")[1:].tolist() == [1.0, 1.0, 3.0]
+    assert run.state.slot("q")[3] == pytest.approx((4.0 + 9.0 + 1.0) / 3.0)
+    of_rows = run.total("all_a")[0]
+    S = run.state.slot("S")[1:, 0] * run.total("scale")[0]
+    assert 13.0 * S[0] < S[2] < 14.0 * of_rows
+    assert np.isfinite(run.weights()).all()

@@ -87,7 +87,7 @@ def measure(
     spec, plan = model.spec, model.plan
     # The rows that were learned: the run's own filter, on its shards.
     where, order = spec.data.where, spec.data.order
-    found = find_for_model(
+    replayed = find_for_model(
         plan,
         shards,
         storage_options=storage_options,
@@ -96,7 +96,7 @@ def measure(
         tables=tables,
         versions=None if tables.chooses_version else model.table_versions,
     )
-    past, learners = Replay(model, found), model.engine.layout.learners
+    past, learners = Replay(model, replayed), model.engine.layout.learners
     is_best = isinstance(comparator, str) and comparator == "best"
     given = None if is_best else load_comparator(comparator, plan.size, learners)
     reason = unreplayable_reason(model) or past.differences(checkpoint_storage_options)
@@ -123,20 +123,20 @@ def load_comparator(source: Any, size: int, learners: int) -> Floats:
 
     Raises UsageError saying what is expected, InputNotFoundError.
     """
-    found = _read(source) if isinstance(source, str) else np.asarray(source)
+    weights = _read(source) if isinstance(source, str) else np.asarray(source)
     expected = f"{size:,} weights, in the order of coordinates (the bias first, if there is one)"
     if learners > 1:
         expected += (
             f", for each of {learners} learners: shape ({size}, {learners}), or one column each"
         )
-    if found.shape == (size,) and learners == 1:
-        found = found[:, None]
-    if found.shape != (size, learners):
-        raise UsageError(f"the comparator has shape {found.shape}; expected {expected}")
+    if weights.shape == (size,) and learners == 1:
+        weights = weights[:, None]
+    if weights.shape != (size, learners):
+        raise UsageError(f"the comparator has shape {weights.shape}; expected {expected}")
     try:
-        u = np.ascontiguousarray(found, dtype=np.float64)
+        u = np.ascontiguousarray(weights, dtype=np.float64)
     except (TypeError, ValueError):
-        raise UsageError(f"the comparator holds {found.dtype}; expected {expected}") from None
+        raise UsageError(f"the comparator holds {weights.dtype}; expected {expected}") from None
     if not np.isfinite(u).all():
         raise UsageError(f"the comparator holds a number that is not finite; expected {expected}")
     return u

@@ -80,7 +80,8 @@ class Replay:
                 return
 
     def filled(self) -> Iterator[Batch]:
-        """As the call, with missing values replaced as they were when the rows were learned."""
+        """Yields the learned rows, with missing values replaced as they were when the rows were
+        learned."""
         engine = self.model.engine
         state = State(engine.layout, np.empty(0), np.empty(0), means=engine.layout.start_means())
         for batch in self():
@@ -111,17 +112,20 @@ class Replay:
         if ledger is None:
             return "" if self.replay() else "learning these rows again gives a different state"
         saved = ledger.shards
-        found = self.shards.fingerprint()
+        current = self.shards.fingerprint()
         # A copy at another location is valid: contents are compared, not locations.
         moved = [
-            {**one, "url": saved_digest["url"]}
-            for one, saved_digest in zip(found, saved, strict=False)
+            {**facts, "url": saved_digest["url"]}
+            for facts, saved_digest in zip(current, saved, strict=False)
         ]
-        refused = [one for one in compare(saved, moved + found[len(saved) :]) if one.refused]
+        refused = [
+            facts for facts in compare(saved, moved + current[len(saved) :]) if facts.refused
+        ]
         if refused:
             return f"the shards are not those of the run:\n{explain(refused)}"
         found_digests = {
-            saved_digest["url"]: one["url"] for one, saved_digest in zip(found, saved, strict=False)
+            saved_digest["url"]: facts["url"]
+            for facts, saved_digest in zip(current, saved, strict=False)
         }
         for url, group, digest in ledger.digests():
             self.digests.check_found(found_digests[url], group, digest)

@@ -124,11 +124,11 @@ def variants_of(rule: Rule) -> list[dict[str, Any]]:
     others = {name: others_of(kind, defaults[name]) for name, kind in kinds(rule.hyper).items()}
     alone = [{name: value} for name, values in others.items() for value in values]
     together = [{name: values[0] for name, values in others.items() if values}]
-    found: list[dict[str, Any]] = [{}]
+    variants: list[dict[str, Any]] = [{}]
     for params in [*alone, *together]:
-        if params not in found and is_legal(rule, params):
-            found.append(params)
-    return found
+        if params not in variants and is_legal(rule, params):
+            variants.append(params)
+    return variants
 
 
 def others_of(kind: Kind, default: Any) -> list[Any]:

@@ -132,7 +132,8 @@ def _along(loss: Loss, p: Any) -> Iterator[str]:
 
 
 def _degree(loss: Loss, p: Any) -> Iterator[str]:
-    """Of a target with a unit: value and slope are multiplied by powers of a change of unit."""
+    """Yields problems of a loss of a target with a unit, unless a change of unit multiplies value
+    and slope by its powers."""
     if not loss.degree:
         return
     for a, y, m in itertools.product((0.01, 250.0), _targets(loss), (-8.0, -0.25, 0.0, 3.0)):

@@ -25,7 +25,7 @@ from streamomd.rules.contract import Rule
 Floats = NDArray[np.float64]
 SIZE = 7
 OVERSHOOT = 1.75
-"""Of a state merged with a copy of itself, weights are at most this many times as large: twice the
+"""A state merged with a copy of itself has weights at most this many times as large: twice the
 squares divide twice the gradients, which leaves sqrt(2); without squares it would be 2."""
 
 
@@ -70,8 +70,8 @@ def _run(rule: Rule, loss: Loss, params: Mapping[str, Any], batches: list[Batch]
         parts.append(learner.state)
     learner.state = start.copy()
     for batch in batches[1:]:
-        for at in range(len(batch)):
-            learner.learn(batch.rows(at, at + 1))
+        for row in range(len(batch)):
+            learner.learn(batch.rows(row, row + 1))
             history.append({name: array.copy() for name, array in _numbers(learner.state)})
     for state in (start, *parts, learner.state):
         engine.renew(state)
@@ -91,6 +91,7 @@ def _numbers(state: State) -> Iterator[tuple[str, Floats]]:
 
 
 def _slot_problems(rule: Rule, done: Experiment) -> Iterator[str]:
+    """Yields slots that merge as another kind than their values show."""
     states = (done.start, *done.parts, done.whole)
     slots = (*rule.shared_slots, *rule.own_slots, *rule.total_slots)
     declared = {slot.name: slot.merge for slot in slots}

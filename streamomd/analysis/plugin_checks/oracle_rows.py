@@ -68,7 +68,10 @@ class OracleRow:
         return self.slope_at(math.fsum(terms), math.fsum(np.abs(terms)))
 
     def slope_at(self, margin: float, scale: float) -> float:
-        """As ``slope`` where the prediction is no <w, x>. scale: the size of what was summed."""
+        """Predicts a margin that is no <w, x>; returns the slope there, times the row's importance.
+
+        scale: the size of what was summed.
+        """
         self.margin, self.loss, slope = self._judge(self.t - 1, margin, scale)
         return self.importance * float(slope)
 
@@ -97,10 +100,10 @@ def run_oracle(
     run = _Run(rows, loss, classes, nudge)
     with np.errstate(all="ignore"):  # oracles divide by 0 and then choose with numpy.where
         if loss.coupled:
-            for at in range(len(rows.y)):  # a row's slopes need all learners' margins
+            for row in range(len(rows.y)):  # a row's slopes need all learners' margins
                 for k in range(run.count):
-                    run.walk(oracle, params, k, at + 1)
-                run.couple(at)
+                    run.walk(oracle, params, k, row + 1)
+                run.couple(row)
         slots = [run.walk(oracle, params, k, len(rows.y)) for k in range(run.count)]
     return Trace(run.margins, run.scale, slots, run.error)
 
@@ -123,10 +126,10 @@ class _Run:
         rows = self.rows
         given = (
             OracleRow(
-                at + 1, rows.X[at].copy(), self.target(at, k), float(rows.h[at]),
+                row + 1, rows.X[row].copy(), self.target(row, k), float(rows.h[row]),
                 partial(self.judge, k),
             )
-            for at in range(end)
+            for row in range(end)
         )  # fmt: skip
         try:
             return dict(oracle(rows.X.shape[1], given, **params) or {})

@@ -114,13 +114,13 @@ class RuleCase:
                 raise AssertionError(
                     f"{where}: the oracle returns {name!r}, which the rule has not"
                 )
-            found = array if array.ndim == 1 and np.ndim(expected) else array[..., k]
+            actual = array if array.ndim == 1 and np.ndim(expected) else array[..., k]
             top = float(np.abs(expected).max(initial=0.0))
-            if not np.allclose(found, expected, rtol=1e-10, atol=1e-12 * top):
-                gap = np.abs(np.asarray(found) - expected)
+            if not np.allclose(actual, expected, rtol=1e-10, atol=1e-12 * top):
+                gap = np.abs(np.asarray(actual) - expected)
                 i = int(np.argmax(gap))
                 raise AssertionError(
-                    f"{where}: slot {name!r} ends as {np.ravel(found)[i]!r} (coordinate {i}), the "
+                    f"{where}: slot {name!r} ends as {np.ravel(actual)[i]!r} (coordinate {i}), the "
                     f"oracle's is {np.ravel(expected)[i]!r}; predictions agree, look at its update"
                 )
 
@@ -132,7 +132,7 @@ class RuleCase:
         ways: dict[str, list[Any]] = {
             "one batch": [sparse(*rows)],
             "one batch, dense": [dense(*rows)],
-            "a batch a row": [sparse(*rows).rows(at, at + 1) for at in range(n)],
+            "a batch a row": [sparse(*rows).rows(row, row + 1) for row in range(n)],
             "uneven batches": [sparse(*rows).rows(*pair) for pair in itertools.pairwise(cuts)],
         }
         ends = {}
@@ -163,9 +163,9 @@ class RuleCase:
         one, two = self.learner(heavy), other.learner(alike)
         learn_rows(one, heavy, str(self))
         learn_rows(two, alike, str(self))
-        found, expected = one.weights(), two.weights()
+        actual, expected = one.weights(), two.weights()
         top = float(np.abs(expected).max(initial=0.0))
-        if not np.allclose(found, expected, rtol=1e-9, atol=1e-11 * top):
+        if not np.allclose(actual, expected, rtol=1e-9, atol=1e-11 * top):
             words = {
                 "copies": "h times the row",
                 "loss": "h times the loss",
@@ -173,7 +173,7 @@ class RuleCase:
             }
             raise AssertionError(
                 f"{self} declares importance {meaning!r}, but rows of importance h are not "
-                f"{words[meaning]}: weights differ by {np.abs(found - expected).max():.3g} of "
+                f"{words[meaning]}: weights differ by {np.abs(actual - expected).max():.3g} of "
                 f"{top:.3g}; look at row.importance in `step`"
             )
 
@@ -191,11 +191,13 @@ class RuleCase:
             for scaled in (rows._replace(X=rows.X * by) for by in (np.ones(d), powers, any_))
         )
         if not np.array_equal(plain, exact) or not np.allclose(near, plain, rtol=1e-9, atol=1e-9):
-            at = int(np.argmax((plain != exact).any(axis=1) | (np.abs(near - plain) > 1e-9).any(1)))
+            row = int(
+                np.argmax((plain != exact).any(axis=1) | (np.abs(near - plain) > 1e-9).any(1))
+            )
             raise AssertionError(
                 f"{self} names a least feature value in its range, so units must not matter, but "
-                f"row {at + 1} is predicted as {plain[at, 0]!r}, with features times powers of two "
-                f"as {exact[at, 0]!r}, times other constants as {near[at, 0]!r}; look at the "
+                f"row {row + 1} is predicted as {plain[row, 0]!r}, with features times powers of "
+                f"two as {exact[row, 0]!r}, times other constants as {near[row, 0]!r}; look at the "
                 "powers of the scales in `weight` and `update`, and divide before you multiply"
             )
 
@@ -246,22 +248,23 @@ def _failing(error: BaseException) -> str:
 
 
 def _first_difference(rows: Rows, margins: Floats, trace: Trace, wrong: Any) -> str:
-    at = int(np.argmax(wrong))
-    k = int(np.argmax(~(np.abs(margins[at] - trace.margins[at]) <= 0.0)))
-    found, expected = float(margins[at, k]), float(trace.margins[at, k])
-    before = np.flatnonzero(rows.h[:at] != 1.0)
+    row = int(np.argmax(wrong))
+    k = int(np.argmax(~(np.abs(margins[row] - trace.margins[row]) <= 0.0)))
+    predicted, expected = float(margins[row, k]), float(trace.margins[row, k])
+    before = np.flatnonzero(rows.h[:row] != 1.0)
     hint = "look at `weight`, and at `update` in the rows before"
-    if not math.isfinite(found):
+    if not math.isfinite(predicted):
         hint = "is 0/0 defined as 0 where a coordinate has had no gradient yet?"
     elif len(before):
         hint += f"; row {before[-1] + 1} has importance {rows.h[before[-1]]:.3g}: is it in `step`?"
-    if at == 0:
+    if row == 0:
         hint = "look at `observe`, `weight` and the starts of the slots: nothing was learned yet"
-    present = np.flatnonzero(rows.X[at])[:6].tolist()
+    present = np.flatnonzero(rows.X[row])[:6].tolist()
     return (
-        f"row {at + 1} of {len(rows.y)} is predicted as {found!r}, by the oracle as {expected!r} "
-        f"(difference {found - expected:.3g}, terms of size {trace.scale[at, k]:.3g}); {hint}. "
-        f"The row: y {rows.y[at]:g}, importance {rows.h[at]:g}, features {present} …"
+        f"row {row + 1} of {len(rows.y)} is predicted as {predicted!r}, by the oracle as "
+        f"{expected!r} (difference {predicted - expected:.3g}, terms of size "
+        f"{trace.scale[row, k]:.3g}); {hint}. The row: y {rows.y[row]:g}, "
+        f"importance {rows.h[row]:g}, features {present} …"
     )
 
 

@@ -85,7 +85,7 @@ def write_report(
         else scales_from_slots(model)
     )
     weights = weigh(model, sizes)
-    found = find_data_warnings(model, sizes, weights)
+    data_warnings = find_data_warnings(model, sizes, weights)
     proven = regret(
         model,
         shards,
@@ -97,18 +97,18 @@ def write_report(
     learned = model.result()
     text = page(
         f"{model.plan.label}: {model.metrics.total_rows:,} rows by {model.spec.model.rule}",
-        header(model, run_history, learned, len(found)),
-        warnings_section(found),
+        header(model, run_history, learned, len(data_warnings)),
+        warnings_section(data_warnings),
         learning(model, run_history, learned, by or "day"),
         outcomes(model, learned, tried),
-        features_section(model, sizes, weights, found),
+        features_section(model, sizes, weights, data_warnings),
         proven,
         job_section(model, run_history),
         element("footer", "Made by streamomd report. This page loads nothing and runs nothing."),
     )
     with open_atomic(os.path.abspath(to), overwrite=overwrite) as file:
         file.write(text.encode())
-    warnings = [one._asdict() for one in found]
+    warnings = [warning._asdict() for warning in data_warnings]
     judged = summarize(model, learned, diverged=divergence(model, run_history))
     return {"report": to, "bytes": len(text.encode()), "verdict": judged, "look": warnings}
 

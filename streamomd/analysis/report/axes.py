@@ -105,7 +105,7 @@ def brief(number: float) -> str:
 
 
 def _tick(number: float) -> str:
-    """As ``brief``, with k from 1,000 on: next to 10k."""
+    """Returns the label of a tick: that of ``brief``, but 1,000 is 1k, next to 10k."""
     round_one = 1e3 <= abs(number) < 1e4 and number % 100.0 == 0.0
     return f"{number / 1e3:.3g}k" if round_one else brief(number)
 

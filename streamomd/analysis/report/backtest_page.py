@@ -51,11 +51,11 @@ def write_page(result: Result, to: str, *, overwrite: bool = False) -> None:
 
 def backtest_page(result: Result) -> str:
     """The page."""
-    result = {**_flat(result), "periods": [_flat(one) for one in result["periods"]]}
+    result = {**_flat(result), "periods": [_flat(period) for period in result["periods"]]}
     periods, by = result["periods"], result["by"]
     heading = f"Backtest by {by}: {counted(result['rows'], 'row')} of {counted(len(periods), by)}"
     gap = f", less a gap of {timedelta(seconds=result['gap'])}" if result["gap"] else ""
-    known = [key for key in NAMES if any(one[key] is not None for one in periods)]
+    known = [key for key in NAMES if any(period[key] is not None for period in periods)]
     whole = ", ".join(f"{NAMES[key]} {_text(result, key)}" for key in known if key != "auc")
     return page(
         heading,

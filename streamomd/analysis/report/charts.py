@@ -47,16 +47,16 @@ def lines(
     frame = _frame(x, y)
     if diagonal:
         frame.append(_path([(x.low, x.low), (x.high, x.high)], x, y, "rule"))
-    for index, one in enumerate(series):
-        known = ~np.isnan(one.y)
-        points = list(zip(one.x[known].tolist(), one.y[known].tolist(), strict=True))
-        style = f"line {COLOURS[index]}{' thin' if one.thin else ''}"
+    for index, curve in enumerate(series):
+        known = ~np.isnan(curve.y)
+        points = list(zip(curve.x[known].tolist(), curve.y[known].tolist(), strict=True))
+        style = f"line {COLOURS[index]}{' thin' if curve.thin else ''}"
         frame.append(_path(points, x, y, style))
-        if len(points) <= 40 and not one.thin:
+        if len(points) <= 40 and not curve.thin:
             frame.extend(_dot(x.at(a), y.at(b), COLOURS[index]) for a, b in points)
-    last = [f"{one.name} ends at {brief(float(one.y[-1]))}" for one in series if len(one.y)]
+    last = [f"{curve.name} ends at {brief(float(curve.y[-1]))}" for curve in series if len(curve.y)]
     drawing = _svg(f"{title}. {y.title} against {x.title}: {'; '.join(last)}.", frame)
-    keys = [_key(one.name, COLOURS[at], one.thin) for at, one in enumerate(series)]
+    keys = [_key(curve.name, COLOURS[number], curve.thin) for number, curve in enumerate(series)]
     return figure(title, drawing, element("p", *keys) if len(keys) > 1 else None, _note(note))
 
 
@@ -64,8 +64,8 @@ def columns(title: str, edges: Sequence[float], counts: Sequence[Series], x: Axi
             *, note: str = "") -> Element:  # fmt: skip
     """Columns between edges, side by side for each series; y of a series is the count per bin."""
     frame = _frame(x, y)
-    for index, one in enumerate(counts):
-        for low, high, count in zip(edges[:-1], edges[1:], one.y.tolist(), strict=True):
+    for index, bars in enumerate(counts):
+        for low, high, count in zip(edges[:-1], edges[1:], bars.y.tolist(), strict=True):
             left, right = _across(x.at(low)), _across(x.at(high))
             wide = (right - left) / len(counts)
             top = _down(y.at(count))
@@ -74,9 +74,9 @@ def columns(title: str, edges: Sequence[float], counts: Sequence[Series], x: Axi
                 width=f"{max(wide - 1.0, 0.5):.1f}", height=f"{HEIGHT - BOTTOM - top:.1f}",
                 class_=f"fill-{COLOURS[index]}",
             ))  # fmt: skip
-    summary = [f"{one.name}: {one.y.sum():,.0f}" for one in counts]
+    summary = [f"{bars.name}: {bars.y.sum():,.0f}" for bars in counts]
     drawing = _svg(f"{title}. {y.title} by {x.title}; {', '.join(summary)}.", frame)
-    keys = [_key(one.name, COLOURS[at]) for at, one in enumerate(counts)]
+    keys = [_key(bars.name, COLOURS[number]) for number, bars in enumerate(counts)]
     return figure(title, drawing, element("p", *keys) if len(keys) > 1 else None, _note(note))
 
 
@@ -115,16 +115,17 @@ def heat(title: str, names: Sequence[str], cells: Floats, *, note: str = "") -> 
         if not wide or count <= 20 or row % 5 == 4:
             frame.append(_short(f"{row + 1}" if wide else name, 18, across, top - 8, "middle"))
         frame.append(_short(f"{row + 1} {name}" if wide else name, 15, left - 8, middle + 5, "end"))
-        for at in range(count):
+        for column in range(count):
             frame.append(element(
-                "rect", x=f"{left + at * side:.1f}", y=f"{top + row * tall:.1f}",
+                "rect", x=f"{left + column * side:.1f}", y=f"{top + row * tall:.1f}",
                 width=f"{side - 1:.1f}", height=f"{tall - 1:.1f}", class_="cell",
-                fill_opacity=f"{0.06 + 0.94 * share[row, at]:.3f}",
+                fill_opacity=f"{0.06 + 0.94 * share[row, column]:.3f}",
             ))  # fmt: skip
             if side >= 40:
                 frame.append(element(
-                    "text", brief(float(cells[row, at])), x=f"{left + (at + 0.5) * side:.1f}",
-                    y=f"{middle + 5:.1f}", text_anchor="middle",
+                    "text", brief(float(cells[row, column])),
+                    x=f"{left + (column + 0.5) * side:.1f}", y=f"{middle + 5:.1f}",
+                    text_anchor="middle",
                 ))  # fmt: skip
     right = float(np.trace(share)) / count
     alt = f"{title}: {count} classes; a row's share on the diagonal is {right:.0%} on average."

@@ -23,7 +23,7 @@ from streamomd.training.offsets import FAR as FAR_FROM_0
 from streamomd.training.offsets import centres, is_far, remedies
 
 ALERTS = 5
-"""Of a run, the last ones are named."""
+"""How many of a run's alerts, the last ones, are named."""
 FAR = 30.0
 """Ratio that raises a warning: of a feature's largest to its typical value, or of its typical value
 to the other features'."""
@@ -85,7 +85,7 @@ def _run(model: ModelData, weights: Weights) -> Iterator[DataWarning]:
         text = f"{weights.broken:,} of them are not finite numbers: try a smaller eta."
         yield DataWarning("the weights", "some diverged", text)
     if metrics.drift is not None and metrics.drift.alerts:
-        alerts = [worded_alert(one, model.plan) for one in metrics.drift.alerts[-ALERTS:]]
+        alerts = [worded_alert(alert, model.plan) for alert in metrics.drift.alerts[-ALERTS:]]
         title = f"{counted(metrics.drift.count, 'alert')}"
         yield DataWarning("the rows", title, f"The last: {'; '.join(alerts)}.")
     left_out = sum(metrics.skipped.values())
@@ -98,8 +98,8 @@ def _run(model: ModelData, weights: Weights) -> Iterator[DataWarning]:
 def _dominant(model: ModelData, weights: Weights) -> Iterator[DataWarning]:
     """Only where the loss supports it. That without the column is not stored; it is about the
     constant's at most, so a column reveals the label only if the model is far below that."""
-    found = compare_with_constant(model, result_of(model))
-    if found is None or found.removed < REVEALS or not weights.by_unit:
+    comparison = compare_with_constant(model, result_of(model))
+    if comparison is None or comparison.removed < REVEALS or not weights.by_unit:
         return
     total = sum(weights.importances.values())
     shares = [(one / total, name) for name, one in weights.importances.items() if total > 0.0]
@@ -115,15 +115,18 @@ def _dominant(model: ModelData, weights: Weights) -> Iterator[DataWarning]:
 
 
 def _offsets(model: ModelData, sizes: FeatureScales) -> Iterator[DataWarning]:
-    """Of rows given: the slots of a rule that does not centre do not know the mean."""
+    """Yields warnings of columns far from 0. They need rows: the slots of a rule that does not
+    centre do not know the mean."""
     columns = _columns(model.plan)
     if centres(model.spec) or not len(sizes.mean):
         return
-    at = np.array(columns, dtype=np.int64)
-    mean, typical = sizes.mean[at], sizes.typical[at]
+    places = np.array(columns, dtype=np.int64)
+    mean, typical = sizes.mean[places], sizes.typical[places]
     deviation = np.sqrt(np.maximum((typical - np.abs(mean)) * (typical + np.abs(mean)), 0.0))
-    deviation = np.where(sizes.high[at] > sizes.low[at], np.maximum(deviation, SMALLEST), 0.0)
-    for j in at[is_far(mean, deviation)]:
+    deviation = np.where(
+        sizes.high[places] > sizes.low[places], np.maximum(deviation, SMALLEST), 0.0
+    )
+    for j in places[is_far(mean, deviation)]:
         yield DataWarning(
             name_of(model.plan, model.names, int(j)),
             f"its mean is more than {FAR_FROM_0:g} standard deviations from 0",
@@ -133,6 +136,7 @@ def _offsets(model: ModelData, sizes: FeatureScales) -> Iterator[DataWarning]:
 
 
 def _column(model: ModelData, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
+    """Yields the warnings of the numeric column at this coordinate."""
     name = name_of(model.plan, model.names, at)
     largest, typical = float(sizes.largest[at]), float(sizes.typical[at])
     yield from _code(name, sizes, at)
@@ -170,16 +174,17 @@ def _column(model: ModelData, sizes: FeatureScales, at: int) -> Iterator[DataWar
 
 
 def _code(name: str, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
-    """Of rows given: the extremes of other rows are not stored."""
+    """Yields a warning of a column with a code for missing values. It needs rows: the extremes of
+    others are not stored."""
     if not sizes.rest.size:
         return
     (low, high), (least, greatest) = sizes.rest[:, at], sizes.codes[:, at]
     if not low < high:
         return
     signs = least == -1.0 and low >= -1.0 and high <= 1.0  # or correlations
-    found = [least] if low - least > APART * (high - low) and not signs else []
-    found += [greatest] if greatest - high > APART * (high - low) else []
-    for code in found:
+    codes = [least] if low - least > APART * (high - low) and not signs else []
+    codes += [greatest] if greatest - high > APART * (high - low) else []
+    for code in codes:
         if math.isfinite(code):
             yield DataWarning(
                 name,

@@ -178,22 +178,22 @@ def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
     codes, rest = (np.tile([[np.inf], [-np.inf]], front) for _ in range(2))
     low, high, rows = np.full(front, np.inf), np.full(front, -np.inf), 0
     for batch in batches:
-        at, x = _entries(batch, bias)
+        coordinates, x = _entries(batch, bias)
         rows += len(batch)
         if plan.means:  # a missing value has no scale: it is the mean
-            np.add.at(missing, at[np.isnan(x)], 1.0)
-            at, x = at[~np.isnan(x)], x[~np.isnan(x)]
-        np.add.at(squares, at, x * x)
-        np.add.at(sums, at, x)
-        np.maximum.at(largest, at, np.abs(x))
-        np.add.at(seen, at, 1.0)
-        unhashed = at < front
-        np.minimum.at(low, at[unhashed], x[unhashed])
-        np.maximum.at(high, at[unhashed], x[unhashed])
+            np.add.at(missing, coordinates[np.isnan(x)], 1.0)
+            coordinates, x = coordinates[~np.isnan(x)], x[~np.isnan(x)]
+        np.add.at(squares, coordinates, x * x)
+        np.add.at(sums, coordinates, x)
+        np.maximum.at(largest, coordinates, np.abs(x))
+        np.add.at(seen, coordinates, 1.0)
+        unhashed = coordinates < front
+        np.minimum.at(low, coordinates[unhashed], x[unhashed])
+        np.maximum.at(high, coordinates[unhashed], x[unhashed])
         code = np.isin(x, CODES)
         for ends, some in ((codes, unhashed & code), (rest, unhashed & ~code)):
-            np.minimum.at(ends[0], at[some], x[some])
-            np.maximum.at(ends[1], at[some], x[some])
+            np.minimum.at(ends[0], coordinates[some], x[some])
+            np.maximum.at(ends[1], coordinates[some], x[some])
     if bias:
         squares[0], largest[0], seen[0], low[0], high[0] = rows, 1.0, rows, 1.0, 1.0
         sums[0] = rows

@@ -57,7 +57,10 @@ def _charts(weights: Weights, classes: Sequence[Any]) -> list[Element]:
     charts = []
     if weights.top:
         label = "weight × typical value" if weights.by_unit else "weight"
-        signed = [(one.name, math.copysign(one.moves, one.heaviest)) for one in weights.top[:DRAWN]]
+        signed = [
+            (feature.name, math.copysign(feature.moves, feature.heaviest))
+            for feature in weights.top[:DRAWN]
+        ]
         title = "What moves a prediction most" if weights.centred else "Weights by size of feature"
         charts.append(bars(title, label, signed, note=_sides(classes)))
     if len(weights.edges):
@@ -99,27 +102,28 @@ def _weights_text(model: ModelData, weights: Weights) -> str:
 
 
 def _heaviest(model: ModelData, sizes: FeatureScales, weights: Weights) -> Element:
+    """Returns the table of the features with the largest weights."""
     learners = model.engine.layout.learners
     several = 1 < learners <= MOST_LEARNERS
     names = [f"weight of {name}" for name in model.plan.classes] if several else ["weight"]
     rows = [
         (
-            one.name,
-            *(brief(weight) for weight in (one.weight if several else (one.heaviest,))),
-            _known(float(sizes.unit[one.coordinate])),
-            brief(one.moves),
-            f"{one.share:.1%}",
-            _share(float(sizes.present[one.coordinate])),
-            f"{one.coordinate:,}",
+            feature.name,
+            *(brief(weight) for weight in (feature.weight if several else (feature.heaviest,))),
+            _known(float(sizes.unit[feature.coordinate])),
+            brief(feature.moves),
+            f"{feature.share:.1%}",
+            _share(float(sizes.present[feature.coordinate])),
+            f"{feature.coordinate:,}",
         )
-        for one in weights.top
+        for feature in weights.top
     ]
     moves = "moves" if weights.centred else "weight × value"
     heads = ["feature", *names, "typical value", moves, "share", "not 0 in", "coordinate"]
-    shown = [at for at in range(len(heads)) if any(row[at] for row in rows)]
+    shown = [column for column in range(len(heads)) if any(row[column] for row in rows)]
     return table(
-        [heads[at] for at in shown],
-        [[row[at] for at in shown] for row in rows],
+        [heads[column] for column in shown],
+        [[row[column] for column in shown] for row in rows],
         numbers=range(1, len(shown)),
         label="The heaviest features",
     )

@@ -82,11 +82,11 @@ def weigh(model: ModelData, sizes: FeatureScales, top: int = 25) -> Weights:
             0.0  # equal in every row: it does not distinguish rows
         )
         total += float(moves.sum())
-        found = [int(at) for at in np.argsort(-moves, kind="stable")[:top] if moves[at] > 0.0]
+        order = [int(at) for at in np.argsort(-moves, kind="stable")[:top] if moves[at] > 0.0]
         heavy += [
-            (float(moves[at]), low + int(used[at]), tuple(weights[at].tolist())) for at in found
+            (float(moves[at]), low + int(used[at]), tuple(weights[at].tolist())) for at in order
         ]
-        heavy = sorted(heavy, key=lambda one: (-one[0], one[1]))[:top]
+        heavy = sorted(heavy, key=lambda entry: (-entry[0], entry[1]))[:top]
     top_features = tuple(
         Feature(at, name_of(model.plan, model.names, at), weight, moves, moves / total)
         for moves, at, weight in heavy
@@ -107,24 +107,24 @@ def _column_importances(model: ModelData, sizes: FeatureScales) -> dict[str, flo
     if len(sizes.mean) < size or sizes.spread is None:
         return {}
     several = {vector.column for vector in plan.vectors} | {one.column for one in plan.text}
-    found: dict[str, tuple[Floats, Floats, Floats, int]] = {}
+    sums: dict[str, tuple[Floats, Floats, Floats, int]] = {}
     for low, block in weight_blocks(model.engine, model.state):
         for place in np.flatnonzero((block != 0.0).any(axis=1)).tolist():
-            at, weights = low + place, block[place]
-            name = column_of(plan, model.names, at)
-            first, second, apart, count = found.get(name, (0.0, 0.0, 0.0, 0))
-            found[name] = (
-                first + weights * sizes.mean[at],
-                second + weights**2 * sizes.typical[at] ** 2,
-                apart + weights**2 * sizes.spread[at] ** 2,
+            coordinate, weights = low + place, block[place]
+            name = column_of(plan, model.names, coordinate)
+            first, second, apart, count = sums.get(name, (0.0, 0.0, 0.0, 0))
+            sums[name] = (
+                first + weights * sizes.mean[coordinate],
+                second + weights**2 * sizes.typical[coordinate] ** 2,
+                apart + weights**2 * sizes.spread[coordinate] ** 2,
                 count + 1,
             )
-    found.pop("", None)
+    sums.pop("", None)
     sparse = plan.sparse.indices if plan.sparse else ""
-    exclusive = {name for name, one in found.items() if one[3] > 1} - several - {sparse}
+    exclusive = {name for name, one in sums.items() if one[3] > 1} - several - {sparse}
     return {
         name: float(np.sqrt(np.maximum(second - first**2 if name in exclusive else apart, 0)).max())
-        for name, (first, second, apart, _) in found.items()
+        for name, (first, second, apart, _) in sums.items()
     }
 
 

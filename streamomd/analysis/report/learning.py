@@ -110,14 +110,14 @@ def _epochs(learned: Mapping[str, Any], classifies: bool) -> list[Element]:
     wrong = "error" if classifies else "rmse"
     held = learned["holdout"]
     lines: list[tuple[str, ...]] = [
-        (f"{at}", f"{one['rows']:,}", _loss(one), _wrong(one, wrong))
-        for at, one in enumerate(learned["epochs"], 1)
+        (f"{number}", f"{epoch['rows']:,}", _loss(epoch), _wrong(epoch, wrong))
+        for number, epoch in enumerate(learned["epochs"], 1)
     ]
     heads = ["epoch", "rows", "loss", wrong]
     if held is not None:
         heads += ["held out: rows", "loss", wrong]
         holdout_columns = [
-            (f"{one['rows']:,}", _loss(one), _wrong(one, wrong)) for one in held["epochs"]
+            (f"{epoch['rows']:,}", _loss(epoch), _wrong(epoch, wrong)) for epoch in held["epochs"]
         ]
         lines = [(*line, *more) for line, more in zip(lines, holdout_columns, strict=False)]
     made = table(heads, lines, numbers=range(len(heads)), label="Metrics by epoch")

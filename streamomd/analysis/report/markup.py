@@ -71,7 +71,9 @@ def table(
     for a screen reader. wraps: long texts break into lines."""
 
     def line(tag: str, cells: Sequence[Inside]) -> Element:
-        right_aligned = [{"class": NUMBER} if at in numbers else {} for at in range(len(cells))]
+        right_aligned = [
+            {"class": NUMBER} if column in numbers else {} for column in range(len(cells))
+        ]
         return element(
             "tr",
             *(element(tag, cell, **kind) for cell, kind in zip(cells, right_aligned, strict=True)),

@@ -92,15 +92,21 @@ def _figure(result: Result, key: str) -> str:
 
 def _charts(model: ModelData, sets: Sequence[Rows]) -> list[Element]:
     charts, names = [], [str(name) for name in model.plan.classes]
-    for index, one in enumerate(sets):
-        confusion = one.result["confusion"]
+    for index, subset in enumerate(sets):
+        confusion = subset.result["confusion"]
         if confusion is not None and len(names) <= MOST_DRAWN:
             note = "Weight of rows; the colour shows the share of the true class."
-            title = f"Confusion of {one.name}" if index else "Confusion"
+            title = f"Confusion of {subset.name}" if index else "Confusion"
             charts.append(heat(title, names, np.array(confusion), note=note))
-    before = [(one.name, one.result["calibration"]) for one in sets if one.result["calibration"]]
+    before = [
+        (subset.name, subset.result["calibration"])
+        for subset in sets
+        if subset.result["calibration"]
+    ]
     after = [
-        (one.name, found["calibration"]) for one in sets if (found := one.result.get("calibrated"))
+        (subset.name, figures["calibration"])
+        for subset in sets
+        if (figures := subset.result.get("calibrated"))
     ]
     charts += [_calibration("Calibration", before)] if before else []
     kind = model.spec.model.calibrate
@@ -150,20 +156,20 @@ def _by_day(model: ModelData, tried: Result | None) -> list[Element]:
 
 def _by_class(sets: Sequence[Rows]) -> list[Element]:
     """Each class of each set; without a column of sets if there is one."""
-    several = sum(bool(one.result["per_class"]) for one in sets) > 1
+    several = sum(bool(subset.result["per_class"]) for subset in sets) > 1
     rows = [
         (
-            str(found["class"]),
-            *([one.name] if several else []),
-            count(found["weight"]),
-            *(_share(found.get(key)) for key in ("precision", "recall")),
+            str(figures["class"]),
+            *([subset.name] if several else []),
+            count(figures["weight"]),
+            *(_share(figures.get(key)) for key in ("precision", "recall")),
             *(
-                "" if found.get(key) is None else brief(found[key])
+                "" if figures.get(key) is None else brief(figures[key])
                 for key in ("auc", "average_precision")
             ),
         )
-        for one in sets
-        for found in one.result["per_class"] or []
+        for subset in sets
+        for figures in subset.result["per_class"] or []
     ]
     heads = ["class", *(["of"] if several else []), "weight of rows", "precision", "recall", "AUC",
              "average precision"]  # fmt: skip
@@ -182,7 +188,7 @@ def _share(number: float | None) -> str:
 
 Floats = NDArray[np.float64]
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-"""Of rows flagged; the thresholds nearest to them are listed."""
+"""Shares of rows flagged; the thresholds nearest to them are listed."""
 POINTS = 200  # of each curve
 
 
@@ -208,8 +214,11 @@ def thresholds(model: ModelData) -> list[Element]:
     middle = int(np.count_nonzero(levels >= (0.0 if likely is None else 0.5))) - 1
     places = {int(np.abs(flagged - share).argmin()) for share in SHARES} | {max(middle, 0)}
     listed = [
-        (brief(float(levels[at])), *(f"{one[at]:.1%}" for one in (precision, recall, flagged)))
-        for at in sorted(places)
+        (
+            brief(float(levels[place])),
+            *(f"{measure[place]:.1%}" for measure in (precision, recall, flagged)),
+        )
+        for place in sorted(places)
     ]
     heads = ["threshold", "precision", "recall", "share flagged"]
     of = "learned rows, before they were learned" if learned else "hold-out rows"

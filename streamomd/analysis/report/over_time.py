@@ -49,18 +49,18 @@ def charts_by_time(model: ModelData, learned: Mapping[str, Any], by: str) -> lis
     sets = [("learned rows", learned.get("by_time"))]
     sets += [("hold-out rows", (learned["holdout"] or {}).get("by_time"))]
     known = [(name, _periods(timed[by])) for name, timed in sets if timed]
-    known = [(name, found) for name, found in known if found]
-    if not known or max(len(found) for _, found in known) < FEWEST:
+    known = [(name, periods) for name, periods in known if periods]
+    if not known or max(len(periods) for _, periods in known) < FEWEST:
         return []
-    at = [np.array([days for days, _ in found]) for _, found in known]
-    x = Axis.of_integers(f"{by} (UTC)", np.concatenate(at), dates=True)
+    starts = [np.array([days for days, _ in periods]) for _, periods in known]
+    x = Axis.of_integers(f"{by} (UTC)", np.concatenate(starts), dates=True)
     note = "Rows by their own time; learned rows were predicted before they were learned."
     charts = []
-    for name, _ in _measures(model, [one for _, found in known for _, one in found]):
+    for name, _ in _measures(model, [one for _, periods in known for _, one in periods]):
         key = {"Error": "error", "RMSE": "rmse"}.get(name, "loss")
         series = [
-            Series(which, when, np.array([_number(one[key]) for _, one in found]))
-            for (which, found), when in zip(known, at, strict=True)
+            Series(which, when, np.array([_number(one[key]) for _, one in periods]))
+            for (which, periods), when in zip(known, starts, strict=True)
         ]
         y = Axis.of(name, np.concatenate([one.y for one in series]))
         charts.append(lines(f"{name} by {by}", series, x, y, note=note))

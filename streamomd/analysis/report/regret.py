@@ -20,7 +20,8 @@ from streamomd.training.model_data import ModelData
 
 TITLE = "Regret and certificate"
 MOST_ROWS = 200_000
-"""Of a run without a certificate, whose regret is measured: the search takes many passes."""
+"""Rows above which the regret of a run without a certificate is not measured: the search takes many
+passes."""
 Learner = Mapping[str, Any]
 
 
@@ -35,11 +36,11 @@ def regret(
     if comparator is None and reason:
         return section(TITLE, paragraph(reason), paragraph(f"No regret: {learners[0]['reason']}."))
     if reason:
-        learners = [{**one, "claims": None, "reason": ""} for one in learners]
+        learners = [{**learner, "claims": None, "reason": ""} for learner in learners]
     return section(
         TITLE,
         *([paragraph(reason)] if reason else []),
-        *(part for one in learners for part in _learner(one)),
+        *(part for learner in learners for part in _learner(learner)),
         *_curve(model, comparator),
     )
 
@@ -69,7 +70,7 @@ def _curve(model: ModelData, comparator: FixedWeights | None) -> list[Element]:
     if comparator is None or len(points) < 2:
         return []
     rows, loss = points[:, 0], points[:, 2]
-    fixed = comparator.losses_at([int(one) for one in rows])
+    fixed = comparator.losses_at([int(row) for row in rows])
     if len(fixed) != len(rows) or not np.isfinite(fixed).all():
         return []
     mean = (loss - fixed) / rows

@@ -75,7 +75,8 @@ def _sentence(model: ModelData, run_history: History, figures: Mapping[str, Any]
 
 
 def _by_epoch(metrics: Metrics) -> str:
-    """Of the first epoch, whose rows were new, and of the last."""
+    """Returns the error or RMSE of the first epoch, whose rows were new, and of the last, as
+    text."""
     first, last = (metrics.figures(metrics.sums[epoch]) for epoch in (0, -1))
     name = "error" if metrics.classifies else "RMSE"
     values = [one[name.lower()] for one in (first, last)]
@@ -194,8 +195,12 @@ def _shards(run_history: History) -> list[Element]:
         return []
     size = sum(int(shard.get("size") or 0) for shard in run_history.shards)
     some = [
-        (shown(str(one["url"])), f"{one.get('rows') or 0:,}", f"{brief(one.get('size') or 0)}B")
-        for one in run_history.shards[:MOST_SHARDS]
+        (
+            shown(str(facts["url"])),
+            f"{facts.get('rows') or 0:,}",
+            f"{brief(facts.get('size') or 0)}B",
+        )
+        for facts in run_history.shards[:MOST_SHARDS]
     ]
     text = f"{counted(len(run_history.shards), 'shard')}, {counted(run_history.rows, 'row')}, "
     text += f"{brief(size)}B."

@@ -125,20 +125,20 @@ def _table(result: Result) -> Element:
     measure, learners = result["measure"], result["learners"]
     ranked = sorted(
         learners,
-        key=lambda one: (one["dropped"] is not None, _least(one[measure])),
+        key=lambda learner: (learner["dropped"] is not None, _least(learner[measure])),
     )
     wrong = "rmse" if result["best"]["error"] is None else "error"
     heads = ["learner", "parameters", "rows", "loss", wrong, ""]
     rows = [
         (
-            one["name"],
-            _words(one["params"]) or "the job",
-            f"{one['rows']:,}",
-            _figure(one, "loss"),
-            _figure(one, wrong),
-            _outcome(one, result),
+            learner["name"],
+            _words(learner["params"]) or "the job",
+            f"{learner['rows']:,}",
+            _figure(learner, "loss"),
+            _figure(learner, wrong),
+            _outcome(learner, result),
         )
-        for one in ranked
+        for learner in ranked
     ]
     return table(heads, rows, numbers=(2, 3, 4), label="Learners, the best first")
 

@@ -38,8 +38,8 @@ def proves(answer: Any, data: bytes, sha256: str) -> bool:
     """
     if not sha256 or not isinstance(answer, Mapping):
         return False
-    if found := answer.get("ChecksumSHA256"):
-        if found != _base64(sha256):
+    if checksum := answer.get("ChecksumSHA256"):
+        if checksum != _base64(sha256):
             raise OSError("the store received other bytes than were sent")
         return True
     etag, md5 = str(answer.get("ETag", "")).strip('"'), answer.get("md5Hash")

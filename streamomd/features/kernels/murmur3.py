@@ -17,7 +17,7 @@ _LOW = 0xFFFFFFFF
 _PLACE = (1 << 47) - 1
 """A place so limited is known to be non-negative: four bytes become one load."""
 UNSEEN, WANTED = -1, -2
-"""Of a dictionary's value: no row had it until now; a row has it."""
+"""States of a dictionary's value: no row had it until now; a row has it."""
 
 
 @functools.cache

@@ -26,7 +26,7 @@ _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY = range(1, 9)
 _STRUCT = 12
 """Types of thrift's compact protocol."""
 DEPTH = 8
-"""Of structs in one another; a header has three."""
+"""The most structs in one another; a header has three."""
 _LARGEST = (1 << 31) - 1
 
 
@@ -59,7 +59,7 @@ def place_of(outer: int, field: int, kind: int) -> int:
 
 
 def signed(data: Any, at: int, end: int) -> Any:
-    """As ``varint``, of a number in zigzag form."""
+    """The number in zigzag form at a place, and where it ends, see ``varint``."""
     number, at = varint(data, at, end)
     return (number >> 1) ^ -(number & 1), at
 

@@ -22,8 +22,8 @@ from streamomd.features.kernels.lz4_blocks import copy_word
 from streamomd.features.kernels.page_headers import MALFORMED, PARTS, find_pages, varint
 
 AT, END, WIDTH, LEFT, PACKED, VALUE, SECTION = range(7)
-"""Of a section: the next run, the end, bits of a value; of the current run: values left, whether
-they are packed, and the next one's place in bits, or the value that repeats."""
+"""Fields of a section: the next run, the end, bits of a value; of the current run: values left,
+whether they are packed, and the next one's place in bits, or the value that repeats."""
 _PLACE = (1 << 47) - 1
 """A place so limited is known to be non-negative."""
 _LONG = 64

@@ -101,7 +101,7 @@ def write(number: int, letters: Any, at: int) -> int:
 
 @register_jitable(no_cfunc_wrapper=True)
 def split_any(text: Any, lower: Any, letters: Any, edges: Any, unknown: Any) -> int:
-    """As ``split_ascii``, for any text in valid UTF-8; between words there is one byte.
+    """Splits any text in valid UTF-8 as ``split_ascii`` does; between words there is one byte.
 
     lower: by character, its lower case, BETWEEN or 0; never 0 in ASCII. letters: room for half as
     much again as the text has bytes ("Ⱥ" has 2, "ⱥ" 3). unknown: characters of which lower says 0,

@@ -97,7 +97,7 @@ def hash_runs(
     words: int, most: int, edges: Any, letters: Any, h: int, rest: int, bits: int, length: int,
     hashes: Any,
 ) -> int:  # fmt: skip
-    """As ``hash_words``, of all words, then of all pairs "one two", … of all runs of ``most``."""
+    """Hashes all words as ``hash_words`` does, then all pairs "one two", … all runs of ``most``."""
     for first in range(words):
         found, left, filled, size, k = h, rest, bits, length, first
         for run in range(1, min(most, words - first) + 1):

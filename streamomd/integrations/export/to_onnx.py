@@ -41,7 +41,7 @@ HASHED = {"string": "STRING", "integer": "INT64", "boolean": "BOOL"}
 
 
 def write(model: ModelData, file: Any) -> dict[str, Any]:
-    """As ``Format.write``."""
+    """Writes an ONNX graph of a model to a file; returns its figures, see ``Format.write``."""
     graph = graph_of(model)
     job = model.spec.model
     made = graph.model(
@@ -55,8 +55,8 @@ def write(model: ModelData, file: Any) -> dict[str, Any]:
     )
     file.write(made.SerializeToString())
     return {
-        "inputs": [one.name for one in graph.inputs],
-        "outputs": [one.name for one in graph.outputs],
+        "inputs": [tensor.name for tensor in graph.inputs],
+        "outputs": [tensor.name for tensor in graph.outputs],
     }
 
 
@@ -85,8 +85,8 @@ def graph_of(model: ModelData) -> Graph:
     if plan.hashed:
         _note_nulls(plan, weights)
         table = weights[plan.hashed_offset : plan.sparse_offset]
-        found = graph.add("Gather", graph.constant(table), _places(graph, plan), axis=0)
-        margins.append(graph.add("ReduceSum", found, graph.constant([1]), keepdims=0))
+        gathered = graph.add("Gather", graph.constant(table), _places(graph, plan), axis=0)
+        margins.append(graph.add("ReduceSum", gathered, graph.constant([1]), keepdims=0))
     add_outputs(graph, model, _sum(graph, margins))
     return graph
 

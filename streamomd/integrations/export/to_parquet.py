@@ -30,7 +30,7 @@ READ_ALONE = "pyarrow.parquet.read_table({file!r})"
 
 
 def write(model: ModelData, file: Any) -> dict[str, Any]:
-    """As ``Format.write``."""
+    """Writes a model's weights to a Parquet file; returns its figures, see ``Format.write``."""
     rows = write_weights(file, _columns(model), _metadata(model))
     figures = {"coordinates": model.plan.size, "rows": rows}
     if weight_slot(model.engine.layout.rule, model.engine.params) is None:
@@ -81,7 +81,7 @@ def _metadata(model: ModelData) -> dict[str, Any]:
         "dtype": job.dtype,
         "rows": model.metrics.total_rows,
         "clock": model.state.clock,
-        "totals": [[finite(total) for total in one] for one in model.state.totals.tolist()],
+        "totals": [[finite(total) for total in row] for row in model.state.totals.tolist()],
         "total_names": [slot.name for slot in model.engine.layout.rule.total_slots],
         "checkpoint": {"url": without_secrets(model.url), "sequence": model.sequence},
         "plan": model.plan.to_json(),

@@ -122,7 +122,8 @@ def _losses(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def write(model: ModelData, file: Any) -> dict[str, Any]:
-    """As ``Format.write``: skops' format, which can be loaded without executing code."""
+    """Writes an estimator in skops' format, which can be loaded without executing code; returns its
+    figures, see ``Format.write``."""
     try:
         from skops.io import dumps
     except ImportError:

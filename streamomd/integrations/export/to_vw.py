@@ -45,7 +45,7 @@ LINKS = {"logistic": "--link logistic", "poisson": "--link poisson"}
 
 
 def write(model: ModelData, file: Any) -> dict[str, Any]:
-    """As ``Format.write``."""
+    """Writes a model's weights as text of VW; returns its figures, see ``Format.write``."""
     refuse_more_than_weights(model)
     refuse_calibration(model, "vw")
     _refuse(model)
@@ -76,8 +76,8 @@ def _features(
     taken = {index: name for name, index in dense.values()}
     for piece in pieces(model):
         weights = piece.weights[:, 0]
-        for at in np.flatnonzero(weights).tolist():
-            place = piece.low + at
+        for offset in np.flatnonzero(weights).tolist():
+            place = piece.low + offset
             if place in dense:
                 name, index = dense[place]
             else:
@@ -87,7 +87,7 @@ def _features(
                         f"VW gives {taken[index]!r} and {name!r} one index with -b {bits}: train "
                         "with more data.bits, or export --as parquet"
                     )
-            yield name, index, float(weights[at])
+            yield name, index, float(weights[offset])
 
 
 def _other(model: ModelData, place: int, bits: int) -> tuple[str, int]:
@@ -112,10 +112,14 @@ def _dense(plan: Plan) -> tuple[int, dict[int, tuple[str, int]]]:
     choice = [plan.bits] if plan.hashes else range(LEAST_BITS, MOST_BITS)
     for bits in choice:
         bias = {0: ("Constant", CONSTANT & ((1 << bits) - 1))} if plan.bias else {}
-        found = {place: (name, _index(name, bits)) for place, name in names.items()} | bias
-        places = {index for _, index in found.values()}
-        if len(places) == len(found) and (not places or size <= min(places)) and size <= 1 << bits:
-            return bits, found
+        features = {place: (name, _index(name, bits)) for place, name in names.items()} | bias
+        places = {index for _, index in features.values()}
+        if (
+            len(places) == len(features)
+            and (not places or size <= min(places))
+            and size <= 1 << bits
+        ):
+            return bits, features
     raise UnsupportedError(
         f"VW would give two of {len(names)} columns one index with -b {choice[-1]}: train with "
         "more data.bits, or export --as parquet"

@@ -64,7 +64,10 @@ class ServeApp:
         }
         self._paths = frozenset(routes)
         self._routed = Starlette(
-            routes=[Route(path, one, methods=[method]) for path, (method, one) in routes.items()],
+            routes=[
+                Route(path, endpoint, methods=[method])
+                for path, (method, endpoint) in routes.items()
+            ],
             exception_handlers={
                 Refusal: _refused,
                 HTTPException: _http_error,

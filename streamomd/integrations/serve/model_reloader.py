@@ -76,12 +76,12 @@ class CheckpointSource:
         except GatedError as error:
             note(f"commit {model.sequence} refused: {error}")
             newest = refused or Refused(model.sequence, GATE)
-        for at in reversed(sequences(open_store(absolute(self.url), self._options))):
-            if at < model.sequence:
+        for number in reversed(sequences(open_store(absolute(self.url), self._options))):
+            if number < model.sequence:
                 try:
-                    return self.load(at), newest
+                    return self.load(number), newest
                 except (GatedError, NoCommitError, DivergedError) as error:
-                    note(f"commit {at} refused: {error}")
+                    note(f"commit {number} refused: {error}")
         raise NoCommitError(f"{shown(self.url)} has no commit that passes --gate")
 
     def _checked(self, model: Model) -> Snapshot:
@@ -135,25 +135,25 @@ class ModelReloader:
         if self.refused and self.refused.commit == newest and self.refused.reason != UNREADABLE:
             return
         try:
-            found = self.source.load(newest)
+            loaded = self.source.load(newest)
         except DivergedError as error:
             self._refuse(newest, NON_FINITE, str(error))
             return
         except GatedError as error:
             self._refuse(newest, GATE, str(error))
             return
-        changes = current.schema.changes(found.schema) if current else ""
+        changes = current.schema.changes(loaded.schema) if current else ""
         if changes:
             text = f"its schema is another one ({changes}): start the server again to serve it"
             self._refuse(newest, SCHEMA, text)
             return
-        if current and current.trained and not found.trained:
+        if current and current.trained and not loaded.trained:
             self._refuse(newest, UNTRAINED, "a run was started over here and has learned no rows")
             return
-        self.snapshot, self.refused = found, None
+        self.snapshot, self.refused = loaded, None
         self.results["loaded"] += 1
         self._logged = None
-        note(f"serving commit {found.commit}, {counted(found.rows, 'row')}")
+        note(f"serving commit {loaded.commit}, {counted(loaded.rows, 'row')}")
 
     def _refuse(self, commit: int, reason: str, text: str) -> None:
         self.results["refused"] += 1

@@ -107,7 +107,7 @@ def published_job(job: Mapping[str, Any]) -> dict[str, Any]:
     >>> published_job({"data": {"shards": ["s3://b/k"], "label": "y"}, "checkpoint": {"url": "r"}})
     {'data': {'label': 'y'}}
     """
-    found = {
+    tables = {
         table: {
             key: _without_places(value) if key in _FREE else value
             for key, value in job[table].items()
@@ -116,7 +116,7 @@ def published_job(job: Mapping[str, Any]) -> dict[str, Any]:
         for table, keys in PUBLISHED.items()
         if table in job
     }
-    return {table: values for table, values in found.items() if values}
+    return {table: values for table, values in tables.items() if values}
 
 
 def _without_places(value: Any) -> Any:

@@ -162,26 +162,26 @@ def column_schemas(columns: Description) -> dict[str, dict[str, Any]]:
     Null is among the types where a missing value is not an error. A list of more than 4,096
     elements has no example.
     """
-    found: dict[str, dict[str, Any]] = {}
+    schemas: dict[str, dict[str, Any]] = {}
     for number in columns.numbers:
-        found[number.name] = _number(number.kind, number.nulls != "error")
+        schemas[number.name] = _number(number.kind, number.nulls != "error")
     for vector in columns.vectors:
-        found[vector.name] = _vector(vector)
+        schemas[vector.name] = _vector(vector)
     for listed in columns.lists:
         items = _category(listed.kind)
-        found[listed.name] = {
+        schemas[listed.name] = {
             "type": ["array", "null"], "items": items, "examples": [items["examples"]]
         }  # fmt: skip
     for date in columns.dates:
         form, example, text = _DATES[date.kind]
-        found[date.name] = {
+        schemas[date.name] = {
             "type": ["string", "null"], "description": text, "examples": [example],
             **({"format": form} if form else {}),
         }  # fmt: skip
     for category in columns.categories:
-        found.setdefault(category.name, _category(category.kind))
+        schemas.setdefault(category.name, _category(category.kind))
     for text_column in columns.texts:
-        found[text_column.name] = {"type": ["string", "null"], "examples": ["some words"]}
+        schemas[text_column.name] = {"type": ["string", "null"], "examples": ["some words"]}
     if pair := columns.sparse:
         index = {"type": "integer", "minimum": 0, "maximum": max(pair.size - 1, 0)}
         for name, items, examples in (
@@ -189,8 +189,8 @@ def column_schemas(columns: Description) -> dict[str, dict[str, Any]]:
             (pair.values, _number(pair.kind, False), [1] if pair.size else []),
         ):
             items.pop("examples", None)
-            found[name] = {"type": ["array", "null"], "items": items, "examples": [examples]}
-    return {name: found[name] for name in columns.columns}
+            schemas[name] = {"type": ["array", "null"], "items": items, "examples": [examples]}
+    return {name: schemas[name] for name in columns.columns}
 
 
 def example_row(schemas: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
@@ -270,8 +270,8 @@ def _lines(document: dict[str, Any], host: str) -> Iterator[str]:
         yield f"<tr><td><code>{html.escape(name)}</code><td>{types}<td>{needed}</tr>"
     yield "</table><h2>Errors</h2><table>"
     responses = document["paths"]["/predict"]["post"]["responses"]
-    for status, one in responses.items():
-        yield f"<tr><td>{status}<td>{html.escape(one['description'])}</tr>"
+    for status, response in responses.items():
+        yield f"<tr><td>{status}<td>{html.escape(response['description'])}</tr>"
     yield '</table><p>As a document: <a href="openapi.json">openapi.json</a></p></body></html>'
 
 

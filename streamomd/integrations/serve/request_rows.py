@@ -58,7 +58,7 @@ def rows_of_body(
     rows = _of_lines(text, most) if kind == LINES else _of_json(text)
     if len(rows) > most:
         _refuse_rows(most)
-    wrong = [at for at, row in enumerate(rows) if not isinstance(row, dict)]
+    wrong = [number for number, row in enumerate(rows) if not isinstance(row, dict)]
     if wrong:
         places = ", ".join(map(str, wrong[:10])) + (", …" if len(wrong) > 10 else "")
         raise Refusal(400, "rows", f"rows {places}: expected an object of column names and values")

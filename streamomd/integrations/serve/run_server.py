@@ -142,7 +142,7 @@ def _report_ready(
 
 
 HEAD_BYTES, HEAD_LINES = 16 << 10, 100
-"""Of a request's first line and headers, as they are sent."""
+"""The most that a request's first line and headers may have, as they are sent."""
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\n"
     b"connection: close\r\n\r\n"

@@ -25,11 +25,11 @@ Row = Mapping[str, Any]
 def predictions_of(snapshot: Snapshot, rows: Sequence[Row]) -> bytes:
     """The response of /predict. Raises Refusal (422) for rows that cannot be predicted."""
     try:
-        found = snapshot.scorer.many(rows)
+        scored = snapshot.scorer.many(rows)
     except (StreamomdError, ValueError, TypeError, OverflowError):
         refuse_rows(snapshot, rows)
         raise
-    predictions, scores, probabilities = map(_listed, found)
+    predictions, scores, probabilities = map(_listed, scored)
     if probabilities is None:
         probabilities = [None] * len(rows)
     return _response(
@@ -47,7 +47,7 @@ def predictions_of(snapshot: Snapshot, rows: Sequence[Row]) -> bytes:
 def explanations_of(snapshot: Snapshot, rows: Sequence[Row]) -> bytes:
     """The response of /explain. Raises Refusal (422) for rows that cannot be explained."""
     try:
-        found = [snapshot.scorer.explain(row) for row in rows]
+        explanations = [snapshot.scorer.explain(row) for row in rows]
     except (StreamomdError, ValueError, TypeError, OverflowError):
         refuse_rows(snapshot, rows)
         raise
@@ -57,12 +57,12 @@ def explanations_of(snapshot: Snapshot, rows: Sequence[Row]) -> bytes:
         "explanations",
         [
             {
-                "score": _listed(one.margin),
-                "contributions": [_contributions(each) for each in one.contributions]
+                "score": _listed(explanation.margin),
+                "contributions": [_contributions(each) for each in explanation.contributions]
                 if several
-                else _contributions(one.contributions),
+                else _contributions(explanation.contributions),
             }
-            for one in found
+            for explanation in explanations
         ],
     )
 
@@ -82,17 +82,19 @@ def refuse_rows(snapshot: Snapshot, rows: Sequence[Row]) -> None:
     missing = [name for name in required if any(name not in row for row in rows)]
     problems: list[dict[str, Any]] = []
     more = 0
-    for at, row in enumerate(rows):
+    for number, row in enumerate(rows):
         problem = _problem(snapshot, row)
         if problem is not None and len(problems) < MOST_PROBLEMS:
-            problems.append({"row": at, **problem})
+            problems.append({"row": number, **problem})
         elif problem is not None:
             more += 1
     if not missing and not problems:
         return
     parts = []
     if missing:
-        first = next(at for at, row in enumerate(rows) if any(name not in row for name in missing))
+        first = next(
+            number for number, row in enumerate(rows) if any(name not in row for name in missing)
+        )
         names = ", ".join(repr(name) for name in missing)
         parts.append(f"missing columns: {names} (first in row {first})")
     parts += [f"row {one['row']}: {one['message']}" for one in problems]

@@ -27,7 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 EXPECTED_FAILED_CHECKS = dict.fromkeys(EQUAL_WEIGHTS, WEIGHTS)
-"""Of ``OMDClassifier()`` and ``OMDRegressor()``: ``expected_failed_checks`` of the default rule.
+"""The checks that ``OMDClassifier()`` and ``OMDRegressor()``, with the default rule, cannot pass.
 scikit-learn declares the same checks of its SGDClassifier."""
 
 

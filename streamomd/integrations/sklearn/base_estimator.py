@@ -180,14 +180,16 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         super().__setstate__(state)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """As scikit-learn has it; deep: and those of the rule, as ``rule__eta``."""
+        """Returns the parameters by name, as scikit-learn has it; deep: and those of the rule, as
+        ``rule__eta``."""
         found: dict[str, Any] = super().get_params(deep=deep)
         if deep and "rule" in found and _is_rule(self.rule):
             found |= {f"rule__{name}": value for name, value in self._rule_params().items()}
         return found
 
     def set_params(self, **params: Any) -> Self:
-        """As scikit-learn has it; ``rule__eta=0.1`` sets a parameter of the rule."""
+        """Sets parameters, as scikit-learn has it, and returns the estimator; ``rule__eta=0.1``
+        sets a parameter of the rule."""
         names_rule = "rule" in _names(type(self))
         if not names_rule:  # of a class of one rule they are its own
             params = {key.removeprefix("rule__"): value for key, value in params.items()}
@@ -202,7 +204,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         known = self._rule_params() if own else {}
         for name in (key.removeprefix("rule__") for key in own):
             if name not in known:
-                near = f" did you mean {found!r}?" if (found := nearest(name, known)) else ""
+                near = f" did you mean {similar!r}?" if (similar := nearest(name, known)) else ""
                 raise UsageError(
                     f"rule {self.rule or DEFAULT!r} has no parameter {name!r};{near} it has: "
                     f"{', '.join(known)}"

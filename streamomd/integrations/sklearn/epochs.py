@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from streamomd.training.model import Model
 
 FEW_EPOCHS = 3
-"""Of rows too few to hold out ``FEWEST_HELD`` of them. From the second epoch on rule auto learns
-with the information of at most three."""
+"""Epochs over rows too few to hold out ``FEWEST_HELD`` of them. From the second epoch on rule auto
+learns with the information of at most three."""
 FEWEST_HELD = 10
 
 

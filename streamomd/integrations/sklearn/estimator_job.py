@@ -115,7 +115,7 @@ def spec_of(
         "params": params,
         "loss_params": goal,
         "task": "classify" if estimator._classifies else "regress",
-        "classes": [plain(one) for one in classes],
+        "classes": [plain(label) for label in classes],
         "bias": plain(estimator.fit_intercept),
         "dtype": estimator.dtype,
     }

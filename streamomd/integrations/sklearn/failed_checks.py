@@ -42,19 +42,19 @@ def expected_failed_checks(estimator: Any) -> dict[str, str]:
     """
     rule, classifies = estimator.rule or DEFAULT, estimator._classifies
     stops = bool(estimator.early_stopping)
-    found = {} if rule in SUMS else dict.fromkeys(EQUAL_WEIGHTS, WEIGHTS)
+    checks = {} if rule in SUMS else dict.fromkeys(EQUAL_WEIGHTS, WEIGHTS)
     if rule == "nag_projected" or (rule == "ng" and not classifies and not stops):
-        found[LEARNED[not classifies]] = FEW
+        checks[LEARNED[not classifies]] = FEW
     if rule == "winnow" and classifies:
-        found[LEARNED[0]] = SIGNS
+        checks[LEARNED[0]] = SIGNS
     if rule in DIVERGING and not classifies:
-        found |= dict.fromkeys(FAR, DIVERGES)
+        checks |= dict.fromkeys(FAR, DIVERGES)
     if not classifies:
-        return found
+        return checks
     if rule in UNSWAYED:
-        found[HEAVY] = NO_SWAY
+        checks[HEAVY] = NO_SWAY
     elif rule in ENDING and stops:
-        found[HEAVY] = ENDS
+        checks[HEAVY] = ENDS
     elif rule == "online_svm" and not stops:
-        found[HEAVY] = ROWS
-    return found
+        checks[HEAVY] = ROWS
+    return checks

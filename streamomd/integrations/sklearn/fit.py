@@ -109,15 +109,15 @@ def learn_more_rows(model: Model, rows: Batch) -> None:
     """
     from streamomd.training.training_step import learn_rows
 
-    at = model.cursor
-    if at.epoch < 0:
+    cursor = model.cursor
+    if cursor.epoch < 0:
         raise UnsupportedError(
             f"rule {model.spec.model.rule!r} with {model.spec.model.params} needs a pass over all "
             "rows before training, which partial_fit cannot do: call fit, or use passes=1"
         )
-    model.metrics.begin(at.epoch)
+    model.metrics.begin(cursor.epoch)
     learn_rows(model, rows)
-    model.cursor = Cursor(at.epoch, at.place, at.row + len(rows))
+    model.cursor = Cursor(cursor.epoch, cursor.place, cursor.row + len(rows))
 
 
 def report_label_runs(model: Model, epochs: int) -> None:

@@ -53,15 +53,15 @@ class PreparedScores:
                 if not is_finite(values) or np.abs(values).max(initial=0.0) >= EXACT:
                     return None
                 rows = batch_of_array(model.plan, values)
-                found: Floats = model.engine.predict(model.state, np.zeros(3), rows)
+                predicted: Floats = model.engine.predict(model.state, np.zeros(3), rows)
             elif len(X) < FEW and (scorer := self._ready_scorer(model)):
                 _, scores, _ = scorer.many(_mappings(X, self._types))
-                found = np.reshape(scores, (len(X), -1))
+                predicted = np.reshape(scores, (len(X), -1))
             else:
                 return None
         except (StreamomdError, TypeError, ValueError):
             return None  # the conversion finds it again, and names it
-        return found if is_finite(found) else None
+        return predicted if is_finite(predicted) else None
 
     def note(self, X: Any) -> None:
         """A frame whose margins were found through Arrow: its columns have the right types."""

@@ -63,21 +63,21 @@ def rule_class(name: str) -> type[Any]:
     base = KINDS[kind]
     own = rule.parse_params({})
     common = [
-        one for one in inspect.signature(base.__init__).parameters.values()
-        if one.name not in (*REPLACED, *own)
+        parameter for parameter in inspect.signature(base.__init__).parameters.values()
+        if parameter.name not in (*REPLACED, *own)
     ]  # fmt: skip
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
         inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
         *(inspect.Parameter(key, keyword, default=value) for key, value in own.items()),
-        *(one.replace(kind=keyword) for one in common),
+        *(parameter.replace(kind=keyword) for parameter in common),
     ]
     signature = inspect.Signature(parameters)
 
     def init(self: Any, **given: Any) -> None:
         for key in given:
             if key not in signature.parameters:
-                known = [one for one in signature.parameters if one != "self"]
+                known = [parameter for parameter in signature.parameters if parameter != "self"]
                 raise TypeError(f"{name}() has no argument {key!r}; {suggestion(key, known)}")
         bound = signature.bind(self, **given)
         bound.apply_defaults()

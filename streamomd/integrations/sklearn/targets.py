@@ -72,9 +72,9 @@ def places_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
         places = order[np.minimum(near, len(classes) - 1)]
     strange = np.flatnonzero(classes[places] != labels)
     if len(strange):
-        found = labels[strange].tolist()[0]
+        value = labels[strange].tolist()[0]
         raise DataError(
-            f"y holds {found!r} in row {strange[0]}, expected one of the classes "
+            f"y holds {value!r} in row {strange[0]}, expected one of the classes "
             f"{classes.tolist()}: pass all of them to the first partial_fit: classes=…"
         )
     return places

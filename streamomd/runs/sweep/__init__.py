@@ -108,15 +108,15 @@ def sweep(
         return build_job(job, flags, {**(sets or {}), **chosen}, report=choices.setdefault)
 
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as reporting:
-        found = entries(make, tried)
+        grid_entries = entries(make, tried)
         for line in choices:
             note(line)
-        _refuse_what_shares_no_rows(found[0].spec)
-        session = Session.of(found[0].spec, stop=stop, client=client)
+        _refuse_what_shares_no_rows(grid_entries[0].spec)
+        session = Session.of(grid_entries[0].spec, stop=stop, client=client)
         name_run(shown(session.spec.checkpoint.url))
         with _connected(session) as connection:
             given = (connection, reporting)
-            made = _learn(found, session, halve, *given, restart=restart)
+            made = _learn(grid_entries, session, halve, *given, restart=restart)
             for number in range(1, EXTENSIONS + 1) if extend else ():
                 more = _beyond(made, make, tried, number)
                 if not more:
@@ -175,8 +175,8 @@ def _learn(
     models = _new_models(found, session)
     report_plan(models[0].plan, session.rows)
     learners = [
-        Learner(f"{at:03d}", entry.chosen, model)
-        for at, (entry, model) in enumerate(zip(found, models, strict=True))
+        Learner(f"{number:03d}", entry.chosen, model)
+        for number, (entry, model) in enumerate(zip(found, models, strict=True))
     ]
     made = Sweep(learners, halve, min(model.cursor for model in models))
     if connection is None:
@@ -254,32 +254,32 @@ def resume_sweep(
         )
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as reporting:
         name_run(shown(url))
-        found, loaded, commits, more = _load_changed(url, sets, options, there)
-        report_rejected(loaded, found.sequence)
-        if found.finished and not more:
-            return found
+        saved, loaded, commits, more = _load_changed(url, sets, options, there)
+        report_rejected(loaded, saved.sequence)
+        if saved.finished and not more:
+            return saved
         no_cache = "data.cache" not in sets
-        for line in found.lead.recorded.hints(found.url, cluster=not there, cache=no_cache):
+        for line in saved.lead.recorded.hints(saved.url, cluster=not there, cache=no_cache):
             note(line)
-        sent = SentSettings.of(found.lead.spec)
+        sent = SentSettings.of(saved.lead.spec)
         sent = replace(sent, settings={**sent.settings, **sets})
-        if found.division and not there:
-            join_here(found.url, sent, stop)
-            found, loaded, commits, _ = _load_changed(url, sets, options, there)
-        found.finished, sequence = False, found.sequence  # resuming makes another commit
-        facts = open_ledger(found.lead, commits[found.lead])[1].shards
-        session = Session.recorded(found.lead, facts=facts, stop=stop, client=client)
+        if saved.division and not there:
+            join_here(saved.url, sent, stop)
+            saved, loaded, commits, _ = _load_changed(url, sets, options, there)
+        saved.finished, sequence = False, saved.sequence  # resuming makes another commit
+        facts = open_ledger(saved.lead, commits[saved.lead])[1].shards
+        session = Session.recorded(saved.lead, facts=facts, stop=stop, client=client)
         with _connected(session) as connection:
             if connection is None:
-                given = (found, loaded, commits, session)
+                given = (saved, loaded, commits, session)
                 manager = resume_sweep_checkpoint(*given, accept_new=accept_new_shards)
             else:
-                manager = take_over_sweep(found, loaded)
-            text = f"resuming from commit {sequence} of {shown(url)}, after row {found.rows:,}"
-            note(text, "resumed", "info", sequence=sequence, rows=found.rows)
+                manager = take_over_sweep(saved, loaded)
+            text = f"resuming from commit {sequence} of {shown(url)}, after row {saved.rows:,}"
+            note(text, "resumed", "info", sequence=sequence, rows=saved.rows)
             if connection is None:
-                return SweepLoop(found, session, manager).learn(reporting)
-            return GroupedSweep(found, session, manager, connection, sent).learn(reporting)
+                return SweepLoop(saved, session, manager).learn(reporting)
+            return GroupedSweep(saved, session, manager, connection, sent).learn(reporting)
 
 
 def _load_changed(
@@ -293,14 +293,14 @@ def _load_changed(
     there: workers learn, and read the states.
     """
     remote = (lambda spec: True) if there else None
-    found, loaded, commits = load_sweep(url, options[1], remote)
+    saved, loaded, commits = load_sweep(url, options[1], remote)
     more = False
-    for learner in found.active:
+    for learner in saved.active:
         model = learner.model
         more = change_model_job(model, sets, *options)
         model.spec = with_checkpoint(model.spec, model.url)
-        model.names = found.lead.names
-    return found, loaded, commits, more
+        model.names = saved.lead.names
+    return saved, loaded, commits, more
 
 
 def _new_models(found: Sequence[Entry], session: Session) -> list[Model]:
@@ -313,8 +313,8 @@ def _new_models(found: Sequence[Entry], session: Session) -> list[Model]:
     models: list[Model] = []
     plans: dict[str, Plan] = {}
     url = session.spec.checkpoint.url
-    for at, entry in enumerate(found):
-        spec = with_checkpoint(entry.spec, f"{url}/learners/{at:03d}")
+    for number, entry in enumerate(found):
+        spec = with_checkpoint(entry.spec, f"{url}/learners/{number:03d}")
         loss = spec.model.loss
         if loss not in plans:
             plans[loss] = replace(replace(session, spec=spec).plan(), limits=limits)

@@ -28,7 +28,7 @@ class Division:
 
     @property
     def directories(self) -> list[str]:
-        """Of all groups."""
+        """The directories of all groups."""
         return [self.directory(at) for at in range(len(self.names))]
 
     def to_json(self) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def _edges(best: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> Itera
 
 
 def _beyond(values: Sequence[float], *, largest: bool) -> Iterator[float]:
-    """As many times the one before, or as much more, as the last two values are."""
+    """Yields values beyond an end: as many times the one before, or as much more, as the last two
+    values are."""
     end, before = (values[-1], values[-2]) if largest else (values[0], values[1])
     whole = all(isinstance(value, int) for value in values)
     for step in range(1, BEYOND + 1):

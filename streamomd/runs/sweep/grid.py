@@ -68,7 +68,7 @@ def values_of(key: str, given: str | Sequence[Any]) -> list[Any]:
             f"grid {key!r} = {given!r}: expected a list of values, or a text, {EXAMPLE}"
         )
     if not isinstance(given, str):
-        values = [_plain(one) for one in given]
+        values = [_plain(value) for value in given]
     else:
         match = _RANGE.fullmatch(given.strip())
         if not match and _ENDS.fullmatch(given.strip()):
@@ -110,8 +110,9 @@ def entries_of(
     keys: Mapping[str, str],
     choices: Sequence[Mapping[str, Any]],
 ) -> list[Entry]:
-    """As ``entries``, of these combinations. keys: the dotted name of each key."""
-    found: list[Entry] = []
+    """Returns the entries of these combinations, see ``entries``. keys: the dotted name of each
+    key."""
+    legal: list[Entry] = []
     refused: dict[str, list[Mapping[str, Any]]] = {}
     for chosen in choices:
         try:
@@ -119,15 +120,15 @@ def entries_of(
         except UsageError as error:
             refused.setdefault(str(error), []).append(chosen)
             continue
-        if any(spec.model == other.spec.model for other in found):
+        if any(spec.model == other.spec.model for other in legal):
             refused.setdefault("the same learner is there already", []).append(chosen)
         else:
-            found.append(Entry(chosen, spec))
-    if not found:
+            legal.append(Entry(chosen, spec))
+    if not legal:
         raise UsageError(f"no combination of this grid can be learned: {'; '.join([*refused][:5])}")
     for line in _skipped_notes(refused):
         note(line)
-    return found
+    return legal
 
 
 def _run_once(
@@ -211,8 +212,8 @@ def dotted_key(key: str) -> str:
             "the same rows once: take a sweep for each"
         )
     known = [*_LEARNERS, *(f"{table}NAME" for table in _PARAMETERS)]
-    found = nearest(name, known)
-    hint = f"did you mean {found!r}? " if found else ""
+    near = nearest(name, known)
+    hint = f"did you mean {near!r}? " if near else ""
     raise UsageError(
         f"grid {key!r}: {name} is the whole sweep's. {hint}What may differ: a parameter by its "
         f"name, or {', '.join(known)}"
@@ -244,10 +245,10 @@ def _between(key: str, linear: str | None, low: str, high: str, count: str) -> l
     if not (math.isfinite(a) and math.isfinite(b) and 2 <= n <= MOST):
         raise UsageError(f"grid {key}={text}: expected finite ends, and 2 to {MOST} values")
     if linear:
-        inside = [a + (b - a) * (at / (n - 1)) for at in range(1, n - 1)]
+        inside = [a + (b - a) * (step / (n - 1)) for step in range(1, n - 1)]
     elif a > 0.0 and b > 0.0:
         ratio = math.log(b) - math.log(a)
-        inside = [math.exp(math.log(a) + ratio * (at / (n - 1))) for at in range(1, n - 1)]
+        inside = [math.exp(math.log(a) + ratio * (step / (n - 1))) for step in range(1, n - 1)]
     else:
         raise UsageError(
             f"grid {key}={text}: each value is as many times the one before, so both ends must be "

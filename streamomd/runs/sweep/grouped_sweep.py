@@ -69,8 +69,8 @@ class GroupedSweep:
             self.checkpoint.failed(error)
             raise
         finally:
-            for one in watchers:
-                one.close()
+            for watcher in watchers:
+                watcher.close()
         load_learners(sweep, self.sent.options[1])
         self.checkpoint.finish(self.session)
         sweep.seconds = max(time.perf_counter() - began, 1e-9)
@@ -130,8 +130,8 @@ class GroupedSweep:
             return SubmittedLearner(*given, group.title, take, self._reported)
 
         def waiting() -> None:
-            for one in watchers:
-                one.update()
+            for watcher in watchers:
+                watcher.update()
 
         tasks = [submitted(group) for group in sent_groups(division, self.sent)]
         try:
@@ -234,9 +234,11 @@ def join_here(url: str, settings: SentSettings, stop: StopRequest) -> None:
         if common_cursor([learner.model for learner in sweep.active]) is not None:
             break
         for group in sent_groups(division, settings):
-            found = run_group(url, replace(group, until=until), open_session)
-            if not found.active:  # which no commit of the group records
-                diverged |= {one.name: (one.dropped, one.diverged) for one in found.learners}
+            joined = run_group(url, replace(group, until=until), open_session)
+            if not joined.active:  # which no commit of the group records
+                diverged |= {
+                    member.name: (member.dropped, member.diverged) for member in joined.learners
+                }
         sweep, checkpoint = load()
     join_groups(sweep, checkpoint)
 

@@ -209,8 +209,8 @@ class Sweep:
         results = {learner.model: _result(learner) for learner in self.learners}
         for number, more in enumerate(self.extensions, 1):
             for learner in more.learners:
-                found = _result(learner)
-                results[learner.model] = {**found, "name": f"extended-{number}/{found['name']}"}
+                figures = _result(learner)
+                results[learner.model] = {**figures, "name": f"extended-{number}/{figures['name']}"}
         best = dict(results[self.best])
         if self.url and self.finished:
             best["checkpoint"] = {"url": f"{self.url}/best"}
@@ -225,7 +225,7 @@ class Sweep:
                     "beyond": list(edge.beyond),
                 }
                 for edge in find_edges(
-                    self.best_learner.chosen, [one.chosen for one in self.all_learners]
+                    self.best_learner.chosen, [each.chosen for each in self.all_learners]
                 )
             ],
             "measure": self.measure,

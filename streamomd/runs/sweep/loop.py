@@ -89,8 +89,8 @@ class SweepLoop:
                 self.manager.failed(error)
             raise
         finally:
-            for one in self.watchers:
-                one.close()
+            for watcher in self.watchers:
+                watcher.close()
             if self.delayed:
                 self.delayed.close()
         for group in self.groups:
@@ -220,8 +220,8 @@ class SweepLoop:
         if halve:
             worse = sweep.drop_half()
             note(f"dropped after row {sweep.rows:,}: {counted(len(worse), 'learner')}")
-        for one in self.watchers:  # of a task, one reads the signal
-            one.update()
+        for watcher in self.watchers:  # of a task, one reads the signal
+            watcher.update()
         signal = self.session.stop.signal
         if manager and (halve or signal or manager.is_due(sweep.rows)):
             manager.commit(self.groups)
@@ -253,7 +253,7 @@ class DelayedLearners:
         self._teachers = {model: Teacher(model, self._read(model), schedule) for model in models}
 
     def predict(self, model: ModelData, stream: Times) -> Predict:
-        """Of rows that arrive at these stream times, see ``Teacher.predict``."""
+        """Returns what predicts rows that arrive at these stream times, see ``Teacher.predict``."""
         return partial(self._teachers[model].predict, stream, model.metrics)
 
     def forget(self, models: Sequence[ModelData]) -> None:

@@ -261,15 +261,17 @@ def resume_sweep_checkpoint(
         with without_events("commit"):
             managers[model] = session.resume(model, commits[model], accept_new=accept_new)
         model.sequence = managers[model].sequence
-    known = Digests(one for learner in sweep.active for one in learner.model.digests)
+    known = Digests(digest for learner in sweep.active for digest in learner.model.digests)
     for each in managers.values():
         each.share(known)
     settings = sweep.lead.spec.checkpoint
     store = open_store(sweep.url, settings.storage_options)
     writer = Writer.take_over(store, loaded, keep=settings.keep)
-    found = SweepCheckpoint(sweep, writer, managers)
-    found._name_them(time.monotonic())  # what it named before may be retired with the next commit
-    return found
+    checkpoint = SweepCheckpoint(sweep, writer, managers)
+    checkpoint._name_them(
+        time.monotonic()
+    )  # what it named before may be retired with the next commit
+    return checkpoint
 
 
 def take_over_sweep(sweep: Sweep, loaded: Loaded) -> SweepCheckpoint:
@@ -298,7 +300,8 @@ def load_group(
     storage_options: Mapping[str, Any] | None,
     remote: Remote = None,
 ) -> Found:
-    """As ``load_sweep``, a group of the sweep at ``url``, which has the learners of these names."""
+    """Loads a group of the sweep at ``url``, as ``load_sweep`` does; it has the learners of these
+    names."""
     place = absolute(url)
     store = open_store(f"{place}/{directory}", storage_options)
     found, loaded, commits = _load(store, partial(_read, place, storage_options, remote))
@@ -310,18 +313,18 @@ def load_group(
 def _load(
     store: Store, read: Callable[[Mapping[str, Any]], tuple[Sweep, dict[ModelData, Loaded]]]
 ) -> Found:
-    found: list[tuple[Sweep, dict[ModelData, Loaded]]] = []
+    whole: list[tuple[Sweep, dict[ModelData, Loaded]]] = []
 
     def receive(commit: Commit) -> Callable[[Part], None]:
         if "sweep" not in commit.document:
             raise UsageError(f"{shown(store.url)} is no sweep: resume it with streamomd.resume")
         writer = commit.versions.get("streamomd", "")
         with upgrade_hint(writer, f"commit {commit.sequence} was "):
-            found.append(read(commit.document))
+            whole.append(read(commit.document))
         return lambda part: None
 
     loaded = load(store, receive)
-    sweep, commits = found[-1]
+    sweep, commits = whole[-1]
     sweep.url, sweep.sequence = store.url, loaded.commit.sequence
     return sweep, loaded, commits
 
@@ -341,9 +344,9 @@ def _read(
         for at, names in enumerate(division.names if division else ()):
             assert division is not None
             given = (url, division.directory(at), names, storage_options, remote)
-            part, _, found = load_group(*given)
+            part, _, part_commits = load_group(*given)
             grouped |= {learner.name: learner for learner in part.learners}
-            commits |= found
+            commits |= part_commits
         for entry in document["learners"]:
             name, at = str(entry["name"]), int(entry["sequence"])
             if not name.isdecimal():

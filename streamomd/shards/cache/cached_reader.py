@@ -61,23 +61,23 @@ class RecordedNames(Names):
         super().__init__()
         self._shard, self._run = shard, run
         self._spans: list[tuple[int, int]] = []
-        """Of the shard's names, from one to another."""
+        """Ranges of the shard's names: from one to another."""
 
     @property
     def is_full(self) -> bool:
-        """As Names does it."""
+        """Whether there is room for no more names, see ``Names``."""
         return self._shard.is_full
 
     def is_due(self, column: str) -> bool:
-        """As Names does it."""
+        """Whether names of this column are to be noted, see ``Names``."""
         return self._shard.is_due(column)
 
     def watch(self, size: int) -> Watch:
-        """As Names does it."""
+        """Returns what watches a batch of this size, see ``Names``."""
         return self._shard.watch(size)
 
     def note(self, *names: Any) -> None:
-        """As Names does it."""
+        """Notes names in the shard's table and the run's, see ``Names``."""
         with self._shard.one_by_one:
             before = self._shard.version
             self._shard.note(*names)
@@ -126,7 +126,7 @@ class Cache:
         """Keys of the entries whose names the run knows."""
         self.threads = threading.local()
         self.tables: WeakValueDictionary[str, ShardNames] = WeakValueDictionary()
-        """Of the shards that threads decode, by URL."""
+        """The names of the shards that threads decode, by URL."""
         self.lock = threading.Lock()
         self.prints: dict[str, str] = {}
         """How the keys of a shard begin, by its URL."""

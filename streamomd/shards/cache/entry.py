@@ -102,7 +102,7 @@ class _Recorded:
         self.pieces: list[Any] = []
 
     def write(self, data: Any) -> int:
-        """As a file does it."""
+        """Writes data and remembers it for the checksum; returns its length."""
         self.pieces.append(data)
         self._file.write(data)
         return len(data)
@@ -124,7 +124,7 @@ class _Recorded:
         return int(self._file.tell())
 
     def flush(self) -> None:
-        """As a file does it."""
+        """Flushes the file."""
         self._file.flush()
 
     @property
@@ -158,7 +158,7 @@ class Entry:
                 raise DamagedError("it belongs to another entry")
             self._schema = schema_of(self._index["kind"])
             self.digest = bytes.fromhex(self._index["digest"])
-            """Of the row group that the batches are made of."""
+            """The digest of the row group that the batches are made of."""
         except BaseException:
             self.close()
             raise

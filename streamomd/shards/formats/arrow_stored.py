@@ -216,7 +216,7 @@ class StoredBatches:
         return memoryview(self.read_buffer(offset, length)).tobytes()
 
     def read_buffer(self, offset: int, length: int) -> pa.Buffer:
-        """As ``read_at``, in a buffer of Arrow's pool."""
+        """Reads as ``read_at`` does, into a buffer of Arrow's pool."""
         data = pa.allocate_buffer(length)
         self.fill(offset, memoryview(data).cast("B"))
         return data

@@ -25,7 +25,7 @@ class ReadAt(Protocol):
         """The bytes."""
 
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Of these offsets and lengths, bytes will be asked for next: a store is asked once."""
+        """Announces the offsets and lengths that will be read next: a store is asked once."""
 
 
 class Groups(Protocol):
@@ -53,7 +53,7 @@ class ReadRequest(NamedTuple):
     buffer_bytes: int
     """Read in one step from the file."""
     held_bytes: int = 24 << 20
-    """Of a row group whose digest is computed, how much stays in memory; the rest is read twice."""
+    """Bytes of a row group whose digest is computed that stay in memory; the rest is read twice."""
     one_thread_bytes: int | None = None
     """Row groups with more bytes may be decoded by a thread a column; None: no row group."""
 

@@ -172,6 +172,7 @@ class _Room:
 
     @classmethod
     def of(cls, rows: int) -> _Room:
+        """Allocates room for this many rows."""
         return cls(
             np.empty(rows + 1, np.uint32), np.empty(rows, np.uint8), np.empty(rows, np.int32)
         )

@@ -95,7 +95,7 @@ TAIL, HEAD = 64 << 10, 4 << 10
 header, too."""
 SMALL_GAP = 64 << 10
 CELL_BYTES, MOST_TAIL = 160, 8 << 20
-"""Of a footer for each column chunk, about, and how much of an object is read for them."""
+"""Bytes of a footer for each column chunk, about, and how much of an object is read for them."""
 
 
 def stat_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:

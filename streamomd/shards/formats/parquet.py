@@ -39,16 +39,16 @@ GROWTH = 8
 MOST_ROWS = 1 << 17
 HEADER_BYTES = 16 << 10
 FLAT_VALUES, FLAT_BYTES = 1 << 16, 8 << 20
-"""Of a row group from which its pages are decoded without pyarrow's readers: to load compiled code
-takes as long as they take for fewer."""
+"""Values and bytes of a row group above which its pages are decoded without pyarrow's readers: to
+load compiled code takes as long as they take for fewer."""
 LIST_BYTES = 1 << 20
-"""As ``FLAT_BYTES``, of lists stored as binary, of which pyarrow takes twice the time."""
+"""The same bytes for lists stored as binary, for which pyarrow takes twice the time."""
 TEXT_WIDTH = 16  # a guess, for the first rows alone
 ELEMENT_BYTES = 4  # of lists stored as binary, for the most part
 _PAGE_CRC = 4  # its field in a page's header
 _COLUMNS = 2  # their field in a footer
 _RECENT: deque[tuple[bytes, Any, pa.Schema]] = deque(maxlen=16)
-"""Of footers: the bytes up to the end of the columns, metadata, schema."""
+"""Footers that were read: the bytes up to the end of the columns, metadata, schema."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
 

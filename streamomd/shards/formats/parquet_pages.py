@@ -55,7 +55,7 @@ _WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4}
 _DELTAS = (5, 6, 7)
 _BIT_PACKED = 4
 _LEVEL_BITS = 36
-"""Of a run's length, or of a number that a delta encoding begins with."""
+"""The most bits of a run's length, or of a number that a delta encoding begins with."""
 
 
 _BEFORE, _NO_LENGTH = -1, -2
@@ -171,6 +171,7 @@ def _check(chunk: Chunk, data: bytes, believes_headers: bool) -> None:
 
 
 def _pages(data: bytes, believes_headers: bool) -> Iterator[Page]:
+    """Yields the pages of a column chunk. Raises ValueError for headers that cannot be."""
     begin = 0
     while begin < len(data):
         header = [MISSING] * FIELDS

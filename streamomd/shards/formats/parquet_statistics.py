@@ -50,7 +50,8 @@ class GroupStatistics(NamedTuple):
 def group_statistics(
     footer: bytes, schema: pa.Schema, columns: Collection[str]
 ) -> tuple[GroupStatistics, ...]:
-    """Of each row group, in order; none for a footer that is not understood."""
+    """Returns the statistics of each row group, in order; none for a footer that is not
+    understood."""
     if len(footer) > MOST_BYTES:
         return ()
     try:

@@ -39,7 +39,7 @@ class Log:
     fs: fsspec.AbstractFileSystem
     path: str
     url: str
-    """Of the table."""
+    """The URL of the table."""
     commits: frozenset[int]
     checkpoints: dict[int, tuple[str, ...]]
 
@@ -151,7 +151,7 @@ class Log:
 
 
 def _values(column: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Of a column of structs, those that are not null, with their rows."""
+    """Yields the row and the value of each struct of a column that is not null."""
     for at, value in enumerate(column.to_pylist()):
         if value is not None:
             yield at, value

@@ -88,7 +88,7 @@ class TableFinder:
         return self._has_directories and is_directory(self.fs, inside, url_of(inside))
 
     def _kind(self, path: str, inside: Collection[str], url_of: UrlOf) -> Kind | None:
-        """Of a directory with some of ``TABLE_DIRECTORIES``."""
+        """Returns the kind of table that a directory with some of ``TABLE_DIRECTORIES`` is."""
         if DELTA_LOG in inside:
             return "Delta"
         if ICEBERG_METADATA in inside:

@@ -231,6 +231,7 @@ class PathPattern:
         self.listed[folder.rstrip("/")] = found
 
     def _sorted(self, entries: Iterable[Entry], source: str) -> list[Listed]:
+        """Returns the files of entries in order; raises an error if they are not all shards."""
         by_path = {entry.path: entry for entry in entries}
         files = [self._listed(by_path[path], source) for path in sorted(by_path, key=path_key)]
         foreign = [file.url for file in files if not is_shard_name(file.path)]

@@ -36,6 +36,7 @@ def metadata_location(text: str) -> str:
 
 
 def _ask(text: str, name: str, table: str) -> str:
+    """Returns the URL of a table's newest metadata file."""
     pyiceberg = require_pyiceberg()
     try:
         # To read makes no tables in the database of a catalog.

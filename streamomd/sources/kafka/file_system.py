@@ -105,6 +105,7 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return file
 
     def _write(self, topic: Topic, offsets: Range, file: Path) -> None:
+        """Copies the messages of a range of offsets to an Arrow file in the cache folder."""
         where = f"{shown(topic.url)}, partition {offsets.partition}"
         messages = Broker(topic, self._options).messages(offsets)
         rows = message_rows(messages, self._types, where)

@@ -23,9 +23,9 @@ from streamomd.sources.text.arrow_source import plain, plain_schema
 STREAM = b"\xff\xff\xff\xff"
 """The first bytes of an Arrow IPC stream. No JSON begins with them."""
 MOST_ROWS = 1_000_000
-"""Of a message: a column of nulls takes no bytes in a stream, whatever its length."""
+"""The most rows of a message: a column of nulls takes no bytes in a stream, whatever its length."""
 MOST_BYTES = 1 << 30
-"""Of the rows of a range, which are in memory at the same time."""
+"""The most bytes of the rows of a range, which are in memory at the same time."""
 AT_ONCE, BYTES_AT_ONCE = 1000, 16 << 20
 """JSON messages that are in memory at the same time, and their bytes."""
 MOST_LETTERS = 120

@@ -26,7 +26,7 @@ START_OVER = (
 
 
 class Marks(NamedTuple):
-    """Of a partition: the first offset that it has, and the one that its next message gets."""
+    """Offsets of a partition: the first that it has, and the one that its next message gets."""
 
     low: int
     high: int

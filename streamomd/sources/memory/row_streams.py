@@ -97,6 +97,7 @@ def write_rows(rows: Any, folder: Path) -> int:
 def _write(
     first: pa.RecordBatch, batches: Iterator[pa.RecordBatch], folder: Path, name: str
 ) -> int:
+    """Writes record batches as Parquet shards to a folder; returns the number of rows."""
     # Few runs write rows.
     from streamomd.sources.text.arrow_source import plain, plain_schema
     from streamomd.sources.text.output_formats import FORMS

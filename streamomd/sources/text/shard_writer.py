@@ -173,6 +173,7 @@ class _Open:
     writer: Any
 
     def close(self) -> None:
+        """Writes the shard's end and closes its file."""
         self.writer.close()
         self.file.close()
 

@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from streamomd.sources.text.conversion import Converted
 
 MOST_BYTES = 1_000_000_000
-"""Of all text files of a job; more are converted once, by the user."""
+"""The most bytes of all text files of a job; more are converted once, by the user."""
 RECORD = ".source.json"  # hidden, so no shard
 ROWS_PER_SHARD = 250_000
-"""Of all shards but the last; which row of the text a row of a shard is follows from it."""
+"""The rows of all shards but the last; which row of the text a row of a shard is follows from
+it."""
 ABANDONED = 86_400.0
 """Seconds after which a folder that is not complete is removed; no conversion takes as long."""
 MOST_NAMES = 3

@@ -66,7 +66,7 @@ class TextReader(Protocol):
     """Makes record batches of one text file after another."""
 
     schema: pa.Schema
-    """Of every batch; csv knows it from the first one on."""
+    """The schema of every batch; csv knows it from the first one on."""
     size: int | None
     """Coordinates of the sparse pair so far; None where there is no such pair."""
     size_is_final: bool

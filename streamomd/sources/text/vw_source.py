@@ -33,9 +33,11 @@ class _Rows:
     values: list[float] = field(default_factory=list)
 
     def columns(self) -> list[NDArray[np.float64]]:
+        """Returns labels and weights, (rows,) each."""
         return [np.array(self.labels, np.float64), np.array(self.weights, np.float64)]
 
     def pairs(self) -> SparseRows:
+        """Returns the rows' indices and values, in compressed sparse row form."""
         return SparseRows(
             np.array(self.counts, np.int64),
             np.array(self.indices, np.int32),

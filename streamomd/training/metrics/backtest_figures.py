@@ -37,7 +37,7 @@ class Backtest:
 
     @property
     def length(self) -> int:
-        """Of a period, in nanoseconds."""
+        """The length of a period, in nanoseconds."""
         return PERIODS[self.by][0]
 
     @property

@@ -48,17 +48,17 @@ class Periods:
 
     @property
     def numbers(self) -> Times:
-        """Of the periods that are retained."""
+        """The numbers of the periods that are retained."""
         return self._numbers[: self._counts[0]]
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Of each of them."""
+        """The rows of each of them."""
         return self._rows[: self._counts[0]]
 
     @property
     def sums(self) -> Floats:
-        """Of each of them, (periods, 3)."""
+        """The sums of each of them, (periods, 3)."""
         return self._sums[: self._counts[0]]
 
     @property

@@ -153,7 +153,7 @@ class MulticlassDetail:
         return {**_mean(ranks), **counts, "per_class": _classes(classes, self.confusion, ranks)}
 
     def _ranks(self) -> list[dict[str, Any]]:
-        """Of each class; of none where there is NaN."""
+        """Returns the rank metrics of each class; none where there is NaN."""
         nan = self.weights[:, :, -1].any()
         return [] if nan else [_ranks(*weights[:, :-1]) for weights in self.weights]
 

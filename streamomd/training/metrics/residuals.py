@@ -29,7 +29,7 @@ from streamomd.core.jit import LazyCompiled, callable_part, int64, read, written
 Floats = NDArray[np.float64]
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 GOALS = np.repeat([(1.0 - level) / 2.0 for level in LEVELS], 2)
-"""Of the lower and the upper end of each level."""
+"""The share of rows beyond the lower and the upper end of each level."""
 ENDS = np.tile([-np.inf, np.inf], len(LEVELS))
 PACES, EVERY = np.minimum(0.005, 0.1 * GOALS), 32
 """The paper's pace, or less: a row beyond an end moves the tail by a tenth of its goal at most."""
@@ -45,7 +45,7 @@ SAVED, NAMES = "metrics.residuals.", ("of", "ends", "at", "value")
 
 @dataclass(eq=False)
 class Residuals:
-    """Of the rows of a regression, before they were first learned.
+    """Residuals of the rows of a regression, before they were first learned.
 
     weights: (bins,), the weight of rows by bin: places -high … -low, 0, and low … high. table:
     their sums up to each bin when they were last computed. limits: (2, bins), where bins begin and

@@ -24,7 +24,7 @@ def means(mean: Mean, margins: Floats) -> Floats:
 
 
 def class_probabilities(mean: Mean, coupled: bool, e: float, margins: Floats) -> Floats:
-    """Of the second class, (rows,); with a learner a class, (rows, classes).
+    """Returns probabilities of the second class, (rows,); with a learner a class, (rows, classes).
 
     e: the smoothing of the rule's log loss. softmax over all classes where the loss couples them;
     other learners each over two classes, before the shares are taken.
