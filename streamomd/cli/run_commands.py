@@ -151,10 +151,12 @@ def _trained(model: Any, profile: Profile | None) -> tuple[Any, str]:
     if "backtest" in result:
         return result["backtest"], formatting.format_backtest(result["backtest"])
     from streamomd.analysis.report.verdict import printed_line
-    from streamomd.training.model_figures import recency_note, stream_note
+    from streamomd.training.model_figures import recency_note, saved_note, stream_note
 
     text = formatting.format_run(result, model.spec.data.shards)
-    more = (printed_line(model, result), stream_note(model), recency_note(model))
+    more = (
+        printed_line(model, result), stream_note(model), recency_note(model), saved_note(model),
+    )  # fmt: skip
     text = "\n".join(filter(None, (text, *more)))
     if profile is None:
         return result, text

@@ -410,7 +410,7 @@ def _memory_for(layout: Layout) -> Iterator[None]:
         if layout.rule.storage.matrices:
             remedy = "choose a rule without a matrix (the _diag ones)"
         if layout.block:
-            remedy = ('choose rule = "nag", whose state is half as large, or ', dtype)
+            remedy = ('choose rule = "nag", whose state is less than half as large, or ', dtype)
         found = (
             f"{layout.size:,} coordinates of {layout.rule.name} need "
             f"{layout.nbytes / 2**30:.1f} GiB, more than is available"

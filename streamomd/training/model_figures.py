@@ -26,6 +26,8 @@ from streamomd.training.model_data import ModelData
 from streamomd.training.progress import Figure
 
 Floats = NDArray[np.float64]
+LARGER = 1.05
+"""Times the progressive loss, above which the loss of later rows is reported."""
 
 
 def result_of(model: ModelData) -> dict[str, Any]:
@@ -101,6 +103,19 @@ def recency_note(model: ModelData) -> str:
     return (
         "the model follows the latest rows, which predicted the next ones best; for rows of much "
         "later, compare --rule auto --set prefer=whole on held-out rows"
+    )
+
+
+def saved_note(model: ModelData) -> str:
+    """The line about rows that come after the model was saved, where they have a larger loss than
+    the next row; "" of other models."""
+    after, epochs = saved_loss(model.engine, model.state), model.metrics.result()["epochs"]
+    loss = epochs[0]["loss"] if epochs else None
+    if after is None or loss is None or after <= LARGER * loss:
+        return ""
+    return (
+        f"rows that come after a model was saved have a loss of {after:.6f}, the next row "
+        f"{loss:.6f}: update the model as rows arrive"
     )
 
 
