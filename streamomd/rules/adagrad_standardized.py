@@ -9,9 +9,10 @@ it. With e = -h l'(g) of a row's margin g, and N the sum of all z^2,
     H_j += h (l' z_j)^2,    g_j <- g_j + eta sqrt(n / N) s z_j / sqrt(H_j),
 
 where s = -h l'(g + chi s) is the exact (implicit) step and n the sum of importances. In regression
-the target's mean and standard deviation are a reference, too. An abs(z_j) above sqrt(n) shows that
-s_j is too small: then g_j is squashed, as in NAG; so is that of a sparse coordinate whose x^2 is
-more than all of its x^2 before.
+the target's mean and standard deviation are a reference, too; with another loss than the square
+one, of targets cut to five deviations, so that a few huge ones do not set the pace. An abs(z_j)
+above sqrt(n) shows that s_j is too small: then g_j is squashed, as in NAG; so is that of a sparse
+coordinate whose x^2 is more than all of its x^2 before.
 
 Predictions do not change with the units or the offset of a numeric column, nor, in regression, with
 those of the target. It is the first-order part of ``auto``, and what ``auto`` is for losses without

@@ -351,3 +351,21 @@ def test_hard_columns_over_a_million_rows(loss: str, kind: str) -> None:
         some = rows.some(slice(None, None, 1000))
         error = np.abs(run.predict(some)[:, 0] - ridge(run, rows)[::1000]).max()
         assert error <= 1e-6 * float(rows.y.std())
+
+
+@pytest.mark.parametrize("loss", ["huber", "absolute"])
+def test_huge_labels_do_not_ruin_a_robust_loss(loss: str) -> None:
+    """Three labels of 10^6 standard deviations: within 1 % of the same rows without them."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 5))
+    y = X @ np.array([1.0, -1.0, 2.0, 0.5, 0.0]) + rng.normal(size=6000) + 5.0
+    huge = y.copy()
+    huge[[100, 1000, 4000]] += 1e6 * y.std()
+    errors = []
+    for labels in (y, huge):
+        run = Run("adagrad_standardized", loss, 5, 0, compiled=True)  # auto, with such a loss
+        rows = Rows(X, np.zeros((6000, 0)), labels, np.ones(6000))
+        run.learn(rows.some(slice(5000)))
+        found = run.predict(rows.some(slice(5000, 6000)))[:, 0]
+        errors.append(float(np.sqrt(np.mean((found - y[5000:]) ** 2))))
+    assert errors[1] < 1.01 * errors[0] < 1.2

@@ -61,6 +61,9 @@ from streamomd.rules.common.standardized import grown, pull_of_pass, smoothing, 
 from streamomd.rules.contract import Rule, fields
 
 make_look, make_predict = sparse.make_look, block_predict.make_predict
+FEW, FARTHEST = 16.0, 5.0
+"""After ``FEW`` rows the scale of labels, but for the square loss, is that of labels at most
+``FARTHEST`` standard deviations from their mean."""
 STEEP = 1e3
 """A rank-one update that shrinks P by more than this factor leaves the rounding of what it cancels:
 P is inverted again after the row."""
@@ -178,6 +181,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         if totals[labels_] == 0.0:
             totals[min_] = totals[max_] = y
         totals[min_], totals[max_] = min(totals[min_], y), max(totals[max_], y)
+        if not squared and totals[t_] > FEW:  # else a few huge labels would set the pace of all
+            far = FARTHEST * math.sqrt(totals[M2_] / totals[labels_])
+            y = min(max(y, totals[mean_] - far), totals[mean_] + far)
         d = y - totals[mean_]
         totals[labels_] = n
         totals[mean_] += d * (h / n)
