@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from _pytest.doctest import DoctestModule
+from hypothesis import settings
 
 # Two test processes with two threads each would wait for one another in every small matrix product:
 # L-BFGS on 10 unknowns then takes 4 ms a step. Read when numpy is first imported.
@@ -39,7 +40,10 @@ def is_quick(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Quick tests compile few loops; see ``tests/support/lazy_loops.py``."""
+    """No example has a deadline, for other work may use the processors. Quick tests compile few
+    loops; see ``tests/support/lazy_loops.py``."""
+    settings.register_profile("no deadline", deadline=None)
+    settings.load_profile("no deadline")
     if is_quick(config):
         import lazy_loops
 

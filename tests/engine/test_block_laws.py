@@ -369,3 +369,14 @@ def test_huge_labels_do_not_ruin_a_robust_loss(loss: str) -> None:
         found = run.predict(rows.some(slice(5000, 6000)))[:, 0]
         errors.append(float(np.sqrt(np.mean((found - y[5000:]) ** 2))))
     assert errors[1] < 1.01 * errors[0] < 1.2
+
+
+def test_labels_may_be_equal_at_first() -> None:
+    """A hundred zeros, then labels with a scale: they are learned."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(3000, 3))
+    y = np.where(np.arange(3000) < 100, 0.0, 100.0 + 10.0 * X[:, 0] + rng.normal(size=3000))
+    run = Run("adagrad_standardized", "huber", 3, 0, compiled=LAZY)
+    margins = run.learn(Rows(X, np.zeros((3000, 0)), y, np.ones(3000)))[:, 0]
+    assert run.total("s_y")[0] > 1.0
+    assert np.abs(margins[2000:] - y[2000:]).mean() < 3.0

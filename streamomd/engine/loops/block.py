@@ -181,7 +181,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         if totals[labels_] == 0.0:
             totals[min_] = totals[max_] = y
         totals[min_], totals[max_] = min(totals[min_], y), max(totals[max_], y)
-        if not squared and totals[t_] > FEW:  # else a few huge labels would set the pace of all
+        # Else a few huge labels would set the pace of all. After equal ones any other is a scale.
+        if not squared and totals[t_] > FEW and totals[M2_] > 0.0:
             far = FARTHEST * math.sqrt(totals[M2_] / totals[labels_])
             y = min(max(y, totals[mean_] - far), totals[mean_] + far)
         d = y - totals[mean_]
