@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.engine.frozen_rows import saved_mix
+from streamomd.engine.frozen_rows import is_fitted, saved_mix
 from streamomd.engine.loops import block_predict, rebase
 from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.state import State
@@ -57,11 +57,13 @@ def moments(state: State) -> tuple[Floats, Floats]:
 
 
 def mixture(engine: Engine, state: State) -> tuple[float, int] | None:
-    """The second-order predictor's share of predictions, and the row since which it, or the
-    other one, has had the larger part. None for rules with one predictor."""
+    """The second-order predictor's share of a saved model's predictions, and the row since which
+    it, or the other one, has had the larger part; 0 where frozen predictions decide. None for rules
+    with one predictor."""
     storage = engine.layout.rule.storage
     if not (isinstance(storage, Block) and storage.first and storage.second):
         return None
     of_B, _, of_G, *_ = saved_mix(engine, state).tolist()
     share = of_B / (of_B + of_G) if of_B + of_G > 0.0 else 1.0
-    return share, int(state.totals[0, rebase.AT["since"]])
+    since = max(int(state.totals[0, rebase.AT["since"]]), 1)
+    return share, 0 if is_fitted(engine, state) else since

@@ -136,6 +136,13 @@ def raw_parts(state: State) -> tuple[Floats, Floats]:
     return block, first
 
 
+def is_fitted(engine: EngineOf, state: State) -> bool:
+    """Whether a saved model is that of frozen predictions, not the mixture of the next row."""
+    if not state.layout.frozen or engine.layout.rule.hyper_of(engine.params).prefer != AUTO:
+        return False
+    return float(state.extra["chain"][FIELDS["mass"]]) >= LEAST
+
+
 def saved_mix(engine: EngineOf, state: State) -> Floats:
     """B's block, the rest of B and G as they are weighted in a saved model, and what is added to
     each learner's bias."""
@@ -145,13 +152,12 @@ def saved_mix(engine: EngineOf, state: State) -> Floats:
     if not (storage.first and storage.second):
         found[:3] = storage.second, storage.second, storage.first
         return found
-    h: Any = rule.hyper_of(engine.params)
-    lead = float(state.totals[0, AT["lead"]])
-    chain = Chain(*state.extra["chain"][:LENGTH].tolist())
-    if h.prefer != AUTO or chain.mass < LEAST:
+    if not is_fitted(engine, state):
+        lead, h = float(state.totals[0, AT["lead"]]), rule.hyper_of(engine.params)
         share = float(storage.share(lead, h))
         found[:3] = share, share, 1.0 - share
         return found
+    chain = Chain(*state.extra["chain"][:LENGTH].tolist())
     if engine.loss.quadratic:
         found[:3] = chain.w, chain.w, 1.0 - chain.w
         return found

@@ -21,11 +21,11 @@ from streamomd.core.batch import StoredRows, check_stored_rows
 from streamomd.core.errors import TooLargeError
 from streamomd.core.finite import is_finite, part_problem
 from streamomd.core.message import Key, Message, Words
+from streamomd.engine.loops.block_row import padded
 from streamomd.engine.loops.frozen import LENGTH, Chain, first_copy
 from streamomd.rules.contract import Block, Rule, Slot
 
 CACHE_LINE = 64
-LANES = 8  # numbers that loops over a block's coordinates take together
 CHUNK_BYTES = 4 << 20  # the hash of a state depends on it: see ``State.digest``
 
 Arrays = dict[str, NDArray[Any]]
@@ -69,11 +69,11 @@ class Layout:
         if not isinstance(storage, Block):
             return {}
         d, second = self.most, int(storage.second)
-        padded = -(-d // LANES) * LANES
+        size = padded(d)
         matrix = ("float64", (self.learners, d * second, (GROUP if d > WIDE else d) * second))
         return {
-            "reference": ("float64", (4, padded)),
-            "vectors": ("float64", (self.learners, 3 + 2 * second, padded)),
+            "reference": ("float64", (4, size)),
+            "vectors": ("float64", (self.learners, 3 + 2 * second, size)),
             "A": matrix,
             "P": matrix,
             "places": ("int64", (d,)),

@@ -21,8 +21,8 @@ from streamomd.features.tokenize import look_up, lower_cases
 _LETTERS_A_WORD = 8
 """Bytes of a text by distinct words: 9 in English. Where it has more words, room is doubled."""
 _SAMPLED = 32
-"""One text in so many is searched for names, see ``names.SAMPLED``: one in eight would still take a
-tenth of the time of all."""
+"""One text in 32 is searched for names, see ``names.SAMPLED``. One in eight takes a tenth of the
+time of all."""
 _UNKNOWN, _UNNAMED, _LETTERS = 4096, 4096, 1 << 16
 _UNWATCHED = Watch(*(np.empty(0, dtype) for dtype in ("i4", "u1", "u4", "u1", "u4")))
 

@@ -281,7 +281,7 @@ class RecentRows:
 class Block:
     """Learners on standardised inputs, see ``engine.loops.block``.
 
-    second: B, with a full matrix over a block of coordinates. first: G, AdaGrad. ``Shared``,
+    second: B, with a full matrix over a block of coordinates. first: G, AdaGrad. ``Shared``
     and ``Totals`` are those of ``rules.common.standardized``, ``step`` is its ``mixed``.
 
     weight(own, outside, first) -> w    of a sparse coordinate, in raw units: B's weight outside the

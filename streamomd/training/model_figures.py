@@ -82,23 +82,26 @@ def summary_of(model: ModelData) -> dict[str, Any]:
 
 
 def mixture_of(model: ModelData) -> str:
-    """Which predictor of a mixture carries the weight, and since when; "" of other rules."""
+    """Which predictor of a saved mixture carries the weight, and since when the next row decides
+    so; "" of other rules."""
     found = mixture(model.engine, model.state)
     if found is None:
         return ""
     share, since = found
     name = "Laplace steps" if share >= 0.5 else "AdaGrad, which follows recent rows,"
-    return f"{name} {max(share, 1.0 - share):.1%}, since row {max(since, 1):,}"
+    text = f"{name} {max(share, 1.0 - share):.1%}, "
+    return text + (f"since row {since:,}" if since else "chosen by frozen predictions")
 
 
 def recency_note(model: ModelData) -> str:
-    """The line about a model that follows recent rows; "" of other models.
+    """The line about a model that follows recent rows, because these predicted the next ones best;
+    "" of other models.
 
     Its progressive loss is that of rows right after those it learned: for rows of much later, or
     in another order, a model of all rows alike is often better.
     """
     found = mixture(model.engine, model.state)
-    if found is None or found[0] >= 0.5:
+    if found is None or found[0] >= 0.5 or found[1] == 0:
         return ""
     return (
         "the model follows the latest rows, which predicted the next ones best; for rows of much "

@@ -32,8 +32,7 @@ from streamomd.engine.loops.block_row import (
     whole_triangle,
 )
 from streamomd.engine.loops.block_solve import is_due
-from streamomd.engine.loops.cache_prefetch import prefetch
-from streamomd.engine.loops.load_store import inlined, number, take
+from streamomd.engine.loops.load_store import take
 from streamomd.engine.loops.rebase import (
     AT,
     DIAGONAL,
@@ -70,8 +69,6 @@ P is inverted again after the row."""
 Z, SQUARES, COLUMNS, STEPS = 1, 3, 4, 5
 """Rows of ``wide``: 0 is x, 2 the inverses of scales, Z all of z, COLUMNS that of numeric columns
 alone; from STEPS on each learner has P z, and then G's pulls."""
-AHEAD = 16
-"""Non-zeros from one read to the one whose cells are prefetched."""
 
 
 def scratch(learners: int, places: Any, p: int, indptr: Any, *, dense: bool) -> tuple[Any, ...]:
@@ -83,54 +80,11 @@ def scratch(learners: int, places: Any, p: int, indptr: Any, *, dense: bool) -> 
     return np.zeros(longest, dtype=np.int64), lanes, wide, np.zeros((12, learners))
 
 
-def make_read(shape: Shape) -> Callable[..., int]:
-    """read(…) -> entries: a row's numeric columns are written to x, of its other values the first
-    cells to ``at`` and the values to ``lanes``."""
-    width, dense = shape.width, shape.dense
-
-    def read_dense(
-        cells: Any, indptr: Any, indices: Any, values: Any, i: int, p: int, x: Any, at: Any,
-        lanes: Any,
-    ) -> int:  # fmt: skip
-        columns, count = indptr[0] & FAR, 0
-        start = (i * columns) & FAR
-        x[0] = 1.0
-        for j in range(p):
-            x[j + 1] = number(values[start + j])
-        for j in range(p, columns):
-            value = number(values[start + j])
-            if value != 0.0:
-                at[count], lanes[X, count] = (j + 1) * width, value
-                count += 1
-        return count
-
-    def read_sparse(
-        cells: Any, indptr: Any, indices: Any, values: Any, i: int, p: int, x: Any, at: Any,
-        lanes: Any,
-    ) -> int:  # fmt: skip
-        count, stored = 0, len(indices)
-        for j in range(padded(p + 1)):
-            x[j] = 0.0
-        x[0] = 1.0
-        for n in range(indptr[i] & FAR, indptr[i + 1] & FAR):
-            if n + AHEAD < stored:
-                prefetch(cells, (indices[n + AHEAD] + 1) * width, width)
-            j, value = indices[n] + 1, number(values[n])
-            if j <= p:
-                x[j] = value
-            elif value != 0.0:
-                at[count], lanes[X, count] = j * width, value
-                count += 1
-        return count
-
-    return inlined(read_dense if dense else read_sparse)
-
-
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> row, with the arguments of ``sparse.make_learn`` and, after totals, the arrays of
     ``Layout.block``, of which vectors are a table of two dimensions, p, the number of numeric
-    columns, and the row to begin with. The last ones are
-    those of ``scratch``: a loop that makes arrays is loaded with all that numba knows of arrays.
+    columns, and the row to begin with. The last ones are those of ``scratch``: a loop that makes
+    arrays is loaded with all that numba knows of arrays.
 
     It ends after the last row, or where a change of reference, a new P or a solve of the first rows
     is due: at row i, which has been observed already, as ``observed`` says to the next call; or,
@@ -150,7 +104,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     squared, probable = loss.quadratic, loss.probabilistic
     regression = not loss.classifies
     referred = centres(loss, shape.classes)
-    read, gather = make_read(shape), block_entries.make_gather(rule, shape)
+    read, gather = block_entries.make_read(shape), block_entries.make_gather(rule, shape)
     store = block_entries.make_store(rule, shape)
     each = ROWS if second else 3
     prior_ = names.index("prior_sparse") if second else 0

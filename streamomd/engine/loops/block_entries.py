@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamomd.engine.loops.block_row import dot, padded
+from streamomd.engine.loops.cache_prefetch import prefetch
 from streamomd.engine.loops.load_store import inlined, number, put, take
 from streamomd.engine.loops.rebase import DIAGONAL, ROWS
 from streamomd.engine.loops.reference import S as SCALE
@@ -26,11 +27,65 @@ X, N, Q, U, UNIT = 0, 1, 2, 3, 4
 W, S, STEP, G, H, PULL = 5, 6, 7, 8, 9, 10
 """Rows of learner 0; those of learner k are k ``EACH`` further."""
 EACH = 6
+AHEAD = 16
+"""Non-zeros from one read to the one whose cells are prefetched."""
 
 
 def rows(learners: int) -> int:
     """Rows of ``lanes``."""
     return W + EACH * learners
+
+
+def first_cells(rule: Rule, learners: int) -> tuple[int, ...]:
+    """Of the slots w, S, g and H, from a coordinate's first cell on; 0 of those that it lacks."""
+    slots, shared = [slot.name for slot in rule.own_slots], len(rule.shared_slots)
+    return tuple(
+        shared + learners * slots.index(name) if name in slots else 0
+        for name in ("w", "S", "g", "H")
+    )
+
+
+def make_read(shape: Shape) -> Callable[..., int]:
+    """read(…) -> entries: a row's numeric columns are written to x, of its other values the first
+    cells to ``at`` and the values to ``lanes``."""
+    width, dense = shape.width, shape.dense
+
+    def read_dense(
+        cells: Any, indptr: Any, indices: Any, values: Any, i: int, p: int, x: Any, at: Any,
+        lanes: Any,
+    ) -> int:  # fmt: skip
+        columns, count = indptr[0] & FAR, 0
+        start = (i * columns) & FAR
+        x[0] = 1.0
+        for j in range(p):
+            x[j + 1] = number(values[start + j])
+        for j in range(p, columns):
+            value = number(values[start + j])
+            if value != 0.0:
+                at[count], lanes[X, count] = (j + 1) * width, value
+                count += 1
+        return count
+
+    def read_sparse(
+        cells: Any, indptr: Any, indices: Any, values: Any, i: int, p: int, x: Any, at: Any,
+        lanes: Any,
+    ) -> int:  # fmt: skip
+        count, stored = 0, len(indices)
+        for j in range(padded(p + 1)):
+            x[j] = 0.0
+        x[0] = 1.0
+        for n in range(indptr[i] & FAR, indptr[i + 1] & FAR):
+            if n + AHEAD < stored:
+                prefetch(cells, (indices[n + AHEAD] + 1) * width, width)
+            j, value = indices[n] + 1, number(values[n])
+            if j <= p:
+                x[j] = value
+            elif value != 0.0:
+                at[count], lanes[X, count] = j * width, value
+                count += 1
+        return count
+
+    return inlined(read_dense if dense else read_sparse)
 
 
 def make_gather(rule: Rule, shape: Shape) -> Callable[..., int]:
@@ -39,13 +94,11 @@ def make_gather(rule: Rule, shape: Shape) -> Callable[..., int]:
     at: the first cell of each entry's coordinate; row X of ``lanes`` has its value.
     """
     L, width = shape.learners, shape.width
-    slots = [slot.name for slot in rule.own_slots]
     n_shared = len(rule.shared_slots)
     load_shared, store_shared = take(n_shared), put(n_shared)
     storage: Any = rule.storage
     second, first = storage.second, storage.first
-    w_, S_ = (n_shared + L * slots.index(name) if second else 0 for name in ("w", "S"))
-    g_, H_ = (n_shared + L * slots.index(name) if first else 0 for name in ("g", "H"))
+    w_, S_, g_, H_ = first_cells(rule, L)
 
     @inlined
     def gather(
@@ -98,11 +151,9 @@ def make_store(rule: Rule, shape: Shape) -> Callable[..., None]:
     x / sqrt(q H). What a row holds twice moves twice.
     """
     L = shape.learners
-    slots, n_shared = [slot.name for slot in rule.own_slots], len(rule.shared_slots)
     storage: Any = rule.storage
     second, first = storage.second, storage.first
-    w_, S_ = (n_shared + L * slots.index(name) if second else 0 for name in ("w", "S"))
-    g_, H_ = (n_shared + L * slots.index(name) if first else 0 for name in ("g", "H"))
+    w_, S_, g_, H_ = first_cells(rule, L)
 
     @inlined
     def store(

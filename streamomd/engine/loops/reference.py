@@ -42,7 +42,7 @@ def standardise(reference: Any, x: Any, p: int, z: Any) -> None:
 
 
 def inverses(reference: Any, size: int, r: Any) -> int:
-    """r_j = 1 / s_j, 0 where there is no scale yet; how many coordinates have none."""
+    """Write r_j = 1 / s_j, 0 of a coordinate without a scale; return how many have no scale."""
     missing = 0
     for j in range(size):
         s = reference[S, j]

@@ -21,8 +21,7 @@ THIN, THINNEST = 4096, 8
 """From row 2 ``THIN`` on one of r = t / ``THIN`` light rows, at most ``THINNEST``, enters A, with r
 times its curvature: A has thousands of rows then."""
 OFTEN, SELDOM = 64, 4096
-"""Rows between two computations of P: 32 in an octave, but at least and at most so many rows apart.
-"""
+"""The least and the most rows between two computations of P, of which an octave has 32."""
 
 
 def is_light(t: float, importance: float, leverage: float) -> bool:

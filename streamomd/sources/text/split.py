@@ -146,7 +146,7 @@ class TimeKeys:
         self._rows += batch.num_rows
 
     def limits(self) -> Keys:
-        """The last key of each part but the last: at least its share of the rows is no later."""
+        """Return the largest key of each part but the last, by the parts' shares of the rows."""
         ranks = [math.ceil(share * self._rows) for share in self._split.shares]
         return np.array([self._smallest(rank) for rank in ranks], np.uint64)
 
