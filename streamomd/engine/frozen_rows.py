@@ -138,7 +138,8 @@ def raw_parts(state: State) -> tuple[Floats, Floats]:
 
 def is_fitted(engine: EngineOf, state: State) -> bool:
     """Whether a saved model is that of frozen predictions, not the mixture of the next row."""
-    if not state.layout.frozen or engine.layout.rule.hyper_of(engine.params).prefer != AUTO:
+    layout = engine.layout  # a state's own may be that of a range of its coordinates
+    if not layout.frozen or layout.rule.hyper_of(engine.params).prefer != AUTO:
         return False
     return float(state.extra["chain"][FIELDS["mass"]]) >= LEAST
 
