@@ -10,11 +10,9 @@ from typing import Any
 
 import click
 
-from streamomd.cli.choice import Choice
-from streamomd.cli.command_group import CODES, guarded, main
-from streamomd.cli.completion import complete_shards
+from streamomd.cli.command_group import CODES, Choice, guarded, main
+from streamomd.cli.job_flags import complete_shards
 from streamomd.cli.options import csv_options, data_options, import_runs, read_options_file
-from streamomd.core.counted import counted
 from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.urls import (
     protocol,
@@ -24,6 +22,7 @@ from streamomd.core.urls import (
     typed,
     userinfo,
 )
+from streamomd.core.wording import counted
 
 TASKS = ("auto", "classify", "regress")
 
@@ -79,9 +78,9 @@ def init(
     import_runs()
     from streamomd.analysis import propose_job
     from streamomd.config.build_job import build_job, suggest_checkpoint
-    from streamomd.core.phases import phase
+    from streamomd.core.run_events import phase
     from streamomd.runs.session import Session, find_shards
-    from streamomd.shards.atomic_write import open_atomic
+    from streamomd.shards.output_files import open_atomic
     from streamomd.sources.column_facts import look
     from streamomd.sources.text.text_cache import text_notes
     from streamomd.training.progress import note

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from streamomd.cli.completion import complete_set, complete_shards, complete_url
+from streamomd.cli.job_flags import complete_set, complete_shards, complete_url
 from streamomd.core.errors import InputNotFoundError, UsageError
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
 from streamomd.core.startup import (
     freeze_objects,
     no_garbage_collection,

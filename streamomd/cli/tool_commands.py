@@ -9,12 +9,11 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting, list_tables
-from streamomd.cli.choice import Choice
-from streamomd.cli.command_group import CODES, guarded, main
+from streamomd.cli.command_group import CODES, Choice, guarded, main
 from streamomd.cli.job_flags import LIST, NULLS, SHARES
 from streamomd.cli.options import data_options, joined, output_option, python_arguments
 from streamomd.core.errors import UsageError
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
 
 TEXT_FORMATS = {
     "libsvm": "svmlight", "svm": "svmlight", "vowpal_wabbit": "vw", "tsv": "csv", "ndjson": "jsonl",

@@ -21,7 +21,7 @@ from streamomd.config.job_file import read_job
 from streamomd.config.spec import Spec
 from streamomd.config.values import parse_scalar
 from streamomd.core.errors import ResumeRefusedError, UsageError, refuse_rows_in_memory
-from streamomd.core.registry import sources
+from streamomd.core.installed import sources
 from streamomd.core.urls import (
     absolute,
     is_inside,

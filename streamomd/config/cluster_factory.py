@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamomd.core.errors import UsageError
-from streamomd.core.nearest import nearest
 from streamomd.core.urls import printable, scrub
+from streamomd.core.wording import nearest
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 

@@ -12,8 +12,8 @@ from pydantic.fields import FieldInfo
 from streamomd.config.aliases import KEYS
 from streamomd.core.errors import UsageError
 from streamomd.core.message import Key, Message, invalid_value, joined
-from streamomd.core.nearest import nearest, suggestion
 from streamomd.core.urls import scrub
+from streamomd.core.wording import nearest, suggestion
 
 KINDS = {
     "bool": "true or false",

@@ -13,7 +13,7 @@ from streamomd.config.aliases import KEYS, PARAMETERS, names_of
 from streamomd.config.job_table import is_number
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
-from streamomd.core.nearest import suggestion
+from streamomd.core.wording import suggestion
 
 LIST = "A,B,…"
 ARGUMENTS = ("callbacks", "client", "log", "quiet", "restart", "sets")

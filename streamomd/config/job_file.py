@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streamomd.core.errors import InputNotFoundError, UsageError
-from streamomd.core.nearest import similar_path
+from streamomd.core.wording import similar_path
 
 MAX_LINE = 200  # characters of a line in a message; longer ones are cut
 

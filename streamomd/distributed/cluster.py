@@ -26,13 +26,13 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.urls import scrub, shown
-from streamomd.distributed.handshake import open_client
-from streamomd.distributed.made_cluster import open_made
-from streamomd.distributed.quiet_logs import (
+from streamomd.distributed.connect import (
     QuietTaskErrors,
     loop_thread_of,
+    open_client,
     suppress_client_logs,
 )
+from streamomd.distributed.made_cluster import open_made
 from streamomd.distributed.scheduler import (
     address_of,
     refuse_lost,

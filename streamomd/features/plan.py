@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from streamomd.config.values import MOST_NGRAMS, NULLS
-from streamomd.core.counted import counted, listed
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
+from streamomd.core.wording import counted, listed
 from streamomd.features.arrow_types import PARTITION_TYPES, is_category_list
 from streamomd.rules.ranges import ANY, Limits
 

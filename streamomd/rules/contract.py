@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from streamomd.core.errors import UsageError
 from streamomd.core.message import invalid_value
-from streamomd.core.nearest import nearest
+from streamomd.core.wording import nearest
 from streamomd.rules.groups import (
     MATRIX,
     PROJECTED,

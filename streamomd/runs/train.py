@@ -7,9 +7,9 @@ from typing import Any
 
 from streamomd.config.recorded import with_settings
 from streamomd.config.spec import Spec
-from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown
+from streamomd.core.wording import named_keywords
 from streamomd.runs.collection_job import split_collection
 from streamomd.runs.connection import learns_on_worker
 from streamomd.runs.metrics_address import MetricsAddress

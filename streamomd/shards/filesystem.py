@@ -24,12 +24,11 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
-from streamomd.core.machine_errors import store_error
-from streamomd.core.nearest import SCHEMES, scheme_hint
-from streamomd.core.programming_errors import PROGRAMMING
-from streamomd.core.registry import sources
+from streamomd.core.installed import sources
+from streamomd.core.machine_errors import PROGRAMMING, store_error
 from streamomd.core.run_events import count_request, same_receivers
 from streamomd.core.urls import protocol, refuse_ambiguous, refuse_output_url, scrub, shown
+from streamomd.core.wording import SCHEMES, scheme_hint
 
 if TYPE_CHECKING:
     import fsspec

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamomd.shards.constants import read_columns, stored_columns
+from streamomd.shards.directory_columns import read_columns, stored_columns
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.open_shard import OpenShard
 from streamomd.shards.shard import ShardSet

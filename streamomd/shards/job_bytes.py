@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from streamomd.shards.fetch_ahead import JOBS_AHEAD, JOBS_AT_ONCE, Load, Need
 from streamomd.shards.formats.contract import ReadRequest
-from streamomd.shards.group_jobs import Group, Job, groups_from
 from streamomd.shards.open_shard import MOST_LOADED, OpenShard, shard_object
+from streamomd.shards.order import Group, Job, groups_from
 from streamomd.shards.shard import Shard
 from streamomd.shards.stored_object import (
     BATCH_BYTES,

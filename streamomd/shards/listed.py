@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from streamomd.shards.projection import TableColumns
+    from streamomd.shards.file_schema import TableColumns
 
 
 class Table(NamedTuple):

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted
 from streamomd.features.binary_lists import declared
-from streamomd.shards.formats.parquet_statistics import GroupStatistics
-from streamomd.shards.projection import Projection
+from streamomd.shards.file_schema import Projection, schema_facts
+from streamomd.shards.formats.parquet_footer import GroupStatistics
 from streamomd.shards.row_filter import RowFilter
-from streamomd.shards.schema_facts import schema_facts
 
 if TYPE_CHECKING:
     import fsspec

@@ -29,11 +29,12 @@ from streamomd.shards.order import natural_key, path_key
 from streamomd.shards.read_footers import open_each, shard_set
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.arrival_messages import notes_of, refuse_found, set_aside, skipped_notes
-from streamomd.sources.copies import Comparison, Contents
 from streamomd.sources.files.paths import PathPattern
 from streamomd.sources.find import Listing, refuse_duplicates
 from streamomd.sources.new_files import (
     Choice,
+    Comparison,
+    Contents,
     NewFiles,
     SkippedShard,
     is_of_table,

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamomd.core.urls import location, protocol
-from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
+from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 
 if TYPE_CHECKING:
     import fsspec

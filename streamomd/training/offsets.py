@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
-from streamomd.core.counted import counted
 from streamomd.core.urls import printable
+from streamomd.core.wording import counted
 from streamomd.features import Plan
 from streamomd.rules.standardizable import standardize_problem
 from streamomd.shards.order import places

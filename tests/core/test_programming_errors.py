@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamomd.core.errors import CorruptionError, DataError
-from streamomd.core.programming_errors import is_mistake
-from streamomd.shards import projection
+from streamomd.core.machine_errors import is_mistake
+from streamomd.shards import file_schema
 from streamomd.sources.delta import actions
 from streamomd.sources.iceberg.metadata import damaged
 from streamomd.sources.kafka import messages
@@ -54,8 +54,8 @@ def test_readers_of_logs_raise_mistakes(kind: type[Exception], monkeypatch: Any)
         actions.parse_lines(line, "t")
     text = '{"renamed": [], "hidden": [], "nulls": ""}'
     with monkeypatch.context() as patch, pytest.raises(kind, match="a mistake"):
-        patch.setattr(projection, "Projection", mistaken)
-        projection.parse_projection(text)
+        patch.setattr(file_schema, "Projection", mistaken)
+        file_schema.parse_projection(text)
     schema = messages.schema_of({"x": "int64"})
     with monkeypatch.context() as patch, pytest.raises(kind, match="a mistake"):
         patch.setattr(messages, "_integer", mistaken)
@@ -131,7 +131,7 @@ def test_a_hostile_schema_is_damaged(schema: str) -> None:
 )
 def test_a_hostile_projection_is_corrupt(text: str) -> None:
     with pytest.raises(CorruptionError, match="projection"):
-        projection.parse_projection(text)
+        file_schema.parse_projection(text)
 
 
 def test_only_named_places_catch_every_exception() -> None:

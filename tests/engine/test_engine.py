@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lazy_loops import LAZY
 
-from streamomd.analysis.plugin_checks import example_streams as streams
+from streamomd.analysis.plugin_checks import oracle_rows as streams
 from streamomd.core.batch import SparseBatch
 from streamomd.engine import compile as fuse
 from streamomd.engine.loops import row

@@ -21,7 +21,7 @@ from http_serving import ARROW, JSON, LINES, Served, numbered, served, snapshot
 from running import everything, shards, train
 
 import streamomd
-from streamomd.core.prometheus_text import prometheus_text
+from streamomd.core.http_servers import prometheus_text
 from streamomd.integrations.serve.http_app import HttpMetrics
 from streamomd.integrations.serve.model_snapshot import published_job
 from streamomd.integrations.serve.openapi import (

@@ -37,7 +37,7 @@ CONFINED = {
     "skops": ("integrations/export/",),
     "onnx": ("integrations/export/",),
     "mlflow": ("integrations/mlflow.py", "integrations/trackers.py"),
-    "prometheus_client": ("core/prometheus_text.py",),
+    "prometheus_client": ("core/http_servers.py",),
     "starlette": ("integrations/serve/",),
     "uvicorn": ("integrations/serve/",),
     "tensorboardX": ("integrations/trackers.py",),
@@ -118,7 +118,7 @@ def test_imports_go_down(package: str) -> None:
 def test_no_files_import_each_other() -> None:
     """Imports of files have no circle, inside a package neither, imports in functions counted.
 
-    ``core.registry`` alone knows some modules of higher packages by name: those of plug-ins.
+    ``core.installed`` alone knows some modules of higher packages by name: those of plug-ins.
     """
     names = {
         ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): file for file in files()

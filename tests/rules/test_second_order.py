@@ -10,7 +10,7 @@ import oracles
 import pytest
 from helpers import Learner, dense, sparse
 
-from streamomd.analysis.plugin_checks import example_streams as streams
+from streamomd.analysis.plugin_checks import oracle_rows as streams
 from streamomd.core.errors import TooLargeError
 from streamomd.engine.linalg.ball_projection import contract_into_ball
 from streamomd.engine.state import Layout, State

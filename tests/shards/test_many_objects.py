@@ -17,7 +17,7 @@ from streamomd.shards import stored_object
 from streamomd.shards.filesystem import CONNECTIONS, LISTINGS_AT_ONCE, connect, entries
 from streamomd.sources.contract import Request
 from streamomd.sources.find import find, list_shards
-from streamomd.sources.table_options import TableOptions
+from streamomd.sources.tables import TableOptions
 
 pytest.importorskip("s3fs", reason="s3fs is not installed")
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamomd.core.errors import InputNotFoundError, UsageError
-from streamomd.core.listening_socket import is_loopback, names_this_machine
+from streamomd.core.http_servers import is_loopback, names_this_machine
 from streamomd.core.urls import scrub, shown
 from streamomd.training.progress import note
 

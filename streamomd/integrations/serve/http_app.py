@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from streamomd.core.prometheus_text import TYPE, Family, Histogram, Labels, prometheus_text
+from streamomd.core.http_servers import TYPE, Family, Histogram, Labels, prometheus_text
 from streamomd.core.urls import printable
 from streamomd.integrations.serve.access_token import is_authorized, is_local_name
 from streamomd.integrations.serve.model_reloader import ModelReloader

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamomd.checkpoint import open_store
-from streamomd.checkpoint.commit_list import sequences
-from streamomd.core.counted import counted
+from streamomd.checkpoint.commit_reader import sequences
 from streamomd.core.errors import DivergedError, NoCommitError
 from streamomd.core.finite import NOT_FINITE
 from streamomd.core.urls import absolute, scrub, shown
+from streamomd.core.wording import counted
 from streamomd.integrations.serve.gate import Gate, GatedError
 from streamomd.integrations.serve.model_snapshot import Snapshot, snapshot_of
 from streamomd.training.load_model import load_model

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from streamomd.core.own_version import VERSION
+from streamomd.core.installed import VERSION
 from streamomd.integrations.serve.model_snapshot import Snapshot
 from streamomd.integrations.serve.request_rows import ARROW, JSON, LINES
 from streamomd.integrations.serve.serve_limits import Limits

@@ -15,11 +15,10 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from streamomd.core.counted import counted
 from streamomd.core.errors import StoppedError
-from streamomd.core.listening_socket import address_text, is_loopback, listen
-from streamomd.core.prometheus_text import require_prometheus
+from streamomd.core.http_servers import address_text, is_loopback, listen, require_prometheus
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted
 from streamomd.integrations.serve.access_token import find_token
 from streamomd.integrations.serve.gate import Gate
 from streamomd.integrations.serve.http_app import ServeApp

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from streamomd.config.spec import Spec
 from streamomd.features import Names, Plan
 from streamomd.integrations.sklearn.prepared_scores import PreparedScores
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError
-from streamomd.core.nearest import similar_path
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import (
     absolute,
@@ -26,6 +24,7 @@ from streamomd.core.urls import (
     typed,
     without_userinfo,
 )
+from streamomd.core.wording import counted, similar_path
 from streamomd.shards.filesystem import (
     CONNECTIONS,
     PAGE,

@@ -18,7 +18,7 @@ from streamomd.sources.contract import SCHEMA, Request, SourceFiles
 from streamomd.sources.delta.appended import ALTERNATIVE, MOST_COMMITS
 from streamomd.sources.iceberg.manifests import File, added_files, live_files
 from streamomd.sources.iceberg.metadata import Table, schema_changes
-from streamomd.sources.table_locations import ICEBERG_METADATA, check_locations, locate
+from streamomd.sources.tables import ICEBERG_METADATA, check_locations, locate
 
 if TYPE_CHECKING:
     import fsspec

@@ -1,9 +1,4 @@
-"""Decode once: each row group is decoded by one owner, which gives the others their entries.
-
-An owner reads the groups of an epoch in order: those it decodes, from the store; of all others it
-takes its slices from their decoders, over Dask's connections between workers. Reading ahead, the
-order of errors and the bound in bytes are those of ``training.row_stream.rows_of``.
-"""
+"""What owners exchange: the entries of row groups, each decoded once, and the sums of a round."""
 
 from __future__ import annotations
 
@@ -12,22 +7,50 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 from distributed import Worker
 from distributed.core import ConnectionPool, Status
 from distributed.protocol.serialize import to_serialize
+from numpy.typing import NDArray
 
 from streamomd.core.batch import DenseBatch
-from streamomd.distributed.compact_rows import CompactRows, compacted
-from streamomd.distributed.slice_outbox import Key, ReadingEnded, Slice, SliceOutbox
-from streamomd.distributed.star import LEADER, POLL_SECONDS, STALL_SECONDS, PeerLostError
+from streamomd.core.errors import ClusterError
+from streamomd.distributed.slice_outbox import (
+    CompactRows,
+    Key,
+    ReadingEnded,
+    Slice,
+    SliceOutbox,
+    compacted,
+)
+from streamomd.distributed.star import (
+    LEADER,
+    POLL_SECONDS,
+    STALL_SECONDS,
+    PeerLostError,
+    Star,
+    peers_of,
+)
+from streamomd.engine.micro_batches import Sensed
+from streamomd.engine.round_messages import (
+    OTHER_ROUND,
+    Flags,
+    Words,
+    add_partitions,
+    add_shares,
+    pack_shares,
+    pack_steps,
+    unpack_steps,
+)
 from streamomd.shards.encoded_rows import Rows
-from streamomd.shards.group_jobs import Job
+from streamomd.shards.order import Job
 from streamomd.shards.reader import Piece, Read, Reader
 from streamomd.shards.shard import Shard, ShardSet
-from streamomd.training.partitions import cut_columns
+from streamomd.training.partitions import cut_columns, owned
 
 OPERATION, SHARDS_OPERATION = "omd_rows", "omd_shards"
 DECODERS = 16
@@ -253,3 +276,72 @@ def _restored(piece: Slice) -> Slice:
 
 def _with_batch(piece: Piece[Rows], batch: Any) -> Slice:
     return replace(piece, value=piece.value._replace(batch=batch), nbytes=batch.nbytes)
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class SumExchange:
+    """The rounds of one owner. parts: partitions of the model.
+
+    Methods raise PeerLostError, and ClusterError if another owner has other rows.
+    """
+
+    star: Star
+    parts: int
+    _round: int = 0
+    _rows: dict[int, Flags] = field(default_factory=dict)
+    _room: Words = field(default_factory=lambda: Words.room(0, 0))
+
+    @cached_property
+    def _partitions(self) -> dict[int, int]:
+        """How many partitions each peer has."""
+        star = self.star
+        return {peer: len(owned(peer, star.owners, self.parts)) for peer in peers_of(star)}
+
+    def add_all(self, sensed: Sensed) -> Floats:
+        """Returns the sum over all partitions, (1, rows, n); the leader calls it."""
+        self._round += 1
+        total = add_partitions(sensed.numbers)
+        for peer, partitions in self._partitions.items():
+            here = add_shares(self._round, self.star.receive(peer), partitions, total)
+            if here is None:
+                self._refuse(peer)
+            self._rows[peer] = here
+        return total[np.newaxis]
+
+    def send_steps(self, steps: Floats, totals: Floats, sums: Floats, flags: int) -> None:
+        """Sends each owner its steps, (rows, learners, n), and totals, sums and flags; the leader
+        calls it after ``add_all``."""
+        rows, learners, _ = steps.shape
+        room = self._room_of(rows * learners, totals.size + sums.size + steps.size)
+        for peer, here in self._rows.items():
+            message = pack_steps(self._round, flags, here, totals, sums, steps, room)
+            self.star.send(peer, message)
+
+    def send(self, sensed: Sensed) -> None:
+        """Sends the numbers of an owner's partitions to the leader; the other owners call it."""
+        self._round += 1
+        numbers, touched = sensed
+        room = self._room_of(touched.size, numbers.size)
+        message, self._rows[LEADER] = pack_shares(self._round, touched, numbers, room)
+        self.star.send(LEADER, message)
+
+    def receive_steps(self, steps: Floats, totals: Floats, sums: Floats) -> int:
+        """Writes what ``send_steps`` was given, and returns the flags; the other owners call it
+        after ``send``."""
+        message = self.star.receive(LEADER)
+        flags = unpack_steps(self._round, message, self._rows[LEADER], totals, sums, steps)
+        if flags == OTHER_ROUND:
+            self._refuse(LEADER)
+        return flags
+
+    def _room_of(self, bits: int, numbers: int) -> Words:
+        """Memory for a message, used again in every round."""
+        if len(self._room.words) < bits // 64 + numbers + 4:
+            self._room = Words.room(bits, numbers + 4)
+        return self._room
+
+    def _refuse(self, peer: int) -> NoReturn:
+        raise ClusterError(f"owner {peer} is not in round {self._round}: other rows?")

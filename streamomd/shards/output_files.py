@@ -1,11 +1,13 @@
-"""Predictions as Parquet: one file per shard, renamed when complete."""
+"""Output files, complete or absent: predictions of a shard, weights, small tables of results."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,16 +15,74 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from streamomd.checkpoint.temporary import remove_abandoned_outputs, temporary_name
-from streamomd.core.errors import OutputExistsError, UsageError
+from streamomd.checkpoint.stores.local import remove_abandoned_outputs, temporary_name
+from streamomd.core.errors import DataError, OutputExistsError, UsageError
 from streamomd.core.urls import absolute, local_name, protocol, shown
-from streamomd.shards.atomic_write import OutputFile
-from streamomd.shards.columns import near
 from streamomd.shards.filesystem import connect_output, output_errors
+from streamomd.shards.renames import near
 from streamomd.shards.shard import Shard, ShardSet
 
 if TYPE_CHECKING:
     import fsspec
+
+
+class OutputFile(io.RawIOBase):
+    """An open file of a store, to write to: any error of the store's client is a StorageError that
+    names the URL, and errors of what is written are not."""
+
+    def __init__(self, file: Any, url: str) -> None:
+        self._file, self._url = file, url
+
+    def writable(self) -> bool:
+        """Whether the file can be written: always."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write bytes."""
+        with output_errors(self._url):
+            return int(self._file.write(data))
+
+    def tell(self) -> int:
+        """The bytes that were written."""
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        """Close the file; a store may receive all of it only now."""
+        if not self.closed:
+            super().close()
+            with output_errors(self._url):
+                self._file.close()
+
+
+@contextmanager
+def open_atomic(
+    to: str, *, overwrite: bool, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[OutputFile]:
+    """A file to write bytes to. Raises OutputExistsError and StorageError naming the URL."""
+    url = absolute(to)
+    fs = connect_output(url, storage_options)
+    path = str(fs._strip_protocol(url)) if protocol(url) else local_name(url)
+    temporary = f"{path}.tmp-{uuid.uuid4().hex}"
+    try:
+        with output_errors(url):
+            if fs.exists(path) and not overwrite:
+                raise OutputExistsError(f"{shown(url)} already exists; --overwrite replaces it")
+            fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            file = OutputFile(fs.open(temporary, "wb"), url)
+        try:
+            yield file
+        except BaseException:
+            with suppress(Exception):  # the error before it is the one to report
+                file.close()
+            raise
+        file.close()
+        with output_errors(url):
+            fs.mv(temporary, path)
+    finally:
+        with suppress(Exception):  # a store that failed may do so again
+            if fs.exists(temporary):
+                fs.rm(temporary)
+
 
 OWN = ("row", "prediction", "score", "probability")
 INTERVAL = ("lower", "upper")
@@ -163,3 +223,59 @@ def as_arrow(column: Any) -> pa.Array:
 def _lists(matrix: NDArray[Any]) -> pa.Array:
     flat = pa.array(np.ascontiguousarray(matrix).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
+
+
+KEY = b"streamomd.weights"
+FEATURE = "feature"
+
+
+def write_weights(
+    file: Any, pieces: Iterable[Mapping[str, Any]], metadata: Mapping[str, Any]
+) -> int:
+    """Write at least one piece of columns, all of the same names and types; how many rows."""
+    rows, parquet = 0, None
+    try:
+        for piece in pieces:
+            # A piece may have no name at all: then its type would be null.
+            columns = {
+                name: pa.array(column, pa.string()) if name == FEATURE else pa.array(column)
+                for name, column in piece.items()
+            }
+            table = pa.table(columns)
+            if parquet is None:
+                schema = table.schema.with_metadata({KEY: json.dumps(metadata).encode()})
+                parquet = pq.ParquetWriter(file, schema, compression="zstd")
+            parquet.write_table(table.cast(schema))
+            rows += table.num_rows
+    finally:
+        if parquet is not None:
+            parquet.close()
+    return rows
+
+
+def write_table(file: Any, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write columns of numbers, booleans or texts; None is null. A column of several kinds of
+    values becomes texts."""
+    pq.write_table(pa.table({name: _array(values) for name, values in columns.items()}), file)
+
+
+def _array(values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+def read_metadata(schema: pa.Schema) -> dict[str, Any]:
+    """The metadata passed to ``write_weights``; empty for a file of another program.
+
+    Raises DataError for metadata that ``write_weights`` did not write.
+    """
+    found = (schema.metadata or {}).get(KEY, b"{}")
+    try:
+        metadata = json.loads(found)
+    except (ValueError, RecursionError):
+        metadata = None
+    if not isinstance(metadata, dict):
+        raise DataError(f"the schema's metadata {KEY.decode()} are not a JSON object: remove them")
+    return metadata

@@ -1,4 +1,4 @@
-"""The nearest known name, for messages about an unknown one."""
+"""Words of messages: counts, lists of names, the nearest known name, lines that fit a terminal."""
 
 from __future__ import annotations
 
@@ -7,10 +7,65 @@ import functools
 import inspect
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ParamSpec, TypeVar
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import IO, Any, ParamSpec, TypeVar
 
-MOST, LONGEST = 200, 100
+from streamomd.core.urls import printable
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, which takes an s unless the number is 1.
+
+    >>> counted(1, "shard"), counted(45_211, "row")
+    ('1 shard', '45,211 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are.
+
+    >>> listed(["a", "b", "c"], 3), listed(["a", "b", "c"], 2)
+    ('a, b, c', 'a, b and 1 more')
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def worded(skipped: Mapping[str, int]) -> str:
+    """Counts by reason as a person reads them.
+
+    >>> worded({"nan": 1200, "null": 3})
+    'nan 1,200, null 3'
+    """
+    return ", ".join(f"{reason} {count:,}" for reason, count in skipped.items())
+
+
+MOST_LISTED = 12
+"""Columns, and elements of a vector, in a line."""
+
+
+def worded_means(means: Mapping[str, float | list[float]]) -> str:
+    """Means by column, of a vector a list of them.
+
+    >>> worded_means({"age": 41.25, "e": [0.5, 1.0]})
+    'age = 41.25, e = [0.5, 1]'
+    """
+    text = ", ".join(f"{name} = {_worded(means[name])}" for name in [*means][:MOST_LISTED])
+    more = len(means) - MOST_LISTED
+    return printable(f"{text} and {more} more" if more > 0 else text)
+
+
+def _worded(mean: float | list[float]) -> str:
+    if isinstance(mean, float):
+        return f"{mean:.6g}"
+    text = ", ".join(f"{one:.6g}" for one in mean[:MOST_LISTED])
+    return f"[{text}, …]" if len(mean) > MOST_LISTED else f"[{text}]"
+
+
+MOST_NAMES, LONGEST = 200, 100
 """Names, and their characters, that a missing column is compared with: anyone may send more."""
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,7 +134,7 @@ def missing_columns(missing: Sequence[str], there: Sequence[Any], where: str) ->
     "the row: column 'age' is missing; did you mean 'agee' for 'age'? The model was trained on it"
     """
     short = (one for one in there if isinstance(one, str) and 0 < len(one) <= LONGEST)
-    names = list(itertools.islice(short, MOST))
+    names = list(itertools.islice(short, MOST_NAMES))
     near = {name: nearest(name, names) for name in missing}
     hints = [f"{found!r} for {name!r}" for name, found in near.items() if found]
     meant = f" did you mean {', '.join(hints)}?" if hints else ""
@@ -125,3 +180,52 @@ def similar_path(path: str) -> str:
         return f"; there is no directory {folder!r}" if missing else ""
     found = nearest(name, names)
     return f"; did you mean {os.path.join(folder, found)!r}?" if found else ""
+
+
+NARROWEST = 40
+_PASTED = re.compile(r"\s*(next: )?streamomd [a-z]|\s+[\w.\"]+ = |\s*\$ ")
+"""Lines that are copied as a whole: a command, or a key of a job file."""
+_QUOTED = re.compile(r"`[^`]*`")
+_JOINED = "\0"
+
+
+def width_of(out: IO[Any] | None) -> int | None:
+    """Columns of the terminal that a stream writes to; None if it is none."""
+    try:
+        if out is None or not out.isatty():
+            return None
+        columns = os.get_terminal_size(out.fileno()).columns
+    except (OSError, ValueError):  # closed, or a terminal without a size
+        return None
+    return columns if columns >= NARROWEST else None
+
+
+def wrap(text: str, width: int | None) -> str:
+    """The text with lines of at most ``width`` columns, where spaces allow it.
+
+    Commands in backquotes are not broken; neither are tables (two spaces between words), commands
+    and keys on lines of their own.
+
+    >>> print(wrap("a run resumes with `streamomd resume runs/bank` and 3 epochs", 40))
+    a run resumes with
+      `streamomd resume runs/bank` and 3
+      epochs
+    """
+    if width is None:
+        return text
+    return "\n".join(_wrap_line(line, width) for line in text.split("\n"))
+
+
+def _wrap_line(line: str, width: int) -> str:
+    if len(line) <= width or "  " in line.lstrip() or _PASTED.match(line):
+        return line
+    indent = line[: len(line) - len(line.lstrip())] + "  "
+    joined = _QUOTED.sub(lambda found: found[0].replace(" ", _JOINED), line)
+    broken = textwrap.wrap(
+        joined,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(broken).replace(_JOINED, " ")
