@@ -1,4 +1,9 @@
-"""The history of a run from its checkpoint, and runs side by side."""
+"""The history of a run from its checkpoint, and runs side by side.
+
+Metrics are of the first epoch, whose rows were predicted before they were learned, and of hold-out
+rows. They are comparable if the runs learned the same rows: the same shards by content, in the same
+order, with the same label, filter and hold-out rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Options of a job on the command line, made from its specification, and their completion."""
+"""Options of a job on the command line, made from its specification, and their completion.
+
+click calls these functions when a shell asks; see docs/installation.md for how to switch it on.
+No remote store is read.
+"""
 
 from __future__ import annotations
 

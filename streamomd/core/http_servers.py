@@ -1,4 +1,7 @@
-"""What HTTP servers share: the socket that they listen on, and metrics as Prometheus reads them."""
+"""What HTTP servers share: the socket that they listen on, and metrics as Prometheus reads them.
+
+Values are read when they are asked for; nothing is registered globally.
+"""
 
 from __future__ import annotations
 

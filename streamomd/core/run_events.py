@@ -1,4 +1,10 @@
-"""Events of a run, such as a commit or a lost worker, and phases before its first row."""
+"""Events of a run, such as a commit or a lost worker, and phases before its first row.
+
+One stream for messages on stderr, the log of JSON lines and exported metrics. Figures that change
+with every batch are not events: watchers read them (``training.progress``).
+
+Off a terminal a phase is reported once it has lasted for five seconds.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 """The tasks of a round of averaged mode: learn a range of rows, or merge two states.
 
+A part's state is cut where it was learned. Each range is merged on one of the workers that have it,
+so that all workers merge, each sends about half of a state at the first level, a quarter at the
+next, and none has more of all that is merged than its own part. The pieces of the result are joined
+where the next round starts.
+
 Both are pure: they change none of their inputs and write nothing. So a task whose worker is lost
 runs again on any worker, and a late duplicate is harmless.
 """

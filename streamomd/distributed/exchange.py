@@ -1,4 +1,13 @@
-"""What owners exchange: the entries of row groups, each decoded once, and the sums of a round."""
+"""What owners exchange: the entries of row groups, each decoded once, and the sums of a round.
+
+An owner reads the groups of an epoch in order: those it decodes, from the store; of all others it
+takes its slices from their decoders, over Dask's connections between workers. Reading ahead, the
+order of errors and the bound in bytes are those of ``training.row_stream.rows_of``.
+
+The order of additions is that of one process, so results are bit-identical for any number of
+owners. An owner cannot add its own partitions first: that is another order. What is 0 for certain
+is not sent: see ``engine.round_messages``.
+"""
 
 from __future__ import annotations
 

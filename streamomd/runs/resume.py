@@ -1,4 +1,10 @@
-"""Resume a run from its last commit, and update it with the shards that arrived since."""
+"""Resume a run from its last commit, and update it with the shards that arrived since.
+
+    load the run → finish its list → list the sources → take what is new → record it → learn it
+
+The shards of an update are a list of their own in the ledger, which the update's first commit
+records: an interrupted update is finished before another looks for more.
+"""
 
 from __future__ import annotations
 

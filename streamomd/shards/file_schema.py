@@ -1,4 +1,9 @@
-"""The schema of a file, examined once for all shards that have it; the columns that rows take."""
+"""The schema of a file, examined once for all shards that have it; the columns that rows take.
+
+A table of columns with ids (Iceberg) renames, adds and drops columns without writing its files
+again. A file's column is the one of its id: under another name, absent (null), or dropped. Of other
+files, ``data.rename`` says it.
+"""
 
 from __future__ import annotations
 

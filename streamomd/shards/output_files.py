@@ -1,4 +1,7 @@
-"""Output files, complete or absent: predictions of a shard, weights, small tables of results."""
+"""Output files, complete or absent: predictions of a shard, weights, small tables of results.
+
+The metadata is JSON in the schema's metadata, under ``KEY``.
+"""
 
 from __future__ import annotations
 

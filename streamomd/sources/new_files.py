@@ -1,5 +1,8 @@
 """New files of an update, opened one after another: what each turns out to be.
 
+Footers do not show it: those of small files with the same statistics are equal. Equal are an ETag
+that is a hash of the content, or the digests of all row groups that are read.
+
 A new file is a shard to learn, one that waits, one that cannot be read, a copy of another shard, or
 a learned shard that was moved.
 """

@@ -1,4 +1,7 @@
-"""How tables and text among the sources are read, and where the files of a table are."""
+"""How tables and text among the sources are read, and where the files of a table are.
+
+A log may be anyone's. It chooses no file system, endpoint or credentials: those are the table's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Local disk: direct os calls, because a commit must survive a power failure."""
+"""Local disk: direct os calls, because a commit must survive a power failure.
+
+``.tmp-HOST-PID-UUID``: only the host that wrote one can check whether its process still runs.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 """Remote stores through fsspec: whole objects only; listing caches are invalidated.
 
+S3 compares the body with the SHA-256 of the request and returns that; compatible stores that do not
+know it return the MD5 as ETag, and Google returns the MD5. Answers of other stores prove nothing,
+nor do those to uploads in pieces.
+
 ``fs.open(…, "wb")`` is never used: an error inside it publishes an incomplete object.
 """
 

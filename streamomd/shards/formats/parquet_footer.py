@@ -1,4 +1,12 @@
-"""Parquet's footer as it is written: Thrift's compact protocol, and bounds and nulls of columns."""
+"""Parquet's footer as it is written: Thrift's compact protocol, and bounds and nulls of columns.
+
+A struct becomes a dict of field number to value. What is not thrift is ValueError or IndexError,
+and no claim of a length takes memory before its bytes were seen.
+
+The footer is parsed here, because pyarrow ends the process where a forged one lies. Of bounds only
+``min_value`` and ``max_value`` are read, whose order the file declares; the older fields ``min``
+and ``max`` were written with several orders. Bounds of texts may be cut and are bounds still.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The log of a Delta table: its commits and checkpoints, and the files of a version."""
+"""The log of a Delta table: its commits and checkpoints, and the files of a version.
+
+Features of a table that change what a data file's rows are, and are not supported, are refused by
+name.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Ranges of a topic's offsets: the shards of a topic, in the order (round, partition).
 
+A checkpoint names topics with their brokers, and may be anyone's. Brokers are named by the URL of a
+topic that the user gives, by ``bootstrap.servers`` of storage options, or by the environment.
+
 A range has all it needs in its name, so a ledger that has the URLs of learned shards has the
 offsets.
 """
