@@ -115,7 +115,7 @@ class Walk:
         from streamomd.engine import Engine
         from streamomd.engine.state import Layout, State
         from streamomd.losses import find_loss
-        from streamomd.losses.lipschitz import with_lipschitz
+        from streamomd.losses.derived import with_lipschitz
 
         loss = "hinge" if params.get("C") and rule in ("eg", "winnow") else ""
         spec = Spec.parse({"model": {"rule": rule, "loss": loss, "params": params}})

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from streamomd.runs.follow import follow as follow
     from streamomd.runs.resume import resume as resume
     from streamomd.runs.resume import update as update
-    from streamomd.runs.submit import submit as submit
     from streamomd.runs.sweep import resume_sweep as resume_sweep
     from streamomd.runs.sweep import sweep as sweep
     from streamomd.runs.sweep.learners import Sweep as Sweep
     from streamomd.runs.train import load as load
+    from streamomd.runs.train import submit as submit
     from streamomd.runs.train import train as train
     from streamomd.training.model import Model as Model
     from streamomd.training.scoring.scorer import Explanation as Explanation
@@ -50,7 +50,7 @@ _HOME = {
     "profiled": "streamomd.core.profiling",
     "resume": "streamomd.runs.resume",
     "resume_sweep": "streamomd.runs.sweep",
-    "submit": "streamomd.runs.submit",
+    "submit": "streamomd.runs.train",
     "sweep": "streamomd.runs.sweep",
     "to_sklearn": "streamomd.integrations.export",
     "train": "streamomd.runs.train",

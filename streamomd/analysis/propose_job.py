@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamomd.config.toml_text import array, commented, quoted
+from streamomd.config.values import array, commented, quoted
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import printable
 from streamomd.core.wording import counted

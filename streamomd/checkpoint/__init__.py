@@ -16,8 +16,15 @@ from __future__ import annotations
 from streamomd.checkpoint.commit_reader import Loaded, load, read_commit, read_part, read_parts
 from streamomd.checkpoint.commit_writer import Writer, write_parts
 from streamomd.checkpoint.documents import read_document, write_document, write_shared
-from streamomd.checkpoint.fingerprint import Difference, compare, explain
-from streamomd.checkpoint.ledger import Ledger, list_ledger, read_ledger, read_newest_ledger
+from streamomd.checkpoint.ledger import (
+    Difference,
+    Ledger,
+    compare,
+    explain,
+    list_ledger,
+    read_ledger,
+    read_newest_ledger,
+)
 from streamomd.checkpoint.manage_commits import (
     Restored,
     list_commits,

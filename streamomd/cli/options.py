@@ -47,7 +47,7 @@ log_option = click.option(
 
 
 def _cluster_factory(_: click.Context, __: click.Parameter, name: str | None) -> Any:
-    from streamomd.config.cluster_factory import ClusterFactory
+    from streamomd.config.cluster_choice import ClusterFactory
 
     if name is None:
         return None

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from streamomd.config.aliases import KEYS
+from streamomd.config.job_table import KEYS
 from streamomd.core.errors import UsageError
 from streamomd.core.message import Key, Message, invalid_value, joined
 from streamomd.core.urls import scrub

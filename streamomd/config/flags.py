@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from streamomd.config.aliases import KEYS, PARAMETERS, names_of
-from streamomd.config.job_table import is_number
+from streamomd.config.job_table import KEYS, PARAMETERS, is_number, names_of
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.core.wording import suggestion

@@ -32,8 +32,7 @@ from streamomd.distributed.round_state import (
     register_result,
     round_result,
 )
-from streamomd.engine.merge import merge
-from streamomd.engine.merge_ranges import Ranges, merges_in_ranges
+from streamomd.engine.merge import Ranges, merge, merges_in_ranges
 from streamomd.engine.state import Layout, State
 from streamomd.features import Names
 from streamomd.shards.cache.cached_reader import cached_rows

@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 from distributed import Client, Future, KilledWorker, LocalCluster
 from distributed.security import Security
 
-from streamomd.config.cluster_choice import is_scheduler_file
-from streamomd.config.cluster_factory import ClusterFactory
+from streamomd.config.cluster_choice import ClusterFactory, is_scheduler_file
 from streamomd.config.settings import seconds
 from streamomd.core.errors import (
     ClusterError,

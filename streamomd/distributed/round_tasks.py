@@ -24,7 +24,7 @@ from streamomd.distributed.averaged_worker import (
 from streamomd.distributed.cluster import send_task, wait_until_done
 from streamomd.distributed.round_state import RoundStart, copy_state, start_state
 from streamomd.distributed.worker_monitor import Waiting
-from streamomd.engine.merge_ranges import Ranges
+from streamomd.engine.merge import Ranges
 from streamomd.shards.order import RowRange
 
 MERGE_FIRST = 1  # a merge frees a state, so it runs before a task that makes one

@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
 from streamomd.core.message import Key, Message
-from streamomd.engine import (
-    block_weights,
-    frozen_rows,
-    missing_values,
-    scaled_target,
-    stored_rows,
-)
+from streamomd.engine import block_weights, frozen_rows, scaled_target, standardize, stored_rows
 from streamomd.engine.compile import (
     compiled_function,
     compiled_loop,
@@ -192,14 +186,14 @@ class Engine:
 
     def fill_values(self, state: State) -> Floats:
         """What a missing value is replaced by, for each column of ``layout.means``."""
-        return missing_values.fill_values(state.means, self._least)
+        return standardize.fill_values(state.means, self._least)
 
     def filled(self, state: State, batch: Batch, *, learns: bool = False) -> Batch:
         """The rows with their missing values replaced. learns: the means count these rows."""
         if not self.layout.means:
             return batch
         columns = np.array(self.layout.means)
-        return missing_values.filled(state.means, columns, batch, self._least, learns=learns)
+        return standardize.filled(state.means, columns, batch, self._least, learns=learns)
 
     @property
     def _least(self) -> float:

@@ -45,7 +45,7 @@ class Layout:
     ``most`` coordinates in the block. standardize: a rule without a block learns numeric columns on
     standardised inputs, too: see ``engine.standardize``. scale_target: or the target in standard
     units: see ``engine.scaled_target``. means: columns of a row, without the bias, whose missing
-    values become means: see ``engine.missing_values``.
+    values become means: see ``engine.standardize``.
     """
 
     rule: Rule
@@ -59,7 +59,7 @@ class Layout:
     means: tuple[int, ...] = ()
 
     def start_means(self) -> NDArray[np.float64]:
-        """Sums and counts before the first value: see ``engine.missing_values``."""
+        """Sums and counts before the first value: see ``engine.standardize``."""
         return np.zeros((2, len(self.means)))
 
     @property
@@ -223,7 +223,7 @@ class State:
     cells: (size * width,) of the layout's dtype, 64-byte aligned. totals: float64 (learners, n).
     clock: rows seen. extra: empty, or {"matrix": float64 of shape ``layout.matrix``}, or the
     arrays of ``Layout.standardized`` and ``StoredRows`` by name. means: (2, columns), see
-    ``engine.missing_values``.
+    ``engine.standardize``.
     """
 
     layout: Layout

@@ -54,7 +54,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from streamomd.rules import adagrad_standardized, laplace
-from streamomd.rules.certificates.ridge_bounds import ridge_certified
+from streamomd.rules.certificates.matrix_bounds import ridge_certified
 from streamomd.rules.common.standardized import (
     AUTO,
     BLOCK,

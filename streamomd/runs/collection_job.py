@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamomd.checkpoint.segments import Facts
-from streamomd.config.job_file import read_job
+from streamomd.config.build_job import read_job
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.shards.order import COLLECTION, Dataset

@@ -10,7 +10,7 @@ from typing import Any
 
 from streamomd.core.errors import StorageError
 from streamomd.core.urls import redact, scrub, shown
-from streamomd.shards.listed import Listed
+from streamomd.shards.shard import Listed
 from streamomd.training.callbacks import Callback
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import note

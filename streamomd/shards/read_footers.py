@@ -23,9 +23,8 @@ from streamomd.core.wording import counted
 from streamomd.shards.file_schema import Projection, parse_projection, schema_of_text
 from streamomd.shards.filesystem import CONNECTIONS, Entry, is_local, stat_entry
 from streamomd.shards.formats.footer import FORMATS, read_shard
-from streamomd.shards.listed import Listed
 from streamomd.shards.renames import project, with_projection
-from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.shard import Listed, Shard, ShardSet
 from streamomd.shards.stored_object import RECENT_BYTES
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from streamomd.shards.directory_columns import read_columns, with_constant_colum
 from streamomd.shards.fetch_ahead import Claim, FetchAhead, Fetched
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.formats.contract import ReadRequest
-from streamomd.shards.io_costs import shares
-from streamomd.shards.job_bytes import JobBytes
+from streamomd.shards.io_costs import JobBytes, shares
 from streamomd.shards.open_shard import OpenShard, explain
 from streamomd.shards.order import Group, Job, jobs_of
 from streamomd.shards.prefetch import Prefetcher, Release, Run, return_freed_memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from streamomd.checkpoint.fingerprint import Difference, explain
+from streamomd.checkpoint.ledger import Difference, explain
 from streamomd.core.errors import (
     DataError,
     ResumeRefusedError,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import fsspec
 
     from streamomd.checkpoint.segments import Facts
-    from streamomd.shards.listed import Listed
+    from streamomd.shards.shard import Listed
 
 OF_FILES = (
     "data.as_files", "data.partitions", "data.arrival", "update.settle", "update.until",

@@ -23,9 +23,8 @@ from streamomd.core.errors import (
 )
 from streamomd.core.urls import shown
 from streamomd.shards.filesystem import protocols
-from streamomd.shards.listed import Listed
 from streamomd.shards.read_footers import Opened, open_each
-from streamomd.shards.shard import Shard
+from streamomd.shards.shard import Listed, Shard
 
 if TYPE_CHECKING:
     import fsspec

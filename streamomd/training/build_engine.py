@@ -11,7 +11,7 @@ from streamomd.core.message import Key, Message, PerReader
 from streamomd.engine import Engine
 from streamomd.engine.state import Layout
 from streamomd.features import Plan
-from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.losses.derived import with_lipschitz
 from streamomd.rules.contract import Block
 
 

@@ -11,7 +11,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import DenseBatch
 from streamomd.engine import Engine
 from streamomd.engine.state import Layout, State
-from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.losses.derived import with_lipschitz
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Block
 from streamomd.training.metrics import Metrics

@@ -41,7 +41,7 @@ from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import absolute, printable, shown
 from streamomd.engine.state import Layout
 from streamomd.features import Names, Plan
-from streamomd.rules.state_versions import refuse_other_state
+from streamomd.rules.abilities import refuse_other_state
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.order import Cursor
 from streamomd.training.build_engine import layout_of

@@ -12,7 +12,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.urls import printable
 from streamomd.core.wording import counted
 from streamomd.features import Plan
-from streamomd.rules.standardizable import standardize_problem
+from streamomd.rules.abilities import standardize_problem
 from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
 from streamomd.training.progress import note

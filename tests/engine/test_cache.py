@@ -28,7 +28,7 @@ from streamomd.core.batch import DenseBatch
 from streamomd.core import jit
 from streamomd.engine import Engine
 from streamomd.losses import find_loss
-from streamomd.losses.smoothed import smoothed
+from streamomd.losses.derived import smoothed
 from streamomd.rules import find_rule
 from streamomd.engine.state import Layout, State
 

@@ -29,7 +29,7 @@ from streamomd.integrations.serve.openapi import (
     column_schemas,
     example_row,
 )
-from streamomd.integrations.serve.serve_limits import Limits
+from streamomd.integrations.serve.request_rows import Limits
 from streamomd.training.scoring.description import Description, VectorColumn
 
 SECRET = "hunter2"

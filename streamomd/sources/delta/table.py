@@ -13,7 +13,7 @@ from streamomd.core.errors import DataError, InputNotFoundError, UsageError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import shown
 from streamomd.shards.filesystem import CONNECTIONS, stat_entry
-from streamomd.shards.listed import Listed, Table
+from streamomd.shards.shard import Listed, Table
 from streamomd.sources.contract import Request, SourceFiles
 from streamomd.sources.delta.actions import Add, Metadata
 from streamomd.sources.delta.appended import appended_files

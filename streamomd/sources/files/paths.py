@@ -38,8 +38,8 @@ from streamomd.shards.filesystem import (
     store_errors,
 )
 from streamomd.shards.formats.footer import SUFFIXES
-from streamomd.shards.listed import Listed
 from streamomd.shards.order import path_key
+from streamomd.shards.shard import Listed
 from streamomd.sources.text.text_formats import ending, text_format
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 from streamomd.checkpoint.segments import Facts
 from streamomd.core.errors import InputNotFoundError, ResumeRefusedError
 from streamomd.core.urls import shown
-from streamomd.shards.listed import Listed
+from streamomd.shards.shard import Listed
 from streamomd.sources.contract import OF_CSV, OF_FILES, Request, Source, SourceFiles
 from streamomd.sources.kafka.offset_ranges import (
     BROKERS,

@@ -1,9 +1,9 @@
-"""Which rules learn with ``data.standardize`` and ``model.scale_target``: those whose weights can
-be set."""
+"""What a rule can do: learn standardised columns and targets, and resume saved states."""
 
 from __future__ import annotations
 
-from streamomd.rules.contract import Params, Rule
+from streamomd.core.errors import CorruptionError, NoCommitError
+from streamomd.rules.contract import Params, Rule, Saved
 
 
 def standardize_problem(rule: Rule, params: Params) -> str:
@@ -33,3 +33,26 @@ def target_problem(rule: Rule, params: Params) -> str:
     if rule.losses.lipschitz:
         return "it needs a bound on the loss's slope"
     return standardize_problem(rule, params)
+
+
+def refuse_other_state(rule: Rule, saved: Saved) -> None:
+    """Raise NoCommitError for a state of a newer version or an older one that cannot be converted,
+    CorruptionError for what is no version.
+
+    An accepted older state has the numbers of the current version, to the last bit.
+    """
+    found, known = saved.version, rule.state.version
+    if type(found) is not int or found < 1:
+        raise CorruptionError(f"state version {found!r} of rule {rule.name!r}: expected 1 or more")
+    if found > known:
+        raise NoCommitError(
+            f"a state of rule {rule.name!r} of version {found}; this streamomd knows version "
+            f"{known}: upgrade streamomd"
+        )
+    reason = rule.state.older(saved) if found < known else ""
+    if reason:
+        raise NoCommitError(
+            f"a state of rule {rule.name!r} of version {found}, where {reason}; this streamomd "
+            f"has version {known} and cannot convert it: train again, or continue with the "
+            "streamomd that wrote it"
+        )
