@@ -113,7 +113,8 @@ class Walk:
         # Loaded here: benchmarks/memory.py must stay small, and needs none of it.
         from streamomd.config.spec import Spec
         from streamomd.engine import Engine
-        from streamomd.engine.state import Layout, State
+        from streamomd.engine.layout import Layout
+        from streamomd.engine.state import State
         from streamomd.losses import find_loss
         from streamomd.losses.derived import with_lipschitz
 

@@ -15,7 +15,7 @@ from streamomd.config.spec import Spec
 from streamomd.distributed.exchange import DECODERS
 from streamomd.distributed.memory_checks import BASE_BYTES, STATES_OF_DRIVER, memory_need
 from streamomd.distributed.partition_owner import group_size
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 
 MODES = ("exact", "averaged", "sharded")
 WHOLE_BYTES, RANGE_BYTES = 8 << 20, 16 << 20

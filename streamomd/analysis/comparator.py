@@ -29,7 +29,8 @@ from scipy.optimize import minimize
 from streamomd.analysis import quasi_newton
 from streamomd.core.batch import Batch
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.losses import Loss
 from streamomd.losses.derived import smoothed
 from streamomd.rules.common.sets import L2, ComparatorSet, Free

@@ -32,8 +32,9 @@ from streamomd.distributed.round_state import (
     register_result,
     round_result,
 )
+from streamomd.engine.layout import Layout
 from streamomd.engine.merge import Ranges, merge, merges_in_ranges
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.features import Names
 from streamomd.shards.cache.cached_reader import cached_rows
 from streamomd.shards.digests import Digests

@@ -16,20 +16,16 @@ from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
 from streamomd.core.message import Key, Message
 from streamomd.engine import block_weights, frozen_rows, scaled_target, standardize, stored_rows
-from streamomd.engine.compile import (
-    compiled_function,
-    compiled_loop,
-    plain_loop,
-    rebase_signature,
-    standardise_signature,
-)
+from streamomd.engine.compile import compiled_function, compiled_loop, plain_loop
 from streamomd.engine.divided import DividedState, group_layout, is_divisible
+from streamomd.engine.layout import Layout
 from streamomd.engine.loops import block, block_row, dense, rebase, recent_rows, target_rows
 from streamomd.engine.loops.row import Shape
 from streamomd.engine.loops.standardized_rows import standardise_rows
 from streamomd.engine.loops.step import move_numbers, numbers_of
+from streamomd.engine.operations import rebase_signature, standardise_signature
 from streamomd.engine.standardize import Front, StandardizedRows, change_reference, raw_weights
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.losses import Loss
 from streamomd.rules.common.standardized import LEAD, smoothing
 from streamomd.rules.contract import Block, Coordinates, RecentRows, fields

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.threads import Threads
-from streamomd.engine.state import Layout, State, start_cells
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State, start_cells
 from streamomd.losses import Loss
 
 BLOCK = 1 << 14  # coordinates copied at a time, so that they stay in the cache

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch
-from streamomd.engine.compile import copy_signature
+from streamomd.engine.layout import Layout
 from streamomd.engine.loops.frozen import (
     FIELDS,
     LENGTH,
@@ -27,7 +27,8 @@ from streamomd.engine.loops.frozen import (
 )
 from streamomd.engine.loops.rebase import AT, G, W
 from streamomd.engine.loops.reference import C, S
-from streamomd.engine.state import Layout, State
+from streamomd.engine.operations import copy_signature
+from streamomd.engine.state import State
 from streamomd.losses import Loss
 from streamomd.rules.common.standardized import AUTO
 

@@ -35,8 +35,9 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
+from streamomd.engine.layout import Layout
 from streamomd.engine.merge_block import merge_blocks, merge_cells
-from streamomd.engine.state import Layout, State, aligned, owner_of
+from streamomd.engine.state import State, aligned, owner_of
 from streamomd.rules.contract import Slot
 
 Floats = NDArray[np.float64]

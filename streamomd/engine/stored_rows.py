@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamomd.core.batch import Batch, StoredRows, taken
-from streamomd.engine.compile import solve_signature
 from streamomd.engine.loops.block_solve import LAST, is_due, solve
 from streamomd.engine.loops.rebase import AT
 from streamomd.engine.loops.recent_rows import extended
+from streamomd.engine.operations import solve_signature
 from streamomd.engine.state import State
 from streamomd.rules.contract import Block
 

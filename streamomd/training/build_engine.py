@@ -9,7 +9,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import TooLargeError
 from streamomd.core.message import Key, Message, PerReader
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 from streamomd.features import Plan
 from streamomd.losses.derived import with_lipschitz
 from streamomd.rules.contract import Block

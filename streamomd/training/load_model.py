@@ -39,7 +39,7 @@ from streamomd.core.errors import (
 from streamomd.core.finite import NOT_FINITE, part_problem
 from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import absolute, printable, shown
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 from streamomd.features import Names, Plan
 from streamomd.rules.abilities import refuse_other_state
 from streamomd.shards.filtered_shards import Unread

@@ -17,7 +17,7 @@ import streamomd
 from streamomd.distributed import averaged_worker
 from streamomd.distributed.averaged_worker import ranges_of
 from streamomd.distributed.round_tasks import merge_tree, place_parts, walk
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 from streamomd.rules import all_rules
 
 pytestmark = pytest.mark.filterwarnings("ignore")

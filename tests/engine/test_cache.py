@@ -16,8 +16,8 @@ import streamomd
 from streamomd.core import jit
 from streamomd.engine import Engine
 from streamomd.engine import compile as fuse
+from streamomd.engine.layout import Layout
 from streamomd.engine.loops import row
-from streamomd.engine.state import Layout
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule
 

@@ -17,7 +17,8 @@ from streamomd.core.batch import Batch
 from streamomd.core.threads import Threads
 from streamomd.engine import Engine
 from streamomd.engine.divided import DividedState
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.losses import all_losses, find_loss
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.abilities import standardize_problem

@@ -20,11 +20,12 @@ from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
 from streamomd.engine import merge as merge_module
 from streamomd.engine import state as state_module
+from streamomd.engine.layout import Layout
 from streamomd.engine.loops.rebase import AT, POOL
 from streamomd.engine.loops.reference import C, S
 from streamomd.engine.merge import merge, tree
-from streamomd.engine.merge_block import inverse
-from streamomd.engine.state import Layout, State
+from streamomd.engine.moments import inverse
+from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 

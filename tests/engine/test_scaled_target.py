@@ -11,7 +11,8 @@ from helpers import dense, sparse
 
 from streamomd.core.batch import Batch
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.losses import all_losses, find_loss
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.abilities import target_problem

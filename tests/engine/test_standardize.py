@@ -11,8 +11,9 @@ from helpers import dense, sparse
 
 from streamomd.core.batch import Batch, DenseBatch
 from streamomd.engine import Engine
+from streamomd.engine.layout import Layout
 from streamomd.engine.standardize import change_reference
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.abilities import standardize_problem

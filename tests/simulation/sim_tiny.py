@@ -18,8 +18,9 @@ import pyarrow as pa
 from streamomd.checkpoint import Commit, Part
 from streamomd.config.spec import Spec
 from streamomd.core.batch import DenseBatch
+from streamomd.engine.layout import Layout
 from streamomd.engine.micro_batches import Sensed
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.features import make_plan
 from streamomd.features.plan import Plan
 from streamomd.shards.encoded_rows import Rows

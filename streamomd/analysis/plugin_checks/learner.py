@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.losses import Loss, find_loss
 from streamomd.losses.derived import with_lipschitz
 from streamomd.rules import find_rule

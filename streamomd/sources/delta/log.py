@@ -17,8 +17,9 @@ from urllib.parse import unquote
 from streamomd.core.errors import DataError, InputNotFoundError, UnsupportedError, UsageError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
-from streamomd.shards.filesystem import children, stat_entry
+from streamomd.shards.filesystem import stat_entry
 from streamomd.shards.formats.footer import read_shard
+from streamomd.shards.list_files import children
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.shard_file import read_whole

@@ -25,19 +25,9 @@ from streamomd.core.urls import (
     without_userinfo,
 )
 from streamomd.core.wording import counted, similar_path
-from streamomd.shards.filesystem import (
-    CONNECTIONS,
-    PAGE,
-    Entry,
-    entries,
-    is_directory,
-    is_local,
-    list_each,
-    matches,
-    stat_entry,
-    store_errors,
-)
+from streamomd.shards.filesystem import CONNECTIONS, PAGE, Entry, is_local, stat_entry, store_errors
 from streamomd.shards.formats.footer import SUFFIXES
+from streamomd.shards.list_files import entries, is_directory, list_each, matches
 from streamomd.shards.order import path_key
 from streamomd.shards.shard import Listed
 from streamomd.sources.text.text_formats import ending, text_format
