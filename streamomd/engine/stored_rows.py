@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +12,8 @@ from streamomd.engine.loops.rebase import AT
 from streamomd.engine.loops.recent_rows import extended
 from streamomd.engine.operations import solve_signature
 from streamomd.engine.state import State
+from streamomd.engine.walks import Walks
 from streamomd.rules.contract import Block
-
-if TYPE_CHECKING:
-    from streamomd.engine import Engine
 
 MOST = 1 << 20
 """Values of the stored rows, 16 MiB: rows of more, as of long texts, are no longer stored."""
@@ -26,14 +23,14 @@ MOST = 1 << 20
 class FirstRows:
     """Those of a state, while a batch is learned. row: up to which the batch's are stored."""
 
-    engine: Engine
+    engine: Walks
     state: State
     batch: Batch
     stores: bool
     row: int = 0
 
     @classmethod
-    def of(cls, engine: Engine, state: State, batch: Batch, *, part: bool) -> FirstRows:
+    def of(cls, engine: Walks, state: State, batch: Batch, *, part: bool) -> FirstRows:
         """Rows are stored while all that were learned are: not by a part of a round, nor in a
         second pass, nor where the block has groups."""
         layout, totals = engine.layout, state.totals[0]

@@ -12,10 +12,9 @@ import oracles
 import pytest
 from helpers import Learner, dense, legal, pairs, some_pairs, sparse
 
-from streamomd import engine
 from streamomd.core.batch import Batch
 from streamomd.core.threads import Threads
-from streamomd.engine import Engine
+from streamomd.engine import Engine, walks
 from streamomd.engine.divided import DividedState
 from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
@@ -33,7 +32,7 @@ ONE_THREAD = {"adagrad_standardized", "auto", "laplace"}
 
 @pytest.fixture(autouse=True)
 def _always_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LEAST_WORK", 0)
+    monkeypatch.setattr(walks, "LEAST_WORK", 0)
 
 
 def rows(seed: int, classes: int = CLASSES) -> tuple[Any, Any, Any]:
