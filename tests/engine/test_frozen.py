@@ -164,10 +164,10 @@ def test_rows_of_copies() -> None:
     found = [first_copy(1000)]
     while found[-1] < 2000:
         found.append(next_copy(found[-1], 1000))
-    octaves = [*range(256, 512, 64), *range(512, 1024, 128), *range(1024, 2049, 256)]
+    octaves = [*range(256, 512, 32), *range(512, 1024, 64), *range(1024, 2049, 128)]
     assert found == octaves
     assert first_copy(1 << 18) == 512
-    assert [next_copy(t, 1 << 18) for t in (512, 8192, 16384)] == [1024, 16384, 20480]
+    assert [next_copy(t, 1 << 18) for t in (512, 8192, 16384)] == [1024, 16384, 18432]
 
 
 def test_of_many_rows_few_are_scored() -> None:

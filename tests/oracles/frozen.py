@@ -97,7 +97,7 @@ class Frozen:
                 low, high = model.ymin - R, model.ymax + R
             self.copy = Copy(*parts(model), low, high)
             octave = 2 ** math.floor(math.log2(t))
-            self.due = t + (octave // 4 if 16 * t >= self.size else octave)
+            self.due = t + (octave // 8 if 16 * t >= self.size else octave)
             model.rests = self.is_unused()
         r = t + 1
         stages = (16_384, 65_536, 131_072, 262_144)

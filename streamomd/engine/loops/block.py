@@ -83,8 +83,8 @@ def scratch(learners: int, places: Any, p: int, indptr: Any, *, dense: bool) -> 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> row, with the arguments of ``sparse.make_learn`` and, after totals, the arrays of
     ``Layout.block``, of which vectors are a table of two dimensions, p, the number of numeric
-    columns, the row to begin with, and whether B rests. The last ones are those of ``scratch``: a loop that makes
-    arrays is loaded with all that numba knows of arrays.
+    columns, the row to begin with, and whether B rests. The last ones are those of ``scratch``: a
+    loop that makes arrays is loaded with all that numba knows of arrays.
 
     It ends after the last row, or where a change of reference, a new P or a solve of the first rows
     is due: at row i, which has been observed already, as ``observed`` says to the next call; or,

@@ -56,7 +56,7 @@ def make_losses(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., Any]:
 
 def make_solver(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """exact_steps(margins, i, slopes, chi, y, importance, hyper, s, a, work): each learner's exact
-    step. slopes: those of a log loss, as ``make_losses`` gives them; of others they are computed."""
+    step. slopes: of a log loss, as ``make_losses`` gives them; those of others are computed."""
     L, classes = shape.learners, shape.classes
     Aim, n_rule = loss.hyper, len(fields(rule.hyper))
     load_aim = take(len(fields(Aim)))

@@ -34,7 +34,7 @@ WORST = 50.0
 FIRST, SPARSE = 256, 512
 """Rows before the first copy: at least 256, and one in 512 coordinates."""
 DENSE = 16
-"""From one row in 16 coordinates on an octave of rows has four copies, before it one: a copy
+"""From one row in 16 coordinates on an octave of rows has eight copies, before it one: a copy
 reads every coordinate, in a few ms of 2^18."""
 AHEAD = 16
 """Non-zeros from one read to the one whose weights are prefetched."""
@@ -46,10 +46,11 @@ EVERY, SELDOM = 1 << 14, 16
 class Chain(NamedTuple):
     """What is fitted, in the order in which it is stored; behind it the importance of each class.
 
-    due: rows learned before the next copy. rests: whether B rests until then, 0 or 1. low, high: to which predicted numbers are clipped. mass:
-    scored, a row of mean importance counting 1. v: mean of the smaller squared error. A…, b…: sums
-    of curvature and of gradients, times mass. th0, th1, w, u: the scalars. of_chain, of_B,
-    of_classes: logs of their weights. losses, weights: sums of frozen losses and of importances.
+    due: rows learned before the next copy. rests: whether B rests until then, 0 or 1. low, high: to
+    which predicted numbers are clipped. mass: scored, a row of mean importance counting 1. v: mean
+    of the smaller squared error. A…, b…: sums of curvature and of gradients, times mass. th0, th1,
+    w, u: the scalars. of_chain, of_B, of_classes: logs of their weights. losses, weights: sums of
+    frozen losses and of importances.
     """
 
     due: float = 0.0
@@ -106,7 +107,7 @@ def first_copy(size: int) -> int:
 def next_copy(t: int, size: int) -> int:
     """Rows learned before the copy after the one at t."""
     octave = 1 << (t.bit_length() - 1)
-    return t + (octave // 4 if DENSE * t >= size else octave)
+    return t + (octave // 8 if DENSE * t >= size else octave)
 
 
 def period(row: int) -> int:

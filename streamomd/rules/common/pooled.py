@@ -28,7 +28,7 @@ OFTEN, SELDOM = 64, 4096
 RUN, TURNS = 512, 8
 """While B rests it learns from ``RUN`` rows of ``TURNS`` times as many."""
 DECIDED, UNUSED = 40.0, 0.01
-"""B rests from a lead of G of ``DECIDED`` on, if its share of the saved model is below ``UNUSED``."""
+"""B rests from a lead of G of ``DECIDED`` on, if of the saved model less than ``UNUSED`` is B's."""
 
 
 def turn(t: float, rests: bool) -> float:
