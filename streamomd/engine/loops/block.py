@@ -326,10 +326,10 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 if L == 1 and tried[0, 0] == margins[i, 0]:
                     shown_loss = loss_G
             if awake:
+                other = twice * (loss_G if first else loss_B)
                 after, totals[mse_], totals[v_] = step(
-                    lead, totals[mse_], totals[v_], twice * loss_B,
-                    twice * (loss_G if first else loss_B), squared,
-                    weight_of_row, totals[n_], t,
+                    lead, totals[mse_], totals[v_], twice * loss_B, other, squared, weight_of_row,
+                    totals[n_], t,
                 )  # fmt: skip
                 if first and learns_G(h) and totals[horizon_] == 0.0:
                     if (after > 0.0) != (lead > 0.0):
@@ -339,7 +339,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 shown_loss = row_loss(margins, i, y[i], e, hyper, none)
             sums[1] += weight_of_row * shown_loss
             goal = y[i] - c_y if referred else y[i]
-            steep = large = False
+            steep, large, pace = False, False, 0.0
             if awake:
                 for k in range(L):
                     chi[k] += own_chi[k] if light else multiply(P[k], z, size, wide[STEPS + k])
