@@ -1,8 +1,8 @@
 """Plan: how columns become coordinates, made once, frozen, and saved in every checkpoint.
 
-Coordinates, in order, without overlap: the bias, numeric columns, vectors, 2^bits for all hashed
-features if there are any, the size of the sparse pair, and with nulls = "indicator" one for each
-numeric and vector column.
+Coordinates, in order, without overlap: the bias, numeric columns, vectors, the hats of curves,
+2^bits for all hashed features if there are any, the size of the sparse pair, and with nulls =
+"indicator" one for each numeric and vector column.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 from streamomd.config.values import MOST_NGRAMS, NULLS
 from streamomd.core.counted import counted, listed
 from streamomd.core.errors import DataError
+from streamomd.core.hats import Curve, check_curves
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import PARTITION_TYPES, is_category_list
 from streamomd.rules.ranges import ANY, Limits
@@ -100,7 +101,8 @@ class Plan:
     the magnitudes that the rule learns from, None: any that the slots can hold. partitions: all
     columns of directories, features or not. nulls: what missing numbers become, in columns that
     nulls_by does not name. time: the column of each row's time, which need not be a feature.
-    rename: names of columns in some files, and the columns they are.
+    rename: names of columns in some files, and the columns they are. curves: numeric and vector
+    coordinates with hats.
     column_values: whether batches have the values of their columns, too; not saved.
     """
 
@@ -128,6 +130,7 @@ class Plan:
     nulls_by: tuple[tuple[str, str], ...] = ()
     time: str = ""
     rename: tuple[tuple[str, str], ...] = ()
+    curves: tuple[Curve, ...] = ()
     column_values: bool = False
 
     @property
@@ -254,13 +257,28 @@ class Plan:
         return int(self.bias) + len(self.numeric)
 
     @cached_property
+    def hat_offset(self) -> int:
+        """The first hat."""
+        return self.vector_offset + sum(vector.width for vector in self.vectors)
+
+    @cached_property
     def hashed_offset(self) -> int:
         """The first hashed coordinate."""
-        return self.vector_offset + sum(vector.width for vector in self.vectors)
+        return self.hat_offset + self.hats
+
+    @cached_property
+    def hats(self) -> int:
+        """How many hats all curves have."""
+        return sum(len(curve.knots) for curve in self.curves)
+
+    @property
+    def given_numbers(self) -> int:
+        """How many numeric and vector coordinates there are; they follow the bias."""
+        return self.hat_offset - int(self.bias)
 
     @property
     def numbers(self) -> int:
-        """How many numeric and vector coordinates there are; they follow the bias."""
+        """The same with their hats, which follow them."""
         return self.hashed_offset - int(self.bias)
 
     @property
@@ -284,7 +302,7 @@ class Plan:
         del saved["column_values"]
         if self.limits is None:  # in the form of every earlier version
             del saved["limits"]
-        for key in ("partitions", "nulls_by", "time", "rename"):
+        for key in ("partitions", "nulls_by", "time", "rename", "curves"):
             if not saved[key]:
                 del saved[key]
         return saved
@@ -310,7 +328,9 @@ class Plan:
             )
             fields["rename"] = tuple((str(old), str(new)) for old, new in saved.get("rename", ()))
             fields["limits"] = Limits(*saved["limits"]) if saved.get("limits") else None
+            fields["curves"] = ()
             plan = cls(**fields)
+            plan = replace(plan, curves=check_curves(saved.get("curves", ()), plan.given_numbers))
             if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:
                 raise ValueError(f"{plan.bits} bits")
             if plan.mean_count > MOST_MEANS:
@@ -393,6 +413,9 @@ def describe(plan: Plan) -> list[str]:
     if plan.numeric:
         lines.append(f"numeric, one coordinate each ({len(plan.numeric)}): {_list(plan.numeric)}")
     lines += [f"vector {v.column!r}: {v.width:,} coordinates" for v in plan.vectors]
+    if plan.curves:
+        curved = tuple(number_name(plan, curve.place) for curve in plan.curves)
+        lines.append(f"curved, {plan.hats:,} coordinates more ({len(curved)}): {_list(curved)}")
     if plan.hashed:
         into = f"hashed into 2^{plan.bits} coordinates ({len(plan.hashed)})"
         lines.append(f"{into}: {_list(plan.hashed)}")
@@ -419,6 +442,25 @@ def describe(plan: Plan) -> list[str]:
         lines.append("bad rows are skipped and counted")
     lines.append(f"{plan.size:,} coordinates{' with the bias' if plan.bias else ', no bias'}")
     return lines
+
+
+def number_at(plan: Plan, place: int) -> tuple[str, int | None]:
+    """The column of a numeric or vector coordinate, and the element of its list, or None; place:
+    among these coordinates."""
+    if place < len(plan.numeric):
+        return plan.numeric[place], None
+    place -= len(plan.numeric)
+    for vector in plan.vectors:
+        if place < vector.width:
+            break
+        place -= vector.width
+    return vector.column, place
+
+
+def number_name(plan: Plan, place: int) -> str:
+    """The name of a numeric or vector coordinate: age, embedding[3]."""
+    column, element = number_at(plan, place)
+    return column if element is None else f"{column}[{element}]"
 
 
 def _task(plan: Plan) -> str:

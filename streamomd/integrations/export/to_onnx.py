@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import MissingExtraError, UnsupportedError
+from streamomd.core.hats import Curve
 from streamomd.core.sigmoid import sigmoid
 from streamomd.core.urls import printable
 from streamomd.features import Plan
@@ -74,12 +75,14 @@ def graph_of(model: ModelData) -> Graph:
     graph = Graph(plan.features)
     dense, fill = _Dense(graph), fill_values_of(model)
     for name in plan.numeric:
-        dense.take(name, 1, fill.get(name), indicates=name in plan.indicators)
+        dense.take(name, 1, fill.get(name), nulls=plan.nulls_of(name))
     for name, width in plan.vectors:
-        dense.take(name, width, fill.get(name), indicates=name in plan.indicators)
+        dense.take(name, width, fill.get(name), nulls=plan.nulls_of(name))
     margins = [graph.constant(weights[:1])] if plan.bias else []
     if dense.values:
-        margins.append(dense.times(dense.values, weights[int(plan.bias) : plan.hashed_offset]))
+        margins.append(dense.times(dense.values, weights[int(plan.bias) : plan.hat_offset]))
+    if plan.curves:
+        margins.append(dense.curves(plan.curves, weights[plan.hat_offset : plan.hashed_offset]))
     if plan.indicators:
         margins.append(dense.times(dense.missing, weights[plan.indicator_offset :]))
     if plan.hashed:
@@ -100,22 +103,54 @@ def _sum(graph: Graph, parts: list[str]) -> str:
 
 @dataclass
 class _Dense:
-    """Numeric columns: their values, and of those with indicators whether one was missing."""
+    """Numeric columns: their values, and of those with indicators whether one was missing. known:
+    by coordinate, a tensor that is 0 where a value has no hats; None: all have some."""
 
     graph: Graph
     values: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    known: list[tuple[str, int] | None] = field(default_factory=list)
 
-    def take(self, name: str, width: int, fill: Any, *, indicates: bool) -> None:
+    def take(self, name: str, width: int, fill: Any, *, nulls: str) -> None:
         """Add a column. fill: what NaN becomes, a number or a list of them; None: it is passed."""
         graph, values = self.graph, self.graph.input(name, "DOUBLE", width)
+        known: list[tuple[str, int] | None] = [None] * width
         if fill is not None:
             gone = graph.add("IsNaN", values)
             values = graph.add("Where", gone, graph.constant(fill), values)
-        if indicates:
             ones = graph.cast(gone, "DOUBLE")
-            self.missing.append(graph.add("ReduceMax", ones, graph.constant([1]), keepdims=1))
+        if nulls == "indicator":
+            ones = graph.add("ReduceMax", ones, graph.constant([1]), keepdims=1)
+            self.missing.append(ones)
+        if nulls in ("indicator", "mean"):
+            there = graph.add("Sub", graph.constant(1.0), ones)
+            known = [(there, 0 if nulls == "indicator" else at) for at in range(width)]
         self.values.append(values)
+        self.known += known
+
+    def curves(self, curves: Sequence[Curve], weights: NDArray[np.float64]) -> str:
+        """What hats contribute: the weight of the first one, and from knot to knot a share of the
+        weights' difference."""
+        graph, first = self.graph, 0
+        every = graph.add("Concat", *self.values, axis=1)
+        parts = []
+        for curve in curves:
+            knots, own = np.array(curve.knots), weights[first : first + len(curve.knots)]
+            first += len(knots)
+            x = graph.add("Gather", every, graph.constant([curve.place]), axis=1)
+            rise = graph.add("Sub", x, graph.constant(knots[:-1]))
+            share = graph.add("Div", rise, graph.constant(np.diff(knots)))
+            share = graph.add(
+                "Min", graph.add("Max", share, graph.constant(0.0)), graph.constant(1.0)
+            )
+            part = graph.add("MatMul", share, graph.constant(np.diff(own, axis=0)))
+            part = graph.add("Add", part, graph.constant(own[:1]))
+            if known := self.known[curve.place]:
+                tensor, at = known
+                there = graph.add("Gather", tensor, graph.constant([at]), axis=1)
+                part = graph.add("Mul", part, there)
+            parts.append(part)
+        return _sum(graph, parts)
 
     def times(self, columns: list[str], weights: NDArray[np.float64]) -> str:
         """The columns' contribution to the margins, (rows, learners)."""
