@@ -230,3 +230,21 @@ def test_a_line_says_that_there_are_none(
     job = {"label": "y", "shapes": "columns", "checkpoint": "none", "rule": "nag"}
     assert streamomd.train(str(shard), **job).plan.curves == ()
     assert "no column is curved (model.shapes): of 1 number none has 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("hashed", [[], ["h"]])
+def test_a_line_says_that_rows_leave_the_range_of_the_first(
+    hashed: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where more than 5 % of the values do: rows that begin with one kind."""
+    monkeypatch.setattr("streamomd.shards.first_rows.ROWS", 100)
+    rows = table(200)
+    mixed = write(tmp_path / "mixed.parquet", rows)
+    given = {"rule": "nag", "numeric": ["a"], "hashed": hashed, "quiet": False}
+    learn(mixed, **given)
+    assert "below or above" not in capsys.readouterr().err
+    learn(write(tmp_path / "sorted.parquet", rows.sort_by("a")), **given)
+    assert "which decided the knots, in a (50%); there the effect is" in capsys.readouterr().err
