@@ -15,6 +15,9 @@ ROWS = 8192
 """First rows that knots are chosen from."""
 MOST = 8
 """Knots of a number."""
+TAIL = 0.02
+"""The share of the weight below the first and above the last quantile: with less, hats of large
+values are rarely seen, with more, tails are lines."""
 BUDGET = 192
 """Knots of all numbers together."""
 WIDE = 255
@@ -59,7 +62,7 @@ def _masses(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 def knots_of(values: Floats, mass: Floats, most: int) -> tuple[float, ...]:
     """At most ``most`` knots: all values, if they are as few; else each value with a share of
-    1 / most of the weight, and quantiles of the others. values: ascending."""
+    1 / most of the weight, and quantiles of the others, from ``TAIL`` on. values: ascending."""
     if len(values) <= most:
         return tuple(values.tolist())
     heavy = mass >= EXACT * mass.sum() / most
@@ -67,7 +70,8 @@ def knots_of(values: Floats, mass: Floats, most: int) -> tuple[float, ...]:
     count = most - len(found)
     if count and len(rest):
         summed = np.cumsum(mass[rest])
-        wanted = EXACT * summed[-1] * (np.arange(count) + 0.5) / count
+        shares = np.linspace(TAIL, 1.0 - TAIL, count) if count > 1 else np.array([0.5])
+        wanted = EXACT * summed[-1] * shares
         found += [*values[rest[np.searchsorted(summed, wanted)]]]
     return tuple(sorted({float(knot) for knot in found}))
 

@@ -15,7 +15,7 @@ def hats(x: float, knots: Sequence[float]) -> list[float]:
 
 def knots(values: Sequence[float], weights: Sequence[int], most: int) -> list[float]:
     """All values, if at most ``most``; else those with 1 / most of the weight, and of the others
-    the middles of equal shares. Weights are whole numbers."""
+    as many quantiles as are left, evenly from 2 % to 98 %. Weights are whole numbers."""
     mass: dict[float, Fraction] = {}
     for value, weight in zip(values, weights, strict=True):
         if weight > 0 and np.isfinite(value):
@@ -27,10 +27,13 @@ def knots(values: Sequence[float], weights: Sequence[int], most: int) -> list[fl
     rest = sorted(set(mass) - found)
     count, all_of_rest = most - len(found), sum(mass[value] for value in rest)
     for k in range(count if rest else 0):
+        share = (
+            Fraction(1, 50) + Fraction(48 * k, 50 * (count - 1)) if count > 1 else Fraction(1, 2)
+        )
         summed = Fraction(0)
         for value in rest:
             summed += mass[value]
-            if summed * 2 * count >= all_of_rest * (2 * k + 1):
+            if summed >= all_of_rest * share:
                 found.add(value)
                 break
     return sorted(found)
