@@ -80,6 +80,8 @@ def learn_rows(
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
+    if model.plan.curves:
+        model.curve_ranges.add(model.plan, batch)
     detail = model.spec.train.detail
     given, weights = (model.engine, model.state, model.metrics), model.class_weights
     first = counts_first(model, is_new=is_new) and predict is None
