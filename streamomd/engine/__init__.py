@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.engine import block_weights, frozen_rows, scaled_target, standardize, stored_rows
-from streamomd.engine.divided import is_divisible
+from streamomd.engine.divided import DividedState, is_divisible
 from streamomd.engine.loops import block, dense, rebase, target_rows
 from streamomd.engine.loops.standardized_rows import standardise_rows
 from streamomd.engine.operations import rebase_signature, standardise_signature
@@ -225,6 +225,18 @@ class Engine(Walks):
         """Rows of weight above 0 that a rule with a block has learned, on which the smoothing of
         its log loss depends; 0 of other rules."""
         return float(state.totals[0, 0]) if self.layout.block else 0.0
+
+    def _walk(
+        self, operation: str, state: State, sums: Floats, batch: Batch, hyper: Floats | None = None
+    ) -> tuple[Floats, Any]:
+        if isinstance(state, DividedState):
+            return self._walk_groups(operation, state, sums, batch)
+        margins = np.empty((len(batch), self.layout.learners))
+        rows = batch.arrays
+        loop = self.loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
+        stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
+        moved = (sums, self.hyper if hyper is None else hyper, float(state.clock))
+        return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
 
     def _learn_block(self, state: State, sums: Floats, batch: Batch, *, part: bool) -> Floats:
         """Learn up to the next change of reference, change it, and go on."""

@@ -127,18 +127,6 @@ class Walks:
             return (*(state.extra[name] for name in layout.block), layout.numeric)
         return tuple(state.extra.values()) if layout.rule.storage.matrices else ()
 
-    def _walk(
-        self, operation: str, state: State, sums: Floats, batch: Batch, hyper: Floats | None = None
-    ) -> tuple[Floats, Any]:
-        if isinstance(state, DividedState):
-            return self._walk_groups(operation, state, sums, batch)
-        margins = np.empty((len(batch), self.layout.learners))
-        rows = batch.arrays
-        loop = self.loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
-        stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
-        moved = (sums, self.hyper if hyper is None else hyper, float(state.clock))
-        return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
-
     def _walk_groups(
         self, operation: str, state: DividedState, sums: Floats, batch: Batch
     ) -> tuple[Floats, Any]:
