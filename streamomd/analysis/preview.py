@@ -22,7 +22,7 @@ from streamomd.core.batch import Batch
 from streamomd.core.run_events import phase
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
-from streamomd.features.crosses import cross_name
+from streamomd.features.hashed import cross_name
 from streamomd.runs.session import Session, data_notes
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.filtered_shards import unread_of

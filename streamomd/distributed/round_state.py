@@ -27,9 +27,9 @@ from streamomd.engine.state import State
 from streamomd.features import Names, Plan
 from streamomd.shards.digests import Found
 from streamomd.training.build_engine import engine_of
+from streamomd.training.column_statistics import PartRows
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics
-from streamomd.training.part_alerts import PartRows
 
 SeenNames = dict[int, tuple[str, ...]]
 """Names by coordinate."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.engine import block_weights, frozen_rows, scaled_target, standardize, stored_rows
 from streamomd.engine.divided import DividedState, is_divisible
-from streamomd.engine.loops import block, dense, rebase, target_rows
-from streamomd.engine.loops.standardized_rows import standardise_rows
+from streamomd.engine.loops import block, dense, rebase, row_losses
+from streamomd.engine.loops.reference import standardise_rows
 from streamomd.engine.operations import rebase_signature, standardise_signature
 from streamomd.engine.standardize import Front, StandardizedRows, change_reference, raw_weights
 from streamomd.engine.state import State
@@ -179,9 +179,9 @@ class Engine(Walks):
             found = raw_weights(state, found, low, front)
         if self.layout.scale_target:
             target = state.extra["target"]
-            found *= target[target_rows.S]
+            found *= target[row_losses.S]
             if low == 0:
-                found[0] += target[target_rows.C]
+                found[0] += target[row_losses.C]
         return found
 
     def relative_weights(self, state: State, low: int, high: int) -> Floats:
@@ -299,7 +299,7 @@ class Engine(Walks):
             return self._walk(operation, state, sums, batch)
         target, learns = state.extra["target"], operation != "predict"
         y = scaled_target.scaled(target, batch) if learns else np.zeros(len(batch))
-        rule, scale = self.layout.rule, float(target[target_rows.S])
+        rule, scale = self.layout.rule, float(target[row_losses.S])
         hyper = scaled_target.scaled_parameters(self.hyper, rule, self.loss, scale)
         units = replace(batch, y=y)
         margins, clock = self._walk(operation, state, np.zeros(3), units, hyper)
@@ -315,7 +315,7 @@ class Engine(Walks):
             return
         target = state.extra["target"]
         c, s = scaled_target.next_target(target)
-        before, shift = float(target[target_rows.S]), float(target[target_rows.C]) - c
+        before, shift = float(target[row_losses.S]), float(target[row_losses.C]) - c
         if before > 0.0 and before != s:
             ratio, rule = before / s, self.layout.rule
             known = rule.state.rejoin is not None
@@ -325,7 +325,7 @@ class Engine(Walks):
                 self.rejoin(state, mean)
         if s > 0.0 and shift != 0.0:
             scaled_target.shift_bias(state, h, shift / s)
-        target[target_rows.C], target[target_rows.S] = c, s
+        target[row_losses.C], target[row_losses.S] = c, s
 
     def _standardized(self, state: State, batch: Batch) -> StandardizedRows:
         write = self.function(standardise_rows, standardise_signature())

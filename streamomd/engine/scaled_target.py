@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch
-from streamomd.engine.loops.target_rows import M2, MU, C, N, S
+from streamomd.engine.loops.row_losses import M2, MU, C, N, S
 from streamomd.engine.standardize import Front
 from streamomd.engine.state import State
 from streamomd.losses import Loss

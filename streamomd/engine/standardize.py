@@ -28,8 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
-from streamomd.engine.loops.reference import C, S, next_reference
-from streamomd.engine.loops.standardized_rows import NEXT, N, T
+from streamomd.engine.loops.reference import NEXT, C, N, S, T, next_reference
 from streamomd.engine.state import State
 from streamomd.rules.common.standardized import following
 

@@ -21,22 +21,19 @@ from streamomd.features.bad_rows import (
 )
 from streamomd.features.buffers import empty
 from streamomd.features.canonical import Csr, canonical
-from streamomd.features.crosses import crossed
 from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
 from streamomd.features.curves import PackedCurves
-from streamomd.features.dates import date_parts
-from streamomd.features.hashed import HashedValues, categories, listed_categories
+from streamomd.features.hashed import HashedValues, categories, crossed, listed_categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.lists import of_one_length
 from streamomd.features.names import Names
-from streamomd.features.number_table import write_numbers
-from streamomd.features.number_types import as_first
+from streamomd.features.number_table import as_first, write_numbers
 from streamomd.features.numeric import Numbers, missing, vectors
 from streamomd.features.plan import Plan, number_at
 from streamomd.features.sparse_pairs import sparse
 from streamomd.features.stored_columns import column_values
 from streamomd.features.text import counted, texts_of
-from streamomd.features.times import times
+from streamomd.features.times import date_parts, times
 
 
 def encode(
@@ -201,7 +198,7 @@ def write_hats(plan: Plan, table: Numbers, gone: Sequence[NDArray[np.bool_]] = (
     missing, for each column with an indicator."""
     if not plan.curves:
         return
-    from streamomd.features.kernels.hat_values import hat_writer  # late: it imports numba
+    from streamomd.features.kernels.write_columns import hat_writer  # late: it imports numba
 
     rows, width = table.shape
     packed = PackedCurves.of(plan.curves)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamomd.features.crosses import cross_name
-from streamomd.features.hashed import category, coordinate
+from streamomd.features.hashed import category, coordinate, cross_name
 from streamomd.features.names import Names, name_of
 from streamomd.features.plan import Plan
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from streamomd.core.batch import SHIFT, ColumnValues
 from streamomd.features.canonical import Csr
-from streamomd.features.crosses import cross_name
 from streamomd.features.csr import Columns, indptr_of
+from streamomd.features.hashed import cross_name
 from streamomd.features.numeric import Numbers, missing
 from streamomd.features.plan import Plan
 

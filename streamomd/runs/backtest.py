@@ -35,8 +35,8 @@ from streamomd.training.metrics.backtest_figures import PERIODS, Backtest
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import backtest_result
+from streamomd.training.open_checkpoint import refuse_diverged_again
 from streamomd.training.progress import note, quiet_notes
-from streamomd.training.resume_changes import refuse_diverged_again
 from streamomd.training.signals import stop_on_signals
 
 MANY = 10_000_000

@@ -11,8 +11,8 @@ from streamomd.config.build_job import read_job
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.shards.order import COLLECTION, Dataset
-from streamomd.training.allowed_urls import find_recorded
-from streamomd.training.shard_views import view_shards
+from streamomd.training.row_stream import view_shards
+from streamomd.training.url_trust import find_recorded
 
 if TYPE_CHECKING:
     from streamomd.distributed.collections.collection import Collection

@@ -30,7 +30,6 @@ from streamomd.training.drift_alerts import (
     report_alerts,
 )
 from streamomd.training.holdout import with_places
-from streamomd.training.label_runs import ENOUGH
 from streamomd.training.metrics import Metrics
 from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.model import Model
@@ -40,6 +39,7 @@ from streamomd.training.offsets import report_offsets_of
 from streamomd.training.partitions import Share
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.remote_state import RemoteState
+from streamomd.training.row_checks import ENOUGH
 from streamomd.training.row_stream import compiling_kernels
 from streamomd.training.signals import StopRequest, raise_stopped
 

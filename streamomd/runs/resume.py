@@ -36,9 +36,13 @@ from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
-from streamomd.training.open_checkpoint import open_ledger
+from streamomd.training.open_checkpoint import (
+    change_model_job,
+    divergence,
+    open_ledger,
+    refuse_diverged_again,
+)
 from streamomd.training.progress import note, quiet_notes
-from streamomd.training.resume_changes import change_model_job, divergence, refuse_diverged_again
 from streamomd.training.signals import StopRequest, stop_on_signals
 
 

@@ -29,7 +29,6 @@ from streamomd.shards.order import Dataset
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.sources.find import describe_sources, find
 from streamomd.sources.tables import TableOptions
-from streamomd.training.allowed_urls import by_url
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
@@ -41,9 +40,9 @@ from streamomd.training.open_checkpoint import (
     resume_checkpoint,
 )
 from streamomd.training.progress import Watcher, is_verbose, note
-from streamomd.training.shard_views import view_shards
+from streamomd.training.row_stream import view_shards
 from streamomd.training.signals import StopRequest
-from streamomd.training.transport_warnings import transport_warnings
+from streamomd.training.url_trust import by_url, transport_warnings
 from streamomd.training.warm_start import started_job
 
 

@@ -25,9 +25,8 @@ from streamomd.runs.update_run import UpdateRun
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
-from streamomd.training.open_checkpoint import open_ledger
+from streamomd.training.open_checkpoint import change_model_job, open_ledger
 from streamomd.training.progress import Watcher, note, note_return, quiet_notes, watching
-from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import StopRequest
 
 Options = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]

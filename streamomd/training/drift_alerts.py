@@ -27,11 +27,13 @@ from streamomd.training.column_statistics import (
     Change,
     ColumnStatistics,
     ColumnWindows,
+    PartRows,
+    PartWatcher,
     SeenCategories,
+    block_of,
 )
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import Drift, Fired
-from streamomd.training.part_alerts import PartRows, PartWatcher, block_of
 from streamomd.training.progress import note
 
 if TYPE_CHECKING:

@@ -25,11 +25,10 @@ from streamomd.training.class_weights import (
     class_weights_of,
     refuse_unknown_classes,
 )
-from streamomd.training.curve_ranges import CurveRanges
 from streamomd.training.fit_calibration import fit_calibration
-from streamomd.training.label_runs import LabelRuns
 from streamomd.training.metrics import Metrics
-from streamomd.training.scoring.calibration import Calibration
+from streamomd.training.row_checks import CurveRanges, LabelRuns
+from streamomd.training.scoring.link import Calibration
 from streamomd.training.teaching import Teaching
 from streamomd.training.top_weights import weight_blocks
 from streamomd.training.update_record import UpdateRecord

@@ -20,8 +20,8 @@ from streamomd.training.class_weights import ClassWeights, class_weights_of
 from streamomd.training.drift_alerts import alerts_of
 from streamomd.training.holdout import result
 from streamomd.training.metrics.backtest_figures import Backtest
-from streamomd.training.metrics.baseline import baseline_of
 from streamomd.training.metrics.by_time import EARLIER_TEXT, RETAINED, period_text
+from streamomd.training.metrics.ranking import baseline_of
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import Figure
 

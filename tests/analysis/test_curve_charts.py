@@ -10,7 +10,7 @@ import pytest
 from running import run, write
 
 import streamomd
-from streamomd.analysis.report.curve_charts import effects_of
+from streamomd.analysis.report.feature_table import effects_of
 from streamomd.training.model import Model
 
 

@@ -19,7 +19,7 @@ from streamomd.core.hats import Curve, hat_at
 from streamomd.core.jit import recording
 from streamomd.features import Plan, name_of
 from streamomd.features.curves import BUDGET, MOST, WIDE, PackedCurves, curves_of, knots_of
-from streamomd.features.kernels.hat_values import hat_writer
+from streamomd.features.kernels.write_columns import hat_writer
 from streamomd.features.names import Names
 
 KNOTS = st.lists(st.integers(-50, 50), min_size=3, max_size=9, unique=True).map(sorted)

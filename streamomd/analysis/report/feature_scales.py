@@ -19,15 +19,13 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch
 from streamomd.engine.block_weights import moments
-from streamomd.engine.loops.reference import M2
-from streamomd.engine.loops.standardized_rows import N
+from streamomd.engine.loops.reference import M2, N
 from streamomd.engine.state import State
 from streamomd.features import Plan
 from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
-from streamomd.training.row_stream import rows_of
-from streamomd.training.shard_views import find_for_model
+from streamomd.training.row_stream import find_for_model, rows_of
 
 Floats = NDArray[np.float64]
 LARGEST = ("s", "b", "M", "x")

@@ -31,7 +31,7 @@ from streamomd.losses.poisson import rate
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import fill_values_of
 from streamomd.training.progress import note
-from streamomd.training.scoring.calibration import Calibration
+from streamomd.training.scoring.link import Calibration
 
 MOST_BYTES = 2_000_000_000
 """Limit of the weights: a protobuf file has at most 2 GiB."""

@@ -36,9 +36,8 @@ from streamomd.runs.worker_task import SentSettings
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
 from streamomd.training.new_model import new_model
-from streamomd.training.open_checkpoint import open_ledger
+from streamomd.training.open_checkpoint import change_model_job, open_ledger
 from streamomd.training.progress import note, quiet_notes
-from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import stop_on_signals
 
 EXTENSIONS = 3

@@ -24,7 +24,7 @@ from streamomd.features.bad_rows import DROP, of_memory
 from streamomd.features.canonical import canonical
 from streamomd.features.curves import ROWS, curves_of
 from streamomd.features.encode import first_numbers, write_hats
-from streamomd.features.number_types import may_differ
+from streamomd.features.number_table import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
 from streamomd.sources.memory.frames import arrow_of, batches, names_of, without_null_types
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.installed import find
 from streamomd.core.wording import suggestion
-from streamomd.features.binary_lists import declared, encoded, stored_as_binary
+from streamomd.features.lists import declared, encoded, stored_as_binary
 from streamomd.sources.text.arrow_source import ArrowStreamReader
 from streamomd.sources.text.csv_source import CsvReader
 from streamomd.sources.text.jsonl_source import JsonlReader

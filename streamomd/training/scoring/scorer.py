@@ -13,9 +13,8 @@ import numpy as np
 from streamomd.core.errors import UsageError
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.fast_form import FEWEST, FastForm
-from streamomd.training.scoring.link import Label, Link
+from streamomd.training.scoring.link import Label, Link, chosen, class_probabilities, means
 from streamomd.training.scoring.margins import Margins
-from streamomd.training.scoring.probabilities import chosen, class_probabilities, means
 from streamomd.training.scoring.row_encoder import Entries, RowEncoder, Source, mappings_of
 
 
