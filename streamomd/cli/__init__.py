@@ -2,12 +2,11 @@
 
 from streamomd.cli import (
     checkpoint_commands,
-    cluster_commands,
     model_commands,
     plan_command,
     report_command,
     run_commands,
-    serve_command,
+    service_commands,
     sweep_command,
     tool_commands,
 )
@@ -15,14 +14,12 @@ from streamomd.cli.command_group import main
 
 __all__ = [
     "checkpoint_commands",
-    "cluster_commands",
-    "init_command",
     "main",
     "model_commands",
     "plan_command",
     "report_command",
     "run_commands",
-    "serve_command",
+    "service_commands",
     "sweep_command",
     "tool_commands",
 ]

@@ -52,7 +52,7 @@ from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.partitions import Share, column_ranges, edges, owned
 from streamomd.training.progress import quiet_notes
 from streamomd.training.row_stream import AHEAD_BYTES
-from streamomd.training.update_record import UpdateRecord
+from streamomd.training.run_records import UpdateRecord
 
 Floats = NDArray[np.float64]
 COMMIT, STOP = 1, 2

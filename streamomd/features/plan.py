@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from streamomd.config.values import MOST_NGRAMS, NULLS
 from streamomd.core.errors import DataError
-from streamomd.core.hats import Curve, check_curves
+from streamomd.core.scalars import Curve, check_curves
 from streamomd.features.arrow_types import PARTITION_TYPES, is_category_list
 from streamomd.rules.ranges import ANY, Limits
 

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from streamomd.config.run_tables import Update
 from streamomd.config.spec import Spec
 from streamomd.core.errors import AlertError, InputNotFoundError, StoppedError, StorageError
+from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import emit, name_run
 from streamomd.core.urls import shown, typed
 from streamomd.core.wording import counted, named_keywords
@@ -29,7 +30,6 @@ from streamomd.runs.follow_alerts import (
     Landings,
     Outage,
 )
-from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.update_choice import choice_of, given_keys, update_table
 from streamomd.runs.update_run import UpdateRun

@@ -18,11 +18,11 @@ from streamomd.core.errors import (
     SweepError,
     UnsupportedError,
 )
+from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import name_run
 from streamomd.core.urls import absolute, shown, typed
 from streamomd.core.wording import counted, named_keywords
 from streamomd.runs.connection import learns_on_worker, record_cluster
-from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected

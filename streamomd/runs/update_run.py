@@ -59,8 +59,8 @@ from streamomd.training.open_checkpoint import (
 )
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import view_shards
+from streamomd.training.run_records import UpdateRecord
 from streamomd.training.signals import StopRequest
-from streamomd.training.update_record import UpdateRecord
 from streamomd.training.url_trust import check_sources
 
 if TYPE_CHECKING:

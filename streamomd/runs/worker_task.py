@@ -13,11 +13,11 @@ from streamomd.checkpoint.manifest import KINDS
 from streamomd.config.recorded import settings
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, ConcurrentWriterError, UsageError
+from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import receiving
 from streamomd.core.urls import shown, without_secrets
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.follow import Follower, follow_to_end, watch_files
-from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session

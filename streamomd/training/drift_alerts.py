@@ -21,7 +21,7 @@ from streamomd.core.urls import printable
 from streamomd.core.wording import counted
 from streamomd.engine import Engine
 from streamomd.features import Plan
-from streamomd.features.stored_columns import category_columns
+from streamomd.features.encode import category_columns
 from streamomd.training.column_statistics import (
     MOST_BYTES,
     Change,

@@ -28,10 +28,9 @@ from streamomd.training.class_weights import (
 from streamomd.training.fit_calibration import fit_calibration
 from streamomd.training.metrics import Metrics
 from streamomd.training.row_checks import CurveRanges, LabelRuns
+from streamomd.training.run_records import Teaching, UpdateRecord
 from streamomd.training.scoring.link import Calibration
-from streamomd.training.teaching import Teaching
 from streamomd.training.top_weights import weight_blocks
-from streamomd.training.update_record import UpdateRecord
 
 
 @dataclass(eq=False)

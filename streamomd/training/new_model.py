@@ -11,7 +11,7 @@ from typing import Any
 from streamomd.config.field_types import BALANCED
 from streamomd.config.spec import Spec
 from streamomd.core.errors import DataError, UsageError
-from streamomd.core.hats import FEWEST, Curve
+from streamomd.core.scalars import FEWEST, Curve
 from streamomd.core.urls import printable, shown
 from streamomd.core.wording import counted
 from streamomd.features import Plan, make_plan
@@ -25,7 +25,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
-from streamomd.training.teaching import Teaching
+from streamomd.training.run_records import Teaching
 from streamomd.training.warm_start import is_weights, start_from_weights
 
 MOST_NAMED = 8

@@ -18,7 +18,8 @@ import pytest
 
 from streamomd.core.jit import ItemCount, recording
 from streamomd.features.kernels import page_values
-from streamomd.features.kernels.page_headers import BAD_LZ4, find_pages, unfold, unfolder
+from streamomd.features.kernels.lz4_blocks import MALFORMED, unfold, unfolder
+from streamomd.features.kernels.page_headers import find_pages
 from streamomd.features.lists import METADATA_KEY
 from streamomd.shards.formats import column_pages, flat_groups, parquet, parquet_pages
 from streamomd.shards.formats.column_pages import snappy_size, zstd_size
@@ -531,11 +532,11 @@ IN_PYTHON = checked(unfold)
 
 
 def unfolded(packed: bytes, size: int, run: Any = IN_PYTHON) -> bytes | int:
-    """What an LZ4 block unfolds to in a buffer of a size, or BAD_LZ4; it writes nowhere else."""
+    """What an LZ4 block unfolds to in a buffer of a size, or MALFORMED; it writes nowhere else."""
     room = np.full(size + 64, 7, np.uint8)
     done = int((run() if run is unfolder else run)(np.frombuffer(packed, np.uint8), room[:size]))
     assert (room[size:] == 7).all()
-    return room[:done].tobytes() if done >= 0 else BAD_LZ4
+    return room[:done].tobytes() if done >= 0 else MALFORMED
 
 
 def by_pyarrow(packed: bytes, size: int) -> bytes | None:
@@ -551,12 +552,12 @@ def test_lz4_blocks() -> None:
     for data in blocks():
         packed = bytes(pa.compress(data, "lz4_raw", asbytes=True))
         assert unfolded(packed, len(data), unfolder) == data
-        assert unfolded(packed, len(data) - 1, unfolder) == BAD_LZ4
+        assert unfolded(packed, len(data) - 1, unfolder) == MALFORMED
         if len(data) < 400:
             assert unfolded(packed, len(data)) == data
-            assert unfolded(packed, len(data) - 1) == BAD_LZ4
+            assert unfolded(packed, len(data) - 1) == MALFORMED
             assert all(unfolded(packed[:k], len(data)) != data for k in range(len(packed)))
-    assert unfolded(b"", 0) == unfolded(b"\xf0\xff", 300) == BAD_LZ4
+    assert unfolded(b"", 0) == unfolded(b"\xf0\xff", 300) == MALFORMED
 
 
 def check_spoilt_blocks(seeds: range, run: Any) -> int:

@@ -12,9 +12,8 @@ from typing import Any
 
 from streamomd.analysis.history import history
 from streamomd.analysis.report.data_warnings import find_data_warnings
-from streamomd.analysis.report.feature_scales import scales_from_slots, scales_of_shards
 from streamomd.analysis.report.feature_table import features_section
-from streamomd.analysis.report.largest_weights import weigh
+from streamomd.analysis.report.feature_weights import scales_from_slots, scales_of_shards, weigh
 from streamomd.analysis.report.learning import day_column, learning
 from streamomd.analysis.report.markup import element, page
 from streamomd.analysis.report.outcomes import outcomes

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from streamomd.analysis.report.charts import COLOURS, Axis, Series, bars, brief, columns, lines
 from streamomd.analysis.report.data_warnings import DataWarning
-from streamomd.analysis.report.feature_scales import FeatureScales
-from streamomd.analysis.report.largest_weights import Weights
+from streamomd.analysis.report.feature_weights import FeatureScales, Weights
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
 from streamomd.features import name_of
 from streamomd.features.plan import number_name

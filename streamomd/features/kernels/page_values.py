@@ -18,7 +18,8 @@ from typing import Any
 from numba.extending import register_jitable
 
 from streamomd.core.jit import ItemCount, callable_part, compiled, int64, is_at_hand, read, written
-from streamomd.features.kernels.page_headers import MALFORMED, PARTS, copy_word, find_pages, varint
+from streamomd.features.kernels.lz4_blocks import copy_word
+from streamomd.features.kernels.page_headers import MALFORMED, PARTS, find_pages, varint
 
 AT, END, WIDTH, LEFT, PACKED, VALUE, SECTION = range(7)
 """Fields of a section: the next run, the end, bits of a value; of the current run: values left,

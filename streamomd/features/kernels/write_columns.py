@@ -18,8 +18,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 from numba.np.numpy_support import as_dtype, carray
 
-from streamomd.core.hats import hat_at as _hat_at
 from streamomd.core.jit import LazyCompiled, callable_part, compiled, int64, read, written
+from streamomd.core.scalars import hat_at as _hat_at
 
 TILE = 64
 _STRIDE = TILE + 8

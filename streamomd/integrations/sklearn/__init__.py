@@ -13,12 +13,13 @@ except ImportError as error:
         "pip install 'streamomd[sklearn]'"
     ) from None
 
-from streamomd.integrations.sklearn.estimators import OMDClassifier, OMDRegressor
+from streamomd.integrations.sklearn.classifier import OMDClassifier
 from streamomd.integrations.sklearn.failed_checks import (
     EQUAL_WEIGHTS,
     WEIGHTS,
     expected_failed_checks,
 )
+from streamomd.integrations.sklearn.regressor import OMDRegressor
 
 __all__ = [
     "EXPECTED_FAILED_CHECKS", "OMDClassifier", "OMDRegressor", "expected_failed_checks",

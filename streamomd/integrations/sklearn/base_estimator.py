@@ -341,6 +341,6 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
 
     def _lazy(self, X: Any, column: str) -> Any:
         """A column of a Dask collection's predictions."""
-        from streamomd.distributed.collections.predict_collection import predict_collection
+        from streamomd.distributed.collections.collection import predict_collection
 
         return predict_collection(self._model, X)[column]

@@ -10,7 +10,8 @@ import inspect
 from typing import Any
 
 from streamomd.core.wording import suggestion
-from streamomd.integrations.sklearn.estimators import OMDClassifier, OMDRegressor
+from streamomd.integrations.sklearn.classifier import OMDClassifier
+from streamomd.integrations.sklearn.regressor import OMDRegressor
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule

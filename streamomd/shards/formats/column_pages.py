@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.features.kernels.lz4_blocks import unfolder
 from streamomd.features.kernels.page_headers import (
     DATA,
     DATA_2,
@@ -16,7 +17,6 @@ from streamomd.features.kernels.page_headers import (
     FIELDS,
     MISSING,
     NO_ROOM,
-    unfolder,
 )
 from streamomd.features.kernels.page_values import page_finder
 from streamomd.shards.formats.contract import NotFlatError

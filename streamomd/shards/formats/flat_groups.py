@@ -17,7 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.buffers import empty
-from streamomd.features.kernels.page_headers import DATA, unfolder
+from streamomd.features.kernels.lz4_blocks import unfolder
+from streamomd.features.kernels.page_headers import DATA
 from streamomd.features.kernels.page_values import (
     MOST_WIDTH,
     SECTION,

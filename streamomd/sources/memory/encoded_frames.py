@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch, check, joined_values
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
-from streamomd.core.hats import Curve
 from streamomd.core.message import Message, Words, joined
+from streamomd.core.scalars import Curve
 from streamomd.core.wording import missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named

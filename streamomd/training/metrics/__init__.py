@@ -20,8 +20,7 @@ from streamomd.core.errors import TooManyBadRowsError
 from streamomd.core.wording import counted, worded
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
-from streamomd.training.metrics.backtest_figures import Backtest
-from streamomd.training.metrics.by_time import ByTime
+from streamomd.training.metrics.by_time import Backtest, ByTime
 from streamomd.training.metrics.detail import (
     NOTHING,
     BinaryDetail,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.hats import LEAST, hat_at
+from streamomd.core.scalars import LEAST, hat_at
 from streamomd.training.scoring.categories import LONGEST, MOST, CategoryPlaces, cross_name, escaped
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.margins import Margins

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import DataError, UsageError
-from streamomd.core.sigmoid import sigmoid
+from streamomd.core.scalars import sigmoid
 
 Floats = NDArray[np.float64]
 

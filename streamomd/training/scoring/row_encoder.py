@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamomd.core.errors import UsageError
-from streamomd.core.hats import hat_at
+from streamomd.core.scalars import hat_at
 from streamomd.training.scoring.categories import (
     CategoryPlaces,
     WordPlaces,

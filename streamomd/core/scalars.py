@@ -1,4 +1,4 @@
-"""Curves of numbers: hat functions at knots. Compiled code and scorers share what is here.
+"""The logistic function, where neither losses nor numba are loaded.
 
 A hat is 1 at its knot and falls linearly to 0 at the next knots; the first one stays 1 below its
 knot, the last one above. So the hats of a number sum to 1, a weighted sum of them is any piecewise
@@ -8,8 +8,20 @@ linear function with these knots, and beyond the knots the slope is that of the 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+
+
+def sigmoid(margin: float) -> float:
+    """1 / (1 + exp(-margin)), without overflow on either side.
+
+    >>> sigmoid(0.0), sigmoid(-800.0), sigmoid(800.0)
+    (0.5, 0.0, 1.0)
+    """
+    e = math.exp(-abs(margin))  # without a branch: the sign is not predictable
+    return (1.0 if margin >= 0.0 else e) / (1.0 + e)
+
 
 FEWEST = 3
 """Knots of a curve: two hats and a linear term are no curve."""
