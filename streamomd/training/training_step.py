@@ -22,6 +22,7 @@ from streamomd.training.class_weights import ClassWeights, learn_weighted
 from streamomd.training.drift_alerts import learned_rows, plan_to_read, watch_rows
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
+from streamomd.training.tried_pass import TriedPass
 
 if TYPE_CHECKING:
     from streamomd.training.model_data import ModelData
@@ -80,10 +81,12 @@ def learn_rows(
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
-    detail = model.spec.train.detail
+    detail, tried = model.spec.train.detail, None if is_new else model.tried
+    if tried is not None and held is None:
+        held = tried.draw(len(batch))
     given, weights = (model.engine, model.state, model.metrics), model.class_weights
     first = counts_first(model, is_new=is_new) and predict is None
-    more: Any = {"weights": weights, "first": first, "predict": predict}
+    more: Any = {"weights": weights, "first": first, "predict": predict, "tried": tried}
     margins = learn_counted(*given, batch, held, detail=detail, **more)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
@@ -136,12 +139,14 @@ def learn_counted(
     weights: ClassWeights | None = None,
     first: bool = False,
     predict: Predict | None = None,
+    tried: TriedPass | None = None,
 ) -> Floats:
     """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
     detail: whether to compute more metrics than sums. part: see ``Engine.learn``. weights: of the
     rows by class, which are no part of the sums. first: see ``Metrics.count_first``. predict:
-    in place of learning, where another cursor learns the rows later.
+    in place of learning, where another cursor learns the rows later. tried: counts hold-out rows,
+    and has some where the job has none.
     """
     before = engine.rows_learned(state) if batch.time is not None else 0.0
     learn = partial(engine.learn, state, metrics.current, part=part)
@@ -155,13 +160,13 @@ def learn_counted(
         with Stage("learn"):
             margins = learn(batch)
     else:
-        assert metrics.held is not None
+        sums = np.zeros(3) if metrics.held is None else metrics.held.current
         margins = np.empty((len(batch), engine.layout.learners))
         for low, high in stretches_of(held):
             rows = batch.rows(low, high)
             with Stage("learn"):
                 if held[low]:
-                    margins[low:high] = engine.predict(state, metrics.held.current, rows)
+                    margins[low:high] = _predict_held(engine, state, sums, rows, tried)
                 else:
                     margins[low:high] = learn(rows)
     if losses is None and batch.time is not None:
@@ -179,6 +184,15 @@ def learn_counted(
     return margins
 
 
+def _predict_held(
+    engine: Engine, state: State, sums: Floats, rows: Batch, tried: TriedPass | None
+) -> Floats:
+    """Margins of rows that are not learned."""
+    if tried is not None:
+        tried.count(engine, state, rows)
+    return engine.predict(state, sums, rows)
+
+
 def _buffer(rows: int) -> Floats:
     """Where this thread computes losses, (rows, 2): in new memory they would take a quarter longer,
     which glibc returns to the system each time (``shards.allocator``)."""
@@ -192,8 +206,8 @@ def _parts(metrics: Metrics, held: Mask | None) -> list[tuple[Metrics, Any]]:
     """Metrics, and an index of the rows that they count."""
     if held is None:
         return [(metrics, slice(None))]
-    assert metrics.held is not None
-    return [(metrics, ~held), (metrics.held, held)]
+    counted = [(metrics, ~held), (metrics.held, held)]
+    return [(some, which) for some, which in counted if some is not None]
 
 
 def _count(
