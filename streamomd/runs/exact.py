@@ -22,8 +22,14 @@ from streamomd.training.offsets import MOST, report_offsets
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of
 from streamomd.training.signals import StopRequest, raise_stopped
-from streamomd.training.training_step import begin_epoch, learn_rows, observe_rows
-from streamomd.training.tried_pass import TriedPass, is_tried
+from streamomd.training.training_step import (
+    accept_pass,
+    begin_epoch,
+    is_tried,
+    learn_rows,
+    observe_rows,
+    try_pass,
+)
 
 
 @dataclass(eq=False)
@@ -60,41 +66,22 @@ class ExactRun:
                 begin_epoch(model, unread_rows(self.shards))
             walk(parts_of(model, self.shards, source, at, draw=self.draws), self)
             model.cursor = Cursor(at.epoch + 1)
-            if not self._keep_pass():
+            if not accept_pass(model):
                 return
 
     def _try_pass(self) -> None:
         """Note the model before a pass that may be undone, or read it where the pass continues."""
-        model, train = self.model, self.model.spec.train
-        if model.tried is not None:
-            if model.tried.state is None:
-                from streamomd.training.load_model import load_model
+        model = self.model
+        if model.tried is None and is_tried(model):
+            if self.manager:
+                self.manager.commit()
+            try_pass(model, model.sequence if self.manager else -1)
+        elif model.tried is not None and model.tried.state is None:
+            from streamomd.training.load_model import load_model
 
-                options, at = model.spec.checkpoint.storage_options, model.tried.commit
-                before, _ = load_model(model.url, storage_options=options, at=at)
-                model.tried.fill(before.state, before.metrics, before.cursor)
-            return
-        tries = is_tried(model.engine, model.metrics, train.patience)
-        if not (tries and model.begins_pass and train.mode == "exact"):
-            return
-        if self.manager:
-            self.manager.commit()
-        model.tried = TriedPass(model.sequence if self.manager else -1)
-        model.tried.fill(model.state.copy(), model.metrics.copy(), model.cursor)
-
-    def _keep_pass(self) -> bool:
-        """Restore the model before a pass that predicts no better; whether the pass is kept."""
-        model, tried = self.model, self.model.tried
-        model.tried = None
-        if tried is None or tried.is_kept:
-            return True
-        assert tried.state is not None
-        assert tried.metrics is not None
-        note(tried.reason(model.cursor.epoch))
-        model.state.take(tried.state)
-        model.metrics.take(tried.metrics)
-        model.cursor = tried.cursor
-        return False
+            options, at = model.spec.checkpoint.storage_options, model.tried.commit
+            before, _ = load_model(model.url, storage_options=options, at=at)
+            model.tried.fill(before.state, before.metrics, before.cursor)
 
     def _source(self) -> Source:
         """Where rows come from: this process, or a cluster. They are the same rows."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.config.model_table import DEFAULT
 from streamomd.config.run_tables import Alert
 from streamomd.core.batch import Batch, check
 from streamomd.core.finite import Place
@@ -22,7 +23,8 @@ from streamomd.training.class_weights import ClassWeights, learn_weighted
 from streamomd.training.drift_alerts import learned_rows, plan_to_read, watch_rows
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
-from streamomd.training.tried_pass import TriedPass
+from streamomd.training.progress import note
+from streamomd.training.tried_pass import LEAST, TriedPass
 
 if TYPE_CHECKING:
     from streamomd.training.model_data import ModelData
@@ -45,6 +47,34 @@ def begin_epoch(model: ModelData, unread: int = 0) -> None:
         model.metrics.add_unread(unread)  # of an update, whose epoch has begun before
     if model.begins_pass:
         model.engine.begin_pass(model.state)
+
+
+def is_tried(model: ModelData) -> bool:
+    """Whether the next row is the first of a pass that may be undone: of rule auto in exact mode,
+    without ``train.patience``, after a pass over enough rows."""
+    train, rows = model.spec.train, model.metrics.rows
+    named = model.spec.model.rule == DEFAULT and train.mode == "exact" and not train.patience
+    return named and model.begins_pass and bool(rows) and rows[-1] >= LEAST
+
+
+def try_pass(model: ModelData, commit: int = -1) -> None:
+    """Note the model before a pass. commit: of that model."""
+    model.tried = TriedPass(commit)
+    model.tried.fill(model.state.copy(), model.metrics.copy(), model.cursor)
+
+
+def accept_pass(model: ModelData) -> bool:
+    """Return to the model before the last pass, if that brought little; whether it is accepted."""
+    tried, model.tried = model.tried, None
+    if tried is None or tried.is_accepted:
+        return True
+    assert tried.state is not None
+    assert tried.metrics is not None
+    note(tried.reason(model.cursor.epoch))
+    model.state.take(tried.state)
+    model.metrics.take(tried.metrics)
+    model.cursor = tried.cursor
+    return False
 
 
 def learn_foreign_rows(model: ModelData, batch: Batch) -> Floats:

@@ -1,10 +1,10 @@
-"""A later pass over the same rows is tried: it is kept where it predicts much better than the model
-before it.
+"""A later pass over the same rows is tried: it is accepted where it predicts much better than the
+model before it.
 
 One row in 20 of the pass is not learned, but predicted by the model before the pass and by the one
 under way; where the job holds rows out, it is these. Both models have learned such a row equally
-often, so the losses differ by what the other rows have taught. The pass is kept where its loss is
-less by a tenth: of rows sorted by label it is a fifth of that before. Elsewhere a second pass of
+often, so the losses differ by what the other rows have taught. The pass is accepted where its loss
+is less by a tenth: of rows sorted by label it is a fifth of that before. Elsewhere a second pass of
 4,000 rows and more changes the loss of new rows by -3 to +2 %, and these rows do not show which
 way.
 """
@@ -32,7 +32,7 @@ LEAST = 4000
 """Rows of an epoch from which the next one is tried: of fewer, less than 200 rows would decide, and
 a second pass helps most small tables."""
 BETTER = 0.9
-"""Times the loss before the pass, below which the pass is kept."""
+"""Times the loss before the pass, below which the pass is accepted."""
 
 
 @dataclass(eq=False)
@@ -93,23 +93,17 @@ class TriedPass:
         return float(self.before[1] / self.before[0]), float(self.now[1] / self.now[0])
 
     @property
-    def is_kept(self) -> bool:
-        """Whether the model after the pass is kept; always where no row was counted."""
+    def is_accepted(self) -> bool:
+        """Whether the pass is accepted; always where no row was counted."""
         if not self.before[0] > 0.0:
             return True
         before, now = self.losses
         return now < BETTER * before
 
     def reason(self, epoch: int) -> str:
-        """Why the pass is not kept. epoch: its number, from 1."""
+        """Why the pass is undone. epoch: its number, from 1."""
         before, now = self.losses
         return (
             f"stopped early: epoch {epoch} brings little, so the model is that of epoch "
             f"{epoch - 1}: rows that it did not learn have loss {now:.6f}, and {before:.6f} before"
         )
-
-
-def is_tried(engine: Engine, metrics: Metrics, patience: int) -> bool:
-    """Whether the next pass is tried: of rule auto, without ``train.patience``."""
-    tries = engine.layout.rule.name == "auto" and not patience
-    return tries and bool(metrics.rows) and metrics.rows[-1] >= LEAST

@@ -12,7 +12,7 @@ from running import Impatient, write
 
 import streamomd
 from streamomd.core.errors import StoppedError
-from streamomd.training import tried_pass
+from streamomd.training import training_step, tried_pass
 from streamomd.training.tried_pass import TriedPass
 
 ROWS, LEAST = 4400, 1000
@@ -41,7 +41,7 @@ def told(model: streamomd.Model) -> list[Any]:
 @pytest.fixture(autouse=True)
 def fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops are not compiled here."""
-    monkeypatch.setattr(tried_pass, "LEAST", LEAST)
+    monkeypatch.setattr(training_step, "LEAST", LEAST)
     monkeypatch.setattr(tried_pass, "WINDOW", 8)
 
 
@@ -152,3 +152,14 @@ def test_which_rows_do_not_depend_on_batches() -> None:
 def test_an_invalid_record_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="its pass"):
         TriedPass.from_json({**TriedPass(3).to_json(), **wrong})
+
+
+def test_estimators_undo_the_same_passes(shuffled: Path, by_label: Path) -> None:
+    """Without early stopping and shuffling, ``fit`` is the run with as many epochs."""
+    for shards, passes in ((shuffled, 1), (by_label, 2)):
+        table = made("shuffled" if shards == shuffled else "sorted")
+        X = np.c_[table["a"].to_numpy(), table["b"].to_numpy()]
+        given: dict[str, Any] = {"shuffle": False, "early_stopping": False, "max_iter": 2}
+        fitted = streamomd.OMDClassifier(**given).fit(X, table["y"].to_numpy())
+        assert fitted.n_iter_ == passes
+        assert fitted.to_model().state.cells.tolist() == learn(shards, 2).state.cells.tolist()
