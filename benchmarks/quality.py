@@ -12,6 +12,7 @@ quality_fresh.py and quality_second.py; learners are in quality_learners.py.
     python benchmarks/quality.py --second --out second.json  # further ones
     python benchmarks/quality.py --out quality.json --saved --brief --rules nag,vw
     python benchmarks/quality.py --mistakes --sets bank --rules nag  # a look at misclassified rows
+    python benchmarks/quality.py --shapes --fresh --out shapes.json  # curves: see quality_shapes.py
 
 Figures are saved in --out after each run and not measured again; the baselines next to it: remove
 a rule's figures after a change to it. A set whose folder or package is missing is skipped, and the
@@ -38,6 +39,7 @@ from quality_learners import Split, constant_loss, figures, fit_baseline, has_vo
 from quality_mistakes import print_mistakes
 from quality_second import SECOND
 from quality_sets import SETS, Data
+from quality_shapes import compare, print_shapes
 from quality_tables import Figures, gap, percent, print_tables
 from threadpoolctl import threadpool_limits
 
@@ -143,6 +145,7 @@ def main() -> None:
     parser.add_argument("--saved", action="store_true", help="measure nothing: print saved figures")
     parser.add_argument("--brief", action="store_true", help="print no table of every figure")
     parser.add_argument("--mistakes", action="store_true", help="measure nothing: show mistakes")
+    parser.add_argument("--shapes", action="store_true", help="curves of columns, and a booster")
     args = parser.parse_args()
     names = args.rules.split(",")
     listed = SECOND if args.second else FRESH if args.fresh else SETS
@@ -154,6 +157,13 @@ def main() -> None:
         print("skipped: vowpalwabbit is not installed", file=sys.stderr)
         names = [name for name in names if not name.startswith("vw")]
     skipped: dict[str, str] = {}
+    if args.shapes:
+        for name in sets if not args.saved else ():
+            if (data := load(name, args.data, skipped)) is not None:
+                results.add(name, compare(name, data, results.found.get(name) or {}) or {})
+        known = {name: one for name, one in results.found.items() if one}
+        common.finish({"sets": known, "summary": print_shapes(known)}, as_json=args.json)
+        return
     if args.mistakes:
         for name in sets:
             if (data := load(name, args.data, skipped)) is not None:

@@ -129,11 +129,11 @@ class Split:
 class RuleLearner:
     """A rule with its defaults through ``streamomd.train``, on Parquet shards.
 
-    more: other keys of the table [model], of two classes.
+    more: other keys of the table [model], of two classes unless they are of ``every`` task.
     """
 
-    def __init__(self, rule: str, **more: Any) -> None:
-        self.rule, self.more = rule, more
+    def __init__(self, rule: str, *, every: bool = False, **more: Any) -> None:
+        self.rule, self.more, self.every = rule, more, every
 
     def fit(self, split: Split, passes: int) -> Fit | None:
         """None where the rule has no loss for the task."""
@@ -141,7 +141,7 @@ class RuleLearner:
         loss = LOSS[task] if not names or LOSS[task] in names else names[0]
         if loss != LOSS[task] and task == REGRESSION:
             return None
-        if self.more and task != BINARY:
+        if self.more and task != BINARY and not self.every:
             return None
         model = {"rule": self.rule, "loss": loss, "classes": job["classes"], **self.more}
 
@@ -267,6 +267,7 @@ LEARNERS: dict[str, Any] = {
     "auto-balanced": RuleLearner("auto", **BALANCED),
     "auto-balanced-sigmoid": RuleLearner("auto", **BALANCED, calibrate="sigmoid"),
     "auto-balanced-isotonic": RuleLearner("auto", **BALANCED, calibrate="isotonic"),
+    "auto-curves": RuleLearner("auto", every=True, shapes="columns"),
     "nag-sigmoid": RuleLearner("nag", calibrate="sigmoid"),
     "nag-isotonic": RuleLearner("nag", calibrate="isotonic"),
     "pa1-sigmoid": RuleLearner("pa1", calibrate="sigmoid"),

@@ -53,6 +53,10 @@ class Model(Table):
         "none", "How probabilities of two classes are calibrated, by margins of rows before they "
         "are learned; the score does not change.", flag="calibrate",
     )  # fmt: skip
+    shapes: Literal["none", "columns"] = key(
+        "none", "Shapes of the effects of numbers; columns: also curves, between knots that the "
+        "first rows decide.", flag="shapes",
+    )  # fmt: skip
     bias: bool = key(True, "Whether to learn a bias (intercept).", flag=None)
     dtype: Literal["float64", "float32"] = key(
         "float64", "Type of the state's numbers; float32 takes half the memory.", flag="dtype"

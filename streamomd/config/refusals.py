@@ -87,6 +87,11 @@ def refuse_conflicts(spec: SpecTables) -> None:
             f"data.holdout = {spec.data.holdout}: sharded mode has no hold-out rows; "
             "set a shard aside and run streamomd evaluate on it"
         )
+    if spec.model.shapes != "none" and mode == "sharded":
+        raise UnsupportedError(
+            f"model.shapes = {spec.model.shapes!r}: sharded mode learns no curves; use mode "
+            "averaged (--mode averaged), or leave model.shapes out"
+        )
     start = spec.model.start
     if spec.model.continue_metrics and (not start or start.endswith(".parquet")):
         raise UsageError(

@@ -4,7 +4,8 @@ from streamomd.features.encode import empty_batch, encode
 from streamomd.features.infer_plan import limits_of, make_plan
 from streamomd.features.labels import decode_labels
 from streamomd.features.names import Names, name_of
-from streamomd.features.plan import Plan, describe
+from streamomd.features.plan import Plan
+from streamomd.features.plan_lines import describe
 from streamomd.features.schema import check_schema
 from streamomd.features.warm_kernels import kernels_compiled
 

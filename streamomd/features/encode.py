@@ -24,6 +24,7 @@ from streamomd.features.buffers import empty
 from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
+from streamomd.features.curves import PackedCurves
 from streamomd.features.dates import date_parts
 from streamomd.features.hashed import HashedValues, categories, listed_categories
 from streamomd.features.labels import labels, weights
@@ -32,7 +33,7 @@ from streamomd.features.names import Names
 from streamomd.features.number_table import write_numbers
 from streamomd.features.number_types import as_first
 from streamomd.features.numeric import Numbers, missing, vectors
-from streamomd.features.plan import Plan
+from streamomd.features.plan import Plan, number_at
 from streamomd.features.sparse_pairs import sparse
 from streamomd.features.stored_columns import column_values
 from streamomd.features.text import counted, texts_of
@@ -113,6 +114,7 @@ def _encode(
         table, gone = _numbers(
             plan, measured, empty(rows * width, dtype).reshape(rows, width), flaws
         )
+        write_hats(plan, table, gone)
         if plan.dense:
             for at, which in enumerate(gone, plan.numbers):
                 table[:, at] = which
@@ -170,9 +172,9 @@ def _column_values(
 
 def _dtype(plan: Plan, schema: pa.Schema) -> Any:
     """float32 if there are stored numbers and all are float32; categories and counts fit either.
-    A mean is a float64.
+    A mean is a float64, and a hat.
     """
-    if plan.means:
+    if plan.means or plan.curves:
         return np.float64
     columns = [*plan.numeric, *(vector.column for vector in plan.vectors)]
     columns += [plan.sparse.values] if plan.sparse else []
@@ -193,6 +195,40 @@ def _indicators(plan: Plan, gone: list[NDArray[np.bool_]], dtype: Any) -> Csr:
     indices = np.nonzero(table)[1] + (plan.indicator_offset - int(plan.bias))
     indptr = indptr_of(np.count_nonzero(table, axis=1))
     return indptr, indices.astype(np.int32), np.ones(len(indices), dtype)
+
+
+def write_hats(plan: Plan, table: Numbers, gone: Sequence[NDArray[np.bool_]] = ()) -> None:
+    """Write the hats of curves after the numbers of a matrix of rows. gone: where a value is
+    missing, for each column with an indicator."""
+    if not plan.curves:
+        return
+    from streamomd.features.kernels.hat_values import hat_writer  # late: it imports numba
+
+    rows, width = table.shape
+    packed = PackedCurves.of(plan.curves)
+    hat_writer()(rows * len(plan.curves), *packed, width, plan.given_numbers, table.reshape(-1))
+    if not gone:
+        return
+    missing_in, first = dict(zip(plan.indicators, gone, strict=True)), plan.given_numbers
+    for curve in plan.curves:
+        last = first + len(curve.knots)
+        column, _ = number_at(plan, curve.place)
+        if column in missing_in:
+            table[missing_in[column], first:last] = 0.0
+        first = last
+
+
+def first_numbers(plan: Plan, batch: pa.RecordBatch) -> tuple[Numbers, NDArray[np.float64]]:
+    """Numeric and vector coordinates of rows, NaN where one is missing, and the rows' weights, 0
+    where one is invalid: what knots are chosen from. Bad values are not reported here."""
+    rows, flaws = batch.num_rows, BadRows(batch.num_rows)
+    table = np.empty((rows, plan.given_numbers))
+    columns = {name: batch.column(name) for name in plan.measured}
+    _numbers(replace(plan, nulls="mean", nulls_by=()), columns, table, flaws)
+    weight = np.ones(rows)
+    if plan.weight:
+        weight = weights(batch.column(plan.weight), plan.weight, flaws)
+    return table, np.where((weight > 0.0) & (weight < np.inf), weight, 0.0)
 
 
 def _numbers(

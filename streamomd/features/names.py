@@ -13,10 +13,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.checkpoint.sealed_json import canonical
+from streamomd.core.hats import hat_names
 from streamomd.core.startup import arrow_cast, arrow_function, no_garbage_collection
 from streamomd.features.arrow_buffers import buffers
 from streamomd.features.name_table import NameTable, Watch
-from streamomd.features.plan import Plan
+from streamomd.features.plan import Plan, number_name
 
 _COORDINATES = 65_536
 _EACH = 4
@@ -267,8 +268,8 @@ def _utf8(values: pa.Array) -> pa.Array:
 
 
 def name_of(plan: Plan, names: Names, coordinate: int) -> str:
-    """The readable name of a coordinate: bias, age, embedding[3], job=admin. | job=nurse, i:17,
-    age is null.
+    """The readable name of a coordinate: bias, age, embedding[3], age[35..42], job=admin. |
+    job=nurse, i:17, age is null.
 
     Raises IndexError outside 0 … plan.size − 1.
     """
@@ -301,11 +302,11 @@ def column_of(plan: Plan, names: Names, coordinate: int) -> str:
 def _dense_name(plan: Plan, coordinate: int) -> str:
     if plan.bias and coordinate == 0:
         return "bias"
-    if coordinate < plan.vector_offset:
-        return plan.numeric[coordinate - int(plan.bias)]
-    place = coordinate - plan.vector_offset
-    for vector in plan.vectors:
-        if place < vector.width:
+    if coordinate < plan.hat_offset:
+        return number_name(plan, coordinate - int(plan.bias))
+    hat = coordinate - plan.hat_offset
+    for curve in plan.curves:
+        if hat < len(curve.knots):
             break
-        place -= vector.width
-    return f"{vector.column}[{place}]"
+        hat -= len(curve.knots)
+    return f"{number_name(plan, curve.place)}[{[*hat_names(curve.knots)][hat]}]"

@@ -1,8 +1,8 @@
 """Plan: how columns become coordinates, made once, frozen, and saved in every checkpoint.
 
-Coordinates, in order, without overlap: the bias, numeric columns, vectors, 2^bits for all hashed
-features if there are any, the size of the sparse pair, and with nulls = "indicator" one for each
-numeric and vector column.
+Coordinates, in order, without overlap: the bias, numeric columns, vectors, the hats of curves,
+2^bits for all hashed features if there are any, the size of the sparse pair, and with nulls =
+"indicator" one for each numeric and vector column.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from streamomd.config.values import MOST_NGRAMS, NULLS
-from streamomd.core.counted import counted, listed
 from streamomd.core.errors import DataError
-from streamomd.core.urls import printable
+from streamomd.core.hats import Curve, check_curves
 from streamomd.features.arrow_types import PARTITION_TYPES, is_category_list
 from streamomd.rules.ranges import ANY, Limits
 
@@ -100,7 +99,8 @@ class Plan:
     the magnitudes that the rule learns from, None: any that the slots can hold. partitions: all
     columns of directories, features or not. nulls: what missing numbers become, in columns that
     nulls_by does not name. time: the column of each row's time, which need not be a feature.
-    rename: names of columns in some files, and the columns they are.
+    rename: names of columns in some files, and the columns they are. curves: numeric and vector
+    coordinates with hats.
     column_values: whether batches have the values of their columns, too; not saved.
     """
 
@@ -128,6 +128,7 @@ class Plan:
     nulls_by: tuple[tuple[str, str], ...] = ()
     time: str = ""
     rename: tuple[tuple[str, str], ...] = ()
+    curves: tuple[Curve, ...] = ()
     column_values: bool = False
 
     @property
@@ -254,13 +255,28 @@ class Plan:
         return int(self.bias) + len(self.numeric)
 
     @cached_property
+    def hat_offset(self) -> int:
+        """The first hat."""
+        return self.vector_offset + sum(vector.width for vector in self.vectors)
+
+    @cached_property
     def hashed_offset(self) -> int:
         """The first hashed coordinate."""
-        return self.vector_offset + sum(vector.width for vector in self.vectors)
+        return self.hat_offset + self.hats
+
+    @cached_property
+    def hats(self) -> int:
+        """How many hats all curves have."""
+        return sum(len(curve.knots) for curve in self.curves)
+
+    @property
+    def given_numbers(self) -> int:
+        """How many numeric and vector coordinates there are; they follow the bias."""
+        return self.hat_offset - int(self.bias)
 
     @property
     def numbers(self) -> int:
-        """How many numeric and vector coordinates there are; they follow the bias."""
+        """The same with their hats, which follow them."""
         return self.hashed_offset - int(self.bias)
 
     @property
@@ -284,7 +300,7 @@ class Plan:
         del saved["column_values"]
         if self.limits is None:  # in the form of every earlier version
             del saved["limits"]
-        for key in ("partitions", "nulls_by", "time", "rename"):
+        for key in ("partitions", "nulls_by", "time", "rename", "curves"):
             if not saved[key]:
                 del saved[key]
         return saved
@@ -310,7 +326,9 @@ class Plan:
             )
             fields["rename"] = tuple((str(old), str(new)) for old, new in saved.get("rename", ()))
             fields["limits"] = Limits(*saved["limits"]) if saved.get("limits") else None
+            fields["curves"] = ()
             plan = cls(**fields)
+            plan = replace(plan, curves=check_curves(saved.get("curves", ()), plan.given_numbers))
             if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:
                 raise ValueError(f"{plan.bits} bits")
             if plan.mean_count > MOST_MEANS:
@@ -383,60 +401,20 @@ def _check_classes(plan: Plan) -> None:
         raise TypeError(f"label_type is {plan.label_type!r}, expected text")
 
 
-def describe(plan: Plan) -> list[str]:
-    """Lines for a person, printed before the first row is learned."""
-    weight = f"; weight {plan.weight!r}" if plan.weight else ""
-    weight += f"; time {plan.time!r}, in UTC" if plan.time else ""
-    lines = [f"label {plan.label!r} ({plan.label_type}): {_task(plan)}{weight}"]
-    if plan.partitions:
-        lines.append(f"columns of directories: {_list(tuple(map(_partition, plan.partitions)))}")
-    if plan.numeric:
-        lines.append(f"numeric, one coordinate each ({len(plan.numeric)}): {_list(plan.numeric)}")
-    lines += [f"vector {v.column!r}: {v.width:,} coordinates" for v in plan.vectors]
-    if plan.hashed:
-        into = f"hashed into 2^{plan.bits} coordinates ({len(plan.hashed)})"
-        lines.append(f"{into}: {_list(plan.hashed)}")
-        if plan.hashed_lists:
-            lines.append(f"each element of a list is a category: {_list(plan.hashed_lists)}")
-    lines += [f"date {date.column!r}: {', '.join(date.parts)}, hashed" for date in plan.dates]
-    lines += [f"cross {' × '.join(map(repr, cross))}, hashed" for cross in plan.crosses]
-    lines += [_text_line(text) for text in plan.text]
-    if plan.hashes and not plan.hashed:
-        lines.append(f"hashed into 2^{plan.bits} coordinates")
-    if plan.sparse:
-        indices, values, size = plan.sparse
-        lines.append(f"sparse pair {indices!r}, {values!r}: {size:,} coordinates")
-    if plan.indicators:
-        more = counted(len(plan.indicators), "more coordinate")
-        which = f" in {_list(plan.indicators)}" if plan.nulls_by else ""
-        lines.append(f"a null or NaN{which} is 0, and 1 in its column's indicator: {more}")
-    if plan.mean_columns:
-        lines.append(
-            f"a null or NaN is the mean of its column so far ({len(plan.mean_columns)}): "
-            f"{_list(plan.mean_columns)}"
-        )
-    if plan.on_bad_row == "skip":
-        lines.append("bad rows are skipped and counted")
-    lines.append(f"{plan.size:,} coordinates{' with the bias' if plan.bias else ', no bias'}")
-    return lines
+def number_at(plan: Plan, place: int) -> tuple[str, int | None]:
+    """The column of a numeric or vector coordinate, and the element of its list, or None; place:
+    among these coordinates."""
+    if place < len(plan.numeric):
+        return plan.numeric[place], None
+    place -= len(plan.numeric)
+    for vector in plan.vectors:
+        if place < vector.width:
+            break
+        place -= vector.width
+    return vector.column, place
 
 
-def _task(plan: Plan) -> str:
-    if not plan.classes:
-        return "regression"
-    if len(plan.classes) == 2:
-        return f"negative {plan.classes[0]!r}, positive {plan.classes[1]!r}"
-    return f"{len(plan.classes)} classes: {_list(tuple(map(repr, plan.classes)))}"
-
-
-def _text_line(text: Text) -> str:
-    runs = f" and runs of up to {text.ngrams}" if text.ngrams > 1 else ""
-    return f"text {text.column!r}: words{runs}, {COUNTED[text.counts]}, hashed"
-
-
-def _partition(partition: Partition) -> str:
-    return f"{partition.column} ({partition.kind})"
-
-
-def _list(names: tuple[str, ...], most: int = 12) -> str:
-    return printable(listed(names, most))
+def number_name(plan: Plan, place: int) -> str:
+    """The name of a numeric or vector coordinate: age, embedding[3]."""
+    column, element = number_at(plan, place)
+    return column if element is None else f"{column}[{element}]"

@@ -102,6 +102,8 @@ def _learn(
             raise DataError(no_rows_learned(model.metrics))
         if model.spec.train.epochs < ENOUGH and (runs := model.label_runs.warning()):
             note(runs)
+        if left := model.curve_ranges.warning(model.plan):
+            note(left)
         model.finished = True
         if manager:
             manager.commit()

@@ -1,4 +1,4 @@
-"""What the first rows say of columns: the longest list, and strings that are nearly unique."""
+"""What the first rows say of columns: the longest list, strings that are nearly unique, curves."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from streamomd.config.values import join_list
 from streamomd.core.errors import StreamomdError
+from streamomd.core.hats import Curve
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import plain
+from streamomd.features.curves import ROWS, curves_of
+from streamomd.features.encode import first_numbers
 from streamomd.features.lists import elements_of
 from streamomd.features.plan import Plan
 from streamomd.shards.filesystem import is_local
@@ -50,6 +54,27 @@ def longest_list(shard_set: ShardSet, column: str) -> int:
 def _row_and_length(rows: ShardBatch) -> tuple[int, int]:
     begins, _ = elements_of(rows.batch.column(0))
     return rows.row, int((begins[1:] - begins[:-1]).max(initial=0))
+
+
+def first_curves(plan: Plan, shards: ShardSet) -> tuple[Curve, ...]:
+    """The curves of a plan's numbers, by the first ``ROWS`` rows that the shards' filter does not
+    drop. Reads the columns of numbers and weights alone; raises what reading raises."""
+    columns = [*plan.measured, *([plan.weight] if plan.weight else [])]
+    if not plan.measured:
+        return ()
+    batches = read_batches(
+        shards, places=range(len(shards)), columns=columns, threads=1, budget_bytes=1,
+        unit_bytes=1 << 20,
+    )  # fmt: skip
+    values, weights, rows = [], [], 0
+    with closing(batches.map(lambda piece: first_numbers(plan, piece.batch))) as found:
+        for some, of in found:
+            values.append(some[: ROWS - rows])
+            weights.append(of[: ROWS - rows])
+            rows += len(values[-1])
+            if rows == ROWS:
+                break
+    return curves_of(np.concatenate(values), np.concatenate(weights)) if rows else ()
 
 
 class UniqueStrings(NamedTuple):

@@ -34,11 +34,11 @@ def layout_of(spec: Spec, plan: Plan) -> Layout:
 
 
 def _most(spec: Spec, plan: Plan) -> int:
-    """Coordinates of the block of a rule that has one: the bias and all numeric columns fit."""
+    """Coordinates of the block of a rule that has one: the bias, all numbers and their hats fit."""
     storage = spec.rule.storage
     if not isinstance(storage, Block):
         return 0
-    return max(1 + plan.numbers, min(storage.most(spec.model.params), plan.size))
+    return max(1 + plan.numbers, min(storage.most(spec.model.params) + plan.hats, plan.size))
 
 
 def _classes(spec: Spec, plan: Plan) -> int:

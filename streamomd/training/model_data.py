@@ -25,6 +25,7 @@ from streamomd.training.class_weights import (
     class_weights_of,
     refuse_unknown_classes,
 )
+from streamomd.training.curve_ranges import CurveRanges
 from streamomd.training.fit_calibration import fit_calibration
 from streamomd.training.label_runs import LabelRuns
 from streamomd.training.metrics import Metrics
@@ -45,7 +46,8 @@ class ModelData:
     learn, while ``cursor`` is the next one to predict. ``tried``: the pass under way, if the model
     before it may be restored.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
-    ``label_runs``: of the rows of this process. ``unread``: what its filter does not read.
+    ``label_runs``, ``curve_ranges``: of the rows of this process. ``unread``: what its filter does
+    not read.
     ``holdout_by``: what hold-out rows depend on, a shard's name or its position.
     ``table_versions``: of the Delta tables that were read, by URL.
     ``ordered_by``: a column of dates or times in whose order the rows were found; "": none is
@@ -76,6 +78,7 @@ class ModelData:
     holdout_by: str = "name"
     guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
     label_runs: LabelRuns = field(default_factory=LabelRuns, repr=False)
+    curve_ranges: CurveRanges = field(default_factory=CurveRanges, repr=False)
     table_versions: dict[str, int] = field(default_factory=dict)
     ordered_by: str = ""
     alert: str = field(default="", repr=False)

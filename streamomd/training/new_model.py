@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,13 +12,15 @@ from streamomd.config.field_types import BALANCED
 from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, UsageError
+from streamomd.core.hats import FEWEST, Curve
 from streamomd.core.urls import printable, shown
 from streamomd.features import Plan, make_plan
 from streamomd.features.classes import decimal_comma, rare_note, targets, task_note
+from streamomd.features.curves import BUDGET
 from streamomd.features.plan import Partition
 from streamomd.shards.columns import check_columns, distinct_schemas
 from streamomd.shards.distinct_labels import Enough, distinct_labels, label_bounds
-from streamomd.shards.first_rows import longest_list
+from streamomd.shards.first_rows import first_curves, longest_list
 from streamomd.shards.shard import ShardSet
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
@@ -42,7 +45,17 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
     plan = make_plan(spec.data, spec.model, first.schema, labels, partitions, lengths)
     for shard in distinct_schemas(shards):
         check_columns(plan, shard)
-    return plan
+    return plan if spec.model.shapes == "none" else with_curves(plan, first_curves(plan, shards))
+
+
+def with_curves(plan: Plan, curves: tuple[Curve, ...]) -> Plan:
+    """The plan with these curves; prints a line where there are none."""
+    if not curves:
+        note(
+            f"no column is curved (model.shapes): of {counted(plan.given_numbers, 'number')} none "
+            f"has {FEWEST} values in the first rows, or more than {BUDGET // FEWEST} have"
+        )
+    return replace(plan, curves=curves)
 
 
 def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:
@@ -63,6 +76,8 @@ def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:
         )
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; starting from {start.sequence}")
+        if plan.curves and start.plan.curves and plan.given_numbers == start.plan.given_numbers:
+            model = Model.new(spec, replace(plan, curves=start.plan.curves))
         _start_from(model, start)
     return model
 

@@ -111,6 +111,8 @@ def learn_rows(
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
+    if model.plan.curves:
+        model.curve_ranges.add(model.plan, batch)
     detail, tried = model.spec.train.detail, None if is_new else model.tried
     if tried is not None and held is None:
         held = tried.draw(len(batch))

@@ -11,6 +11,7 @@ import numpy as np
 
 from streamomd.analysis.report.axes import Axis, brief
 from streamomd.analysis.report.charts import Series, bars, columns
+from streamomd.analysis.report.curve_charts import curves_of_columns
 from streamomd.analysis.report.data_warnings import DataWarning
 from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.analysis.report.largest_weights import Weights
@@ -32,6 +33,7 @@ def features_section(
         grid(*_charts(weights, model.plan.classes)),
         paragraph(_weights_text(model, weights)),
         *_by_column(weights.importances),
+        *curves_of_columns(model),
         *([element("h3", "The heaviest, by name"), _heaviest(model, sizes, weights)]
           if weights.top else []),
         element("h3", "Scale of each column"),

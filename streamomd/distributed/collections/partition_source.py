@@ -17,7 +17,13 @@ from distributed import Client, Future
 
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
-from streamomd.core.errors import ClusterError, DataError, StreamomdError, UsageError
+from streamomd.core.errors import (
+    ClusterError,
+    DataError,
+    StreamomdError,
+    UnsupportedError,
+    UsageError,
+)
 from streamomd.distributed.cluster import (
     ResultTimeoutError,
     TaskLostError,
@@ -55,6 +61,12 @@ def make_collection_plan(collection: Collection, spec: Spec, client: Client | No
 
     Raises DataError if all are empty, and what ``make_plan`` raises.
     """
+    if spec.model.shapes != "none":
+        raise UnsupportedError(
+            f"model.shapes = {spec.model.shapes!r}: knots are chosen from the first rows before "
+            "training, and a Dask collection is read once; write it as Parquet (to_parquet) and "
+            "train on the files, or leave model.shapes out"
+        )
     reader = _reader(collection, spec, client, None, lambda: None)
     known: list[PartitionSummary] = []
 

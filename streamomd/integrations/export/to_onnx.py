@@ -12,19 +12,18 @@ has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.errors import MissingExtraError, UnsupportedError
+from streamomd.core.errors import UnsupportedError
 from streamomd.core.sigmoid import sigmoid
 from streamomd.core.urls import printable
 from streamomd.features import Plan
 from streamomd.features.lookup import coordinates_of
 from streamomd.integrations.export.contract import Format
+from streamomd.integrations.export.onnx_graph import MICROSOFT, Graph, Numbers, summed
 from streamomd.integrations.export.weight_chunks import refuse_more_than_weights, weights_of
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
@@ -72,14 +71,16 @@ def graph_of(model: ModelData) -> Graph:
         )
     plan = model.plan
     graph = Graph(plan.features)
-    dense, fill = _Dense(graph), fill_values_of(model)
+    dense, fill = Numbers(graph), fill_values_of(model)
     for name in plan.numeric:
-        dense.take(name, 1, fill.get(name), indicates=name in plan.indicators)
+        dense.take(name, 1, fill.get(name), nulls=plan.nulls_of(name))
     for name, width in plan.vectors:
-        dense.take(name, width, fill.get(name), indicates=name in plan.indicators)
+        dense.take(name, width, fill.get(name), nulls=plan.nulls_of(name))
     margins = [graph.constant(weights[:1])] if plan.bias else []
     if dense.values:
-        margins.append(dense.times(dense.values, weights[int(plan.bias) : plan.hashed_offset]))
+        margins.append(dense.times(dense.values, weights[int(plan.bias) : plan.hat_offset]))
+    if plan.curves:
+        margins.append(dense.curves(plan.curves, weights[plan.hat_offset : plan.hashed_offset]))
     if plan.indicators:
         margins.append(dense.times(dense.missing, weights[plan.indicator_offset :]))
     if plan.hashed:
@@ -87,40 +88,8 @@ def graph_of(model: ModelData) -> Graph:
         table = weights[plan.hashed_offset : plan.sparse_offset]
         gathered = graph.add("Gather", graph.constant(table), _places(graph, plan), axis=0)
         margins.append(graph.add("ReduceSum", gathered, graph.constant([1]), keepdims=0))
-    add_outputs(graph, model, _sum(graph, margins))
+    add_outputs(graph, model, summed(graph, margins))
     return graph
-
-
-def _sum(graph: Graph, parts: list[str]) -> str:
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = graph.add("Add", whole, part)
-    return whole
-
-
-@dataclass
-class _Dense:
-    """Numeric columns: their values, and of those with indicators whether one was missing."""
-
-    graph: Graph
-    values: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-
-    def take(self, name: str, width: int, fill: Any, *, indicates: bool) -> None:
-        """Add a column. fill: what NaN becomes, a number or a list of them; None: it is passed."""
-        graph, values = self.graph, self.graph.input(name, "DOUBLE", width)
-        if fill is not None:
-            gone = graph.add("IsNaN", values)
-            values = graph.add("Where", gone, graph.constant(fill), values)
-        if indicates:
-            ones = graph.cast(gone, "DOUBLE")
-            self.missing.append(graph.add("ReduceMax", ones, graph.constant([1]), keepdims=1))
-        self.values.append(values)
-
-    def times(self, columns: list[str], weights: NDArray[np.float64]) -> str:
-        """The columns' contribution to the margins, (rows, learners)."""
-        side_by_side = self.graph.add("Concat", *columns, axis=1)
-        return self.graph.add("MatMul", side_by_side, self.graph.constant(weights))
 
 
 def _places(graph: Graph, plan: Plan) -> str:
@@ -292,88 +261,3 @@ def _shares(graph: Graph, loss: Loss, score: str, learners: int, e: float) -> st
     none = graph.add("Equal", total, graph.constant(0.0))
     share = graph.add("Div", likely, graph.add("Where", none, graph.constant(1.0), total))
     return graph.add("Where", none, graph.constant(1.0 / learners), share)
-
-
-OPSET, IR = 20, 9
-"""The first operator set with StringConcat, and its file version."""
-MICROSOFT = "com.microsoft"
-
-
-class Graph:
-    """Nodes, constants, inputs and outputs so far. Tensors are referenced by name.
-
-    columns: names reserved for inputs.
-    """
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        try:
-            import onnx
-        except ImportError:
-            raise MissingExtraError(
-                "onnx is not installed: pip install 'streamomd[onnx]'"
-            ) from None
-        self._onnx = onnx
-        self.inputs: list[Any] = []
-        self.outputs: list[Any] = []
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
-        self._used = set(columns)
-
-    def unused_name(self, name: str) -> str:
-        """An unused tensor name: this one if it is free."""
-        while name in self._used:
-            name += "_"
-        self._used.add(name)
-        return name
-
-    def input(self, name: str, kind: str, width: int) -> str:
-        """Add an input column: (rows, width), of an ONNX element type."""
-        self.inputs.append(self._value_info(name, kind, ["rows", width]))
-        return name
-
-    def constant(self, value: Any) -> str:
-        """A constant tensor of numbers, booleans or strings, with numpy's dtype."""
-        array: NDArray[Any] = np.asarray(value)
-        if array.dtype.kind == "U":
-            array = array.astype(object)
-        name = self.unused_name("/constant")
-        self._constants.append(self._onnx.numpy_helper.from_array(array, name))
-        return name
-
-    def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node with one output; return the output's name."""
-        output = self.unused_name(f"/{operator}")
-        node = self._onnx.helper.make_node(
-            operator, inputs, [output], name=output, domain=domain, **attributes
-        )
-        self._nodes.append(node)
-        return output
-
-    def cast(self, name: str, kind: str) -> str:
-        """A tensor converted to another element type."""
-        return self.add("Cast", name, to=getattr(self._onnx.TensorProto, kind))
-
-    def output(self, name: str, tensor: str, kind: str, width: int | None = None) -> None:
-        """Add an output, (rows,) or (rows, width)."""
-        name = self.unused_name(name)
-        self._nodes.append(self._onnx.helper.make_node("Identity", [tensor], [name], name=name))
-        shape = ["rows"] if width is None else ["rows", width]
-        self.outputs.append(self._value_info(name, kind, shape))
-
-    def model(self, title: str, metadata: Mapping[str, str]) -> Any:
-        """The graph as a ModelProto, checked by onnx, with this metadata."""
-        helper = self._onnx.helper
-        graph = helper.make_graph(
-            self._nodes, title, self.inputs, self.outputs, initializer=self._constants
-        )
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
-        made = helper.make_model(
-            graph, opset_imports=opsets, ir_version=IR, producer_name="streamomd"
-        )
-        helper.set_model_props(made, dict(metadata))
-        self._onnx.checker.check_model(made)
-        return made
-
-    def _value_info(self, name: str, kind: str, shape: list[Any]) -> Any:
-        number = getattr(self._onnx.TensorProto, kind)
-        return self._onnx.helper.make_tensor_value_info(name, number, shape)

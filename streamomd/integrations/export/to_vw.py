@@ -145,6 +145,11 @@ def _refuse(model: ModelData) -> None:
             f"VW's text holds one learner, and this model has {model.engine.layout.learners}: "
             "--as parquet writes a column for each, --as sklearn a row"
         )
+    if plan.curves:
+        raise UnsupportedError(
+            "VW has no curves of numbers (model.shapes): --as onnx has them, --as parquet their "
+            "weights by name"
+        )
     if plan.means:
         names = printable(", ".join(plan.mean_columns))
         raise UnsupportedError(

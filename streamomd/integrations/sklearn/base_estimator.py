@@ -73,6 +73,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         eta0: float | None = None,
         params: dict[str, Any] | None = None,
         loss_params: dict[str, Any] | None = None,
+        shapes: str = "none",
         fit_intercept: bool = True,
         max_iter: int | None = None,
         tol: float = 1e-2,
@@ -95,6 +96,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         self.eta0 = eta0
         self.params = params
         self.loss_params = loss_params
+        self.shapes = shapes
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.tol = tol
@@ -124,7 +126,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
             other = "OMDRegressor" if cls._classifies else "OMDClassifier"
             raise UsageError(f"this model is for {other}: {cls.__name__} has no such predictions")
         made = cls(**cls._parameters_of(model.spec))
-        made.n_features_in_ = plan.size - int(plan.bias)
+        made.n_features_in_ = plan.size - int(plan.bias) - plan.hats
         if is_framed(plan):
             made.feature_names_in_ = np.array(plan.features, dtype=object)
             made.n_features_in_ = len(plan.features)
@@ -159,7 +161,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
     def coef_(self) -> Floats:
         """Weights, (1 or classes, coordinates); in regression (coordinates,). Computed on access.
 
-        Coordinates are columns; for frames with text, those that ``to_model().inspect`` names.
+        Coordinates are columns; with curves, and for frames with text, those that
+        ``to_model().inspect`` names.
         """
         return self._weights()[:, int(self._model.plan.bias) :]
 
@@ -308,7 +311,9 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         weight = weights_of(sample_weight, targets.y) * targets.weight
         known = targets.classes
         held = (
-            PickledModel(start_model(self, read, y, known, targets.kind)) if reset else self._held
+            PickledModel(start_model(self, read, y, known, targets.kind, weight))
+            if reset
+            else self._held
         )
         held.scores = PreparedScores()  # what it had is of the state before these rows
         batch = batch_of(held.model.plan, read, held.model.names)

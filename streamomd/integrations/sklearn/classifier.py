@@ -35,7 +35,9 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     the rule's parameters by name; None: "auto", or "nag" without an intercept. loss: a name, of
     ``streamomd list losses`` or scikit-learn's; None: the rule's own, or with rule "auto" and three
     classes or more softmax. eta0: the rule's eta; params: its other parameters, by name; both need
-    a rule. loss_params: the loss's. None: their defaults. fit_intercept: whether there is a bias.
+    a rule. loss_params: the loss's. None: their defaults. shapes: "columns" for curves of numbers
+    as well, at knots that the first 8,192 rows decide, of ``partial_fit`` those of the first call.
+    fit_intercept: whether there is a bias.
 
     max_iter: the most epochs; None: 20, and 1 without early_stopping. early_stopping: the share
     validation_fraction of the rows is held out until n_iter_no_change epochs did not lower its
@@ -74,6 +76,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         eta0: float | None = None,
         params: dict[str, Any] | None = None,
         loss_params: dict[str, Any] | None = None,
+        shapes: str = "none",
         fit_intercept: bool = True,
         max_iter: int | None = None,
         tol: float = 1e-2,
@@ -98,6 +101,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
             eta0=eta0,
             params=params,
             loss_params=loss_params,
+            shapes=shapes,
             fit_intercept=fit_intercept,
             max_iter=max_iter,
             tol=tol,

@@ -17,7 +17,7 @@ from streamomd.losses import Loss, find_loss
 from streamomd.rules import find_rule
 
 MOST_EPOCHS = 20
-COMPARED = ("rule", "loss", "params", "loss_params", "bias", "dtype")
+COMPARED = ("rule", "loss", "params", "loss_params", "shapes", "bias", "dtype")
 COLUMNS = ("bits", "nulls", "dates", "text")
 """Parameters of columns that a state depends on, as keys of ``Spec.data``."""
 DIVERGED = "Fit again with a smaller eta0, or scale the columns of X (StandardScaler)"
@@ -116,6 +116,7 @@ def spec_of(
         "loss_params": goal,
         "task": "classify" if estimator._classifies else "regress",
         "classes": [plain(label) for label in classes],
+        "shapes": estimator.shapes,
         "bias": plain(estimator.fit_intercept),
         "dtype": estimator.dtype,
     }
@@ -152,6 +153,7 @@ def parameters_of(spec: Spec) -> dict[str, Any]:
         "eta0": eta,
         "params": params or None,
         "loss_params": model.loss_params or None,
+        "shapes": model.shapes,
         "fit_intercept": model.bias,
         "max_iter": spec.train.epochs,
         "early_stopping": False,

@@ -14,10 +14,13 @@ from streamomd.core.finite import refuse_diverged
 from streamomd.features import make_plan
 from streamomd.integrations.sklearn.estimator_job import named_columns, spec_of
 from streamomd.shards.cursor import Cursor
+from streamomd.sources.memory.encoded_frames import curves_of_memory
 from streamomd.sources.memory.frames import FEATURES, INDICES, LABEL, VALUES, WEIGHT, schema_of
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model
+
+Floats = NDArray[np.float64]
 
 
 def is_dask(given: Any) -> bool:
@@ -26,14 +29,15 @@ def is_dask(given: Any) -> bool:
 
 
 def start_model(
-    estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArray[Any]
+    estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArray[Any], weight: Floats
 ) -> Model:
     """A new model of these columns.
 
-    rows: a table, a matrix or a CSR matrix. classes: empty in regression. kind: values of the
-    label's type.
+    rows: a table, a matrix or a CSR matrix, of which the first ones decide curves, with their
+    weight. classes: empty in regression. kind: values of the label's type.
     """
     from streamomd.training.model import Model
+    from streamomd.training.new_model import with_curves
     from streamomd.training.progress import note
 
     names = rows.column_names if hasattr(rows, "column_names") else []
@@ -48,7 +52,10 @@ def start_model(
     if names and (categorical := named_columns(estimator, "categorical")):
         data |= _roles(estimator, categorical, schema, label, classes)
     spec = spec_of(estimator, data, classes, report=note)
-    return Model.new(spec, make_plan(spec.data, spec.model, schema, list))
+    plan = make_plan(spec.data, spec.model, schema, list)
+    if spec.model.shapes != "none":
+        plan = with_curves(plan, curves_of_memory(plan, rows, weight))
+    return Model.new(spec, plan)
 
 
 def refuse_indicators(estimator: Any) -> None:
@@ -206,9 +213,6 @@ def _free(name: Any, names: list[str]) -> str:
     while free in names:
         free += "_"
     return free
-
-
-Floats = NDArray[np.float64]
 
 
 def weighted_by_class(class_weight: Any, y: Any, sample_weight: Any, labels: NDArray[Any]) -> Any:

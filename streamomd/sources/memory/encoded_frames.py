@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, check
 from streamomd.core.column_values import ColumnValues, joined_values
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
+from streamomd.core.hats import Curve
 from streamomd.core.message import Message, Words, joined
 from streamomd.core.nearest import missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named
 from streamomd.features.bad_rows import DROP, of_memory
 from streamomd.features.canonical import canonical
+from streamomd.features.curves import ROWS, curves_of
+from streamomd.features.encode import first_numbers, write_hats
 from streamomd.features.number_types import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
 from streamomd.sources.memory.frames import arrow_of, batches, names_of, without_null_types
@@ -92,6 +95,7 @@ def row_dicts(plan: Plan, rows: Any, where: str) -> list[dict[str, Any]]:
     table = np.zeros((len(some), plan.size - int(plan.bias)))
     for row, (indices, values) in enumerate(some):
         table[row, indices] = values
+    table = table[:, : plan.given_numbers]
     if plan.vectors:
         return [{plan.vectors[0].column: values} for values in table]
     return [dict(zip(plan.numeric, values, strict=True)) for values in table.tolist()]
@@ -169,11 +173,14 @@ def refuse_columns(plan: Plan, schema: pa.Schema, where: str) -> None:
 
 
 def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
-    """A matrix or CSR matrix of finite float32 or float64, equal indices of a row summed.
+    """A matrix or CSR matrix of finite float32 or float64, equal indices of a row summed; curves
+    get their hats.
 
     Raises DataError for numbers that the plan's slots cannot hold, or out of the rule's range.
     """
     blank = np.zeros(X.shape[0]), np.ones(X.shape[0])
+    if plan.curves:
+        X = X.toarray() if hasattr(X, "indptr") else X
     batch: Batch
     if hasattr(X, "indptr"):
         places = X.indptr.astype(np.int64, copy=False), X.indices.astype(np.int32, copy=False)
@@ -181,7 +188,7 @@ def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
     else:
         batch = DenseBatch(_without_missing(plan, np.ascontiguousarray(X)), *blank)
     if batch.values is X.data and plan.legal == ANYTHING:
-        return batch  # the caller has checked that they are finite
+        return _with_hats(plan, batch)  # the caller has checked that they are finite
     values = batch.values.reshape(-1)
     values = values[~np.isnan(values)] if plan.means else values
     for reason, bad in unfit(values, plan.legal):
@@ -193,7 +200,36 @@ def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
             raise DataError(
                 f"{where} holds {found!r}, expected {wanted}: scale that column, or {other}"
             )
-    return batch
+    return _with_hats(plan, batch)
+
+
+def _with_hats(plan: Plan, batch: Batch) -> Batch:
+    if not plan.curves or not isinstance(batch, DenseBatch):
+        return batch
+    table = np.empty((len(batch), plan.numbers))
+    table[:, : plan.given_numbers] = batch.values
+    write_hats(plan, table)
+    return replace(batch, values=table)
+
+
+def curves_of_memory(plan: Plan, rows: Any, weight: NDArray[np.float64]) -> tuple[Curve, ...]:
+    """The curves of a plan's numbers, by the first ``ROWS`` rows of a table or matrix.
+
+    Raises UsageError for a CSR matrix.
+    """
+    if hasattr(rows, "indptr"):
+        raise UsageError(
+            "shapes='columns' is for columns of numbers, and X is a sparse matrix: pass a frame or "
+            "an array, or leave shapes out"
+        )
+    weight = weight[:ROWS]
+    if isinstance(rows, pa.Table):
+        some = rows.slice(0, ROWS).select([*plan.measured])
+        found = [first_numbers(plan, part)[0] for _, part in batches(some, 0, UNIT_BYTES)]
+        values = np.concatenate(found)
+    else:
+        values = np.asarray(rows[:ROWS], np.float64)
+    return curves_of(values, weight)
 
 
 def _without_missing(plan: Plan, X: NDArray[Any]) -> NDArray[Any]:
@@ -205,7 +241,7 @@ def _without_missing(plan: Plan, X: NDArray[Any]) -> NDArray[Any]:
 
 def _checked(plan: Plan, rows: Any, where: str) -> Batch:
     """An array as a batch, its shape, type and numbers checked."""
-    width = plan.size - int(plan.bias)
+    width = plan.size - int(plan.bias) - plan.hats
     if rows.shape[1] != width:
         raise DataError(f"{where} has {rows.shape[1]} columns, the model was trained on {width}")
     if rows.dtype not in KINDS:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from streamomd.core.errors import DataError
+from streamomd.core.hats import Curve, check_curves
 
 NUMBERS = ("integer", "float", "float32", "float16", "boolean")
 CATEGORIES = (*NUMBERS, "text", "bytes")
@@ -97,7 +98,8 @@ class Description:
     """All columns of a model, in the order of their coordinates.
 
     crosses: names of columns or of parts of dates. narrow: sums of equal coordinates are rounded
-    to float32. largest: the largest float the model can hold; least, most: of magnitudes.
+    to float32. largest: the largest float the model can hold; least, most: of magnitudes. curves:
+    numbers with hats, see ``core.hats``.
     """
 
     bias: bool
@@ -115,11 +117,17 @@ class Description:
     least: float = 0.0
     most: float = math.inf
     lists: tuple[CategoryList, ...] = ()
+    curves: tuple[Curve, ...] = ()
+
+    @cached_property
+    def hat_offset(self) -> int:
+        """The first hat."""
+        return self.vector_offset + sum(vector.width for vector in self.vectors)
 
     @cached_property
     def hashed_offset(self) -> int:
         """The first hashed coordinate."""
-        return self.vector_offset + sum(vector.width for vector in self.vectors)
+        return self.hat_offset + sum(len(curve.knots) for curve in self.curves)
 
     @property
     def vector_offset(self) -> int:
@@ -169,15 +177,21 @@ class Description:
     def to_json(self) -> dict[str, Any]:
         """What ``from_json`` reads back; infinity is null."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
+        if not self.curves:  # in the form of every earlier version
+            del found["curves"]
         return {name: None if value == math.inf else value for name, value in found.items()}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
         """The description that was saved. Raises DataError for anything else."""
         try:
+            saved = {"curves": (), **saved}
             given = {one.name: saved[one.name] for one in fields(cls)}
             for name, make in _COLUMNS.items():
                 given[name] = tuple(make(*one) for one in given[name])
+            given["curves"] = tuple(
+                curve._replace(knots=tuple(curve.knots)) for curve in given["curves"]
+            )
             dates = given["dates"]
             given["dates"] = tuple(one._replace(parts=tuple(one.parts)) for one in dates)
             given["crosses"] = tuple(tuple(cross) for cross in given["crosses"])
@@ -198,6 +212,7 @@ _COLUMNS: dict[str, Any] = {
     "lists": CategoryList,
     "dates": DateColumn,
     "texts": TextColumn,
+    "curves": Curve,
 }
 
 
@@ -234,6 +249,7 @@ def _check(made: Description) -> None:
     _need(type(made.bias) is bool and type(made.narrow) is bool, "bias")
     for number in (made.largest, made.least, made.most):
         _need(type(number) in (int, float) and number >= 0.0, f"a limit of {number!r}")
+    check_curves(made.curves, made.hat_offset - int(made.bias))
     _need(made.size <= LARGEST, f"{made.size} coordinates")
 
 

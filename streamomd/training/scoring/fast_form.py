@@ -2,7 +2,7 @@
 
 One row is read in plain Python, many rows column by column with numpy. Rows of other columns, and
 rows with a bad value, are left to the ``RowEncoder``. All of them give the same additions in the
-same order: numbers, then what is hashed by ascending coordinate, then indicators.
+same order: numbers, their hats, then what is hashed by ascending coordinate, then indicators.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.hats import LEAST, hat_at
 from streamomd.training.scoring.categories import LONGEST, MOST, CategoryPlaces, cross_name, escaped
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.margins import Margins
@@ -43,7 +44,9 @@ _COLUMNS = 1 << 20
 class _Number(NamedTuple):
     """A numeric column. Its value becomes (x - c) / s; s = 0: it is constant, None: it stays x.
 
-    missing: what a missing value becomes, None if it is an error. indicator: its weights.
+    missing: what a missing value becomes, None if it is an error. indicator: its weights. curve:
+    its knots and the weights of its hats; () without one. of_missing: whether a missing value has
+    hats.
     """
 
     name: str
@@ -54,6 +57,8 @@ class _Number(NamedTuple):
     s: float | None
     missing: float | None
     indicator: Any
+    curve: Any
+    of_missing: bool
 
 
 class _Entry(NamedTuple):
@@ -162,7 +167,14 @@ class FastForm:
         """None for columns of other kinds, and for rules that predict more than a sum."""
         columns: list[Any] = [*d.numbers, *d.categories]
         other = d.vectors or d.lists or d.texts or d.sparse
-        if margins.rule is not None or other or any(one.kind == "float16" for one in columns):
+        # Of standardised hats none is 0: the encoder's form is as fast.
+        curved = bool(d.curves) and margins.reference is not None
+        if (
+            margins.rule is not None
+            or other
+            or curved
+            or any(one.kind == "float16" for one in columns)
+        ):
             return None
         return cls(d, margins)
 
@@ -186,7 +198,8 @@ class FastForm:
         is left."""
         least, most = self._limits
         lowest, highest = -most, -least
-        for name, kind, single, w, c, s, missing, indicator in self._numbers:
+        hats: list[Any] = []
+        for name, kind, single, w, c, s, missing, indicator, curve, of_missing in self._numbers:
             x = row[name]
             if x.__class__ is not kind:
                 if x is None:
@@ -199,12 +212,18 @@ class FastForm:
                 if indicator is not None:
                     late.append((indicator, 1.0))
                 x = missing
+                curve = curve if of_missing else ()  # noqa: PLW2901
             elif single:
                 (x,) = _SINGLE.unpack(_SINGLE.pack(x))
             if s is not None:
                 x = (x - c) / s if s > 0.0 else 0.0
             if x:
                 found.append((w, x))
+            if curve:
+                knots, of_hats = curve
+                k, share = hat_at(x, knots, 0, len(knots) - 1)
+                hats += (of_hats[k], 1.0 - share), (of_hats[k + 1], share)
+        found += hats
         return True
 
     def _add_hashed(self, row: Row, found: list[Any]) -> None:
@@ -244,11 +263,14 @@ class FastForm:
         if self._paths:
             rows = [flat_row(row, self._paths) for row in rows]
         try:
+            hats: list[tuple[Floats, Floats]] = []
             for column in self._numbers:
-                x = self._values(column, [row[column.name] for row in rows], late)
+                x = self._values(column, [row[column.name] for row in rows], late, hats)
                 if x is None:
                     return None
                 found += x[:, np.newaxis] * np.array(column.weights)
+            for share, of_hat in hats:
+                found += share[:, np.newaxis] * of_hat
             if (self._categories or self._dates) and not self._add_all_hashed(rows, found):
                 return None
         except LEFT:
@@ -261,9 +283,10 @@ class FastForm:
         return found
 
     def _values(
-        self, column: _Number, given: list[Any], late: list[tuple[Any, Any]]
+        self, column: _Number, given: list[Any], late: list[tuple[Any, Any]], hats: list[Any]
     ) -> Floats | None:
-        """A column's values as they are multiplied; None if some are left."""
+        """A column's values as they are multiplied; None if some are left. hats: gets two hats of
+        each row, and their weights."""
         kinds = set(map(type, given))
         if type(None) in kinds:
             given = [math.nan if value is None else value for value in given]
@@ -285,6 +308,10 @@ class FastForm:
             x[gone] = column.missing
             if column.indicator is not None:
                 late.append((gone.astype(np.float64), column.indicator))
+        if column.curve:
+            known = np.ones(len(x)) if column.of_missing else (~gone).astype(np.float64)
+            knots, weights = column.curve
+            hats += _hats(x, knots, weights, known)
         if column.s is not None:
             x = (x - column.c) / column.s if column.s > 0.0 else np.zeros(len(x))
         return x
@@ -317,6 +344,11 @@ class FastForm:
 def _numbers(d: Description, margins: Margins, weights: Any) -> Iterator[_Number]:
     """The numeric columns. weights: from a coordinate to its weights."""
     reference = margins.reference
+    curves, hat = {}, d.hat_offset
+    for curve in d.curves:
+        last = hat + len(curve.knots)
+        curves[curve.place] = curve.knots, [weights(place) for place in range(hat, last)]
+        hat = last
     for at, (name, kind, nulls) in enumerate(d.numbers):
         c, s = 0.0, None
         if reference is not None and at < reference.shape[1]:
@@ -327,7 +359,20 @@ def _numbers(d: Description, margins: Margins, weights: Any) -> Iterator[_Number
             indicator = weights(d.indicator_offset + d.indicators.index(name))
         w = weights(int(d.bias) + at)
         whole = bool if kind == "boolean" else float
-        yield _Number(name, whole, kind == "float32", w, c, s, missing, indicator)
+        more = curves.get(at, ()), nulls == "zero"
+        yield _Number(name, whole, kind == "float32", w, c, s, missing, indicator, *more)
+
+
+def _hats(
+    x: Floats, knots: Sequence[float], weights: list[Any], known: Floats
+) -> Iterator[tuple[Floats, Floats]]:
+    """The two hats of each number that may not be 0, as ``hat_at``, and their weights."""
+    at, of_hats = np.array(knots), np.array(weights).reshape(len(knots), -1)
+    k = np.clip(np.searchsorted(at, x, side="right") - 1, 0, len(at) - 2)
+    share = np.clip((x - at[k]) / (at[k + 1] - at[k]), 0.0, 1.0)
+    share = np.where(share < LEAST, 0.0, np.where(share > 1.0 - LEAST, 1.0, share))
+    yield known * (1.0 - share), of_hats[k]
+    yield known * share, of_hats[k + 1]
 
 
 def _digits(number: int | None) -> bytes | None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamomd.core.errors import UsageError
+from streamomd.core.hats import hat_at
 from streamomd.training.scoring.categories import (
     CategoryPlaces,
     WordPlaces,
@@ -38,12 +39,14 @@ Note = Callable[[str, int, bytes | None], None]
 
 
 class Source(NamedTuple):
-    """A feature of a row: its name, its value, and what it adds at a coordinate."""
+    """A feature of a row: its name, its value, and what it adds at a coordinate. is_hat: it is a
+    part of the feature of that name before it."""
 
     name: str
     value: Any
     coordinate: int
     x: float
+    is_hat: bool = False
 
 
 class Entries(NamedTuple):
@@ -73,6 +76,11 @@ class RowEncoder:
         self._crossed = [CategoryPlaces(cross_name(cross), d) for cross in d.crosses]
         self._lists = [CategoryPlaces(column.name, d) for column in d.lists]
         self._words = [WordPlaces(text.name, d) for text in d.texts]
+        measured = [(n.name, n.nulls, 1) for n in d.numbers]
+        measured += [(v.name, v.nulls, v.width) for v in d.vectors]
+        columns = [(name, nulls) for name, nulls, width in measured for _ in range(width)]
+        of_curves = (columns[curve.place] for curve in d.curves)
+        self._absent = [name if nulls == "indicator" else "" for name, nulls in of_curves]
 
     def entries(
         self, row: Mapping[str, Any], where: str = "the row", sources: list[Source] | None = None
@@ -99,6 +107,8 @@ class RowEncoder:
         if problems:
             raise row_error(row, self.required, problems, where)
         first = int(d.bias)
+        if d.curves:
+            numbers = [*numbers, *self._hats(numbers, gone, sources)]
         coordinates = list(range(first, first + len(numbers)))
         values = numbers
         for place, value in (*hashed, *pairs):
@@ -146,6 +156,25 @@ class RowEncoder:
                 at = int(d.bias) + len(found)
                 sources += [Source(f"{name}[{k}]", x, at + k, x) for k, x in enumerate(elements)]
             found += elements
+        return found
+
+    def _hats(
+        self, numbers: list[float], gone: list[str], sources: list[Source] | None
+    ) -> list[float]:
+        """The hats of numbers, zeros included. A missing number has none, unless it is 0."""
+        d, found = self.description, list[float]()
+        for curve, absent in zip(d.curves, self._absent, strict=True):
+            x, hats = numbers[curve.place], [0.0] * len(curve.knots)
+            if not math.isnan(x) and absent not in gone:
+                k, share = hat_at(x, curve.knots, 0, len(hats) - 1)
+                hats[k], hats[k + 1] = 1.0 - share, share
+            if sources is not None:
+                of, at = sources[curve.place], d.hat_offset + len(found)
+                sources += [
+                    Source(of.name, of.value, at + k, hat, is_hat=True)
+                    for k, hat in enumerate(hats)
+                ]
+            found += hats
         return found
 
     def _vector(self, given: Any, column: VectorColumn, gone: list[str]) -> list[float]:

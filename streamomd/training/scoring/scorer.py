@@ -222,10 +222,16 @@ def explanation_of(margins: Margins, entries: Entries, sources: list[Source]) ->
     shares = _shares(sources)
     lists = []
     for k in range(margins.learners):
-        parts: list[Contribution] = [
-            (name, value, by_place[at][k] * share)
-            for (name, value, at, _), share in zip(sources, shares, strict=True)
-        ]
+        parts: list[Contribution] = []
+        hats: dict[str, float] = {}
+        for (name, value, at, _, is_hat), share in zip(sources, shares, strict=True):
+            adds = by_place[at][k] * share
+            if is_hat:
+                hats[name] = hats.get(name, 0.0) + adds
+            else:
+                parts.append((name, value, adds))
+        if hats:
+            parts = [(name, value, adds + hats.pop(name, 0.0)) for name, value, adds in parts]
         if start[k] != 0.0 or margins.bias:
             parts.append(("bias", None, start[k]))
         lists.append(sorted(parts, key=lambda one: -abs(one[2])))
@@ -237,10 +243,10 @@ def explanation_of(margins: Margins, entries: Entries, sources: list[Source]) ->
 def _shares(sources: Sequence[Source]) -> list[float]:
     """Each feature's share of what its coordinate adds: all of it, where it is alone."""
     totals: dict[int, list[float]] = {}
-    for _, _, at, x in sources:
+    for _, _, at, x, _ in sources:
         totals.setdefault(at, []).append(x)
     found = []
-    for _, _, at, x in sources:
+    for _, _, at, x, _ in sources:
         those = totals[at]
         whole = math.fsum(those) if len(those) > 1 else 0.0
         found.append(x / whole if whole else 1.0 / len(those))

@@ -1,0 +1,91 @@
+"""Knots of numbers: decided once, by the first rows, without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.hats import FEWEST, LARGEST, Curve
+
+Floats = NDArray[np.float64]
+ROWS = 8192
+"""First rows that knots are chosen from."""
+MOST = 8
+"""Knots of a number."""
+TAIL = 0.02
+"""The share of the weight below the first and above the last quantile: with less, hats of large
+values are rarely seen, with more, tails are lines."""
+BUDGET = 192
+"""Knots of all numbers together."""
+WIDE = 255
+"""Numbers and their hats together, where the budget allows: rule ``auto`` learns up to so many with
+one full matrix."""
+EXACT = 1.0 - 1e-9
+"""Sums of weights are compared up to rounding, which the unit of weights changes."""
+
+
+def curves_of(values: Floats, weights: Floats) -> tuple[Curve, ...]:
+    """The curves of numbers (rows, numbers), NaN where one is missing. Their knots do not depend on
+    the unit of the weights, which are 0 or more.
+
+    None for a number with fewer than three values, and none at all where all together would have
+    more than the budget with three each.
+    """
+    counted = [_masses(column, weights) for column in values.T]
+    sizes = np.array([len(found) for found, _ in counted])
+    room = BUDGET if len(sizes) > WIDE else min(BUDGET, WIDE - len(sizes))
+    fitting = [most for most in range(FEWEST, MOST + 1) if _sum_of_knots(sizes, most) <= room]
+    if not fitting:
+        return ()
+    made = (
+        Curve(place, float(found[0]), float(found[-1]), knots_of(found, mass, fitting[-1]))
+        for place, (found, mass) in enumerate(counted)
+        if len(found) >= FEWEST
+    )
+    return tuple(curve for curve in made if len(curve.knots) >= FEWEST)
+
+
+def _sum_of_knots(sizes: NDArray[np.int64], most: int) -> int:
+    """Knots of numbers with so many values, each with at most ``most``."""
+    return int(np.minimum(sizes[sizes >= FEWEST], most).sum())
+
+
+def _masses(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Distinct values, ascending, and the weight of each."""
+    known = (np.abs(values) <= LARGEST) & (weights > 0.0)
+    found, of = np.unique(values[known] + 0.0, return_inverse=True)  # -0.0 is 0.0
+    return found, np.bincount(of, weights[known], len(found)).astype(np.float64)
+
+
+def knots_of(values: Floats, mass: Floats, most: int) -> tuple[float, ...]:
+    """At most ``most`` knots: all values, if they are as few; else each value with a share of
+    1 / most of the weight, and quantiles of the others, from ``TAIL`` on. values: ascending."""
+    if len(values) <= most:
+        return tuple(values.tolist())
+    heavy = mass >= EXACT * mass.sum() / most
+    found, rest = [*values[heavy]], np.flatnonzero(~heavy)
+    count = most - len(found)
+    if count and len(rest):
+        summed = np.cumsum(mass[rest])
+        shares = np.linspace(TAIL, 1.0 - TAIL, count) if count > 1 else np.array([0.5])
+        wanted = EXACT * summed[-1] * shares
+        found += [*values[rest[np.searchsorted(summed, wanted)]]]
+    return tuple(sorted({float(knot) for knot in found}))
+
+
+class PackedCurves(NamedTuple):
+    """Curves as compiled code takes them. begins: of each curve's knots, and where all end."""
+
+    places: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    knots: Floats
+
+    @classmethod
+    def of(cls, curves: Sequence[Curve]) -> PackedCurves:
+        """The curves, side by side."""
+        begins = np.cumsum([0, *(len(curve.knots) for curve in curves)], dtype=np.int64)
+        knots = [knot for curve in curves for knot in curve.knots]
+        return cls(np.array([c.place for c in curves], np.int64), begins, np.array(knots, float))

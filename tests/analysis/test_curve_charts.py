@@ -1,0 +1,53 @@
+"""The report draws the curve of each number with hats, the one that varies most first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from running import run, write
+
+import streamomd
+from streamomd.analysis.report.curve_charts import effects_of
+from streamomd.training.model import Model
+
+
+def trained(folder: Path, classes: int = 0) -> Model:
+    """A target that is curved in b, and in a less."""
+    draw = np.random.default_rng(0)
+    a, b = draw.normal(size=(2, 500))
+    y = b**2 + 0.1 * a
+    if classes:
+        y = np.searchsorted(np.quantile(y, np.arange(1, classes) / classes), y)
+    shard = write(folder / "0.parquet", {"a": a, "b": b, "c": np.ones(500), "y": y})
+    job = {"label": "y", "shapes": "columns", "quiet": True, "task": "classify"}
+    return streamomd.train(
+        str(shard), checkpoint=str(folder / "run"), rule="nag",
+        **(job if classes else {**job, "task": "regress"}),
+    )  # fmt: skip
+
+
+def test_effects_are_what_the_model_adds(tmp_path: Path) -> None:
+    """The difference of two predictions that differ in one column is that of its effect."""
+    model = trained(tmp_path)
+    effects = effects_of(model)
+    assert [effect.name for effect in effects] == ["b", "a"]
+    assert effects[0].spread > effects[1].spread > 0.0
+    for effect in effects:
+        rows = {"a": np.zeros(len(effect.x)), "b": np.zeros(len(effect.x)), effect.name: effect.x}
+        found = model.decision_function(pa.table({**rows, "c": np.ones(len(effect.x))}))
+        np.testing.assert_allclose(np.diff(found), np.diff(effect.y[:, 0]), atol=1e-9)
+
+
+@pytest.mark.parametrize("classes", [0, 2, 5])
+def test_the_page_has_a_chart_of_each(classes: int, tmp_path: Path) -> None:
+    """Of classes at most three are drawn; a model without curves has none."""
+    trained(tmp_path, classes)
+    page = tmp_path / "r.html"
+    assert run("report", tmp_path / "run", "-o", page).code == 0
+    text = page.read_text()
+    assert "<h3>Curves</h3>" in text
+    assert text.index("<figcaption>b</figcaption>") < text.index("<figcaption>a</figcaption>")
+    assert "<figcaption>c</figcaption>" not in text
