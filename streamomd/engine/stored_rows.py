@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamomd.core.batch import Batch, StoredRows, taken
+from streamomd.engine.late import OF_SOLVE
 from streamomd.engine.loops.block_solve import LAST, is_due, solve
 from streamomd.engine.loops.rebase import AT
 from streamomd.engine.loops.recent_rows import extended
@@ -70,7 +71,8 @@ class FirstRows:
             self.drop()
             return
         rows = len(state.extra["y"])
-        function = self.engine.function(solve, solve_signature(layout.dtype))
+        steps = OF_SOLVE * rows * layout.most * layout.learners
+        function = self.engine.function(solve, solve_signature(layout.dtype), steps)
         arrays = [state.extra[name] for name in layout.block]
         stored = [state.extra[name] for name in StoredRows._fields[:-1]]
         d = layout.most
