@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.engine import block_state, frozen_rows, standardize
 from streamomd.engine.divided import DividedState, is_divisible
+from streamomd.engine.late import OF_SOLVE, OF_VALUE, work_of
 from streamomd.engine.loops import block, dense, rebase, row_losses
 from streamomd.engine.loops.reference import standardise_rows
 from streamomd.engine.operations import rebase_signature, standardise_signature
@@ -30,6 +31,7 @@ class Engine(Walks):
 
     classes: 1 in regression, else how many. params: hyper-parameters as ``Rule.parse_params`` gives
     them, the same for each learner. compiled: False for plain Python, slow and bit-identical.
+    late: what the disk cache lacks is compiled once it is worth it, see ``late``.
     """
 
     @classmethod
@@ -218,7 +220,8 @@ class Engine(Walks):
         found: where they are written, if given.
         """
         found = np.empty((len(y), 2)) if found is None else found
-        self.loop("row_losses")(rows_before, self.hyper, y, weight, margins, found)
+        loop = self.loop("row_losses", work=OF_VALUE * margins.size)
+        loop(rows_before, self.hyper, y, weight, margins, found)
         return found
 
     def rows_learned(self, state: State) -> float:
@@ -232,17 +235,20 @@ class Engine(Walks):
         if isinstance(state, DividedState):
             return self._walk_groups(operation, state, sums, batch)
         margins = np.empty((len(batch), self.layout.learners))
-        rows = batch.arrays
-        loop = self.loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
-        stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
+        rows, matrices = batch.arrays, self._matrices(state)
+        work = work_of(batch, self.layout.learners, matrices)
+        loop = self.loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name, work)
+        stored = (state.cells, state.totals.reshape(-1), *matrices)
         moved = (sums, self.hyper if hyper is None else hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
 
     def _learn_block(self, state: State, sums: Floats, batch: Batch, *, part: bool) -> Floats:
         """Learn up to the next change of reference, change it, and go on."""
         margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
-        learn = self.loop("learn", isinstance(batch, DenseBatch), rows[2].dtype.name)
-        *arrays, places, numeric = self._matrices(state)
+        matrices = self._matrices(state)
+        work = work_of(batch, self.layout.learners, matrices)
+        learn = self.loop("learn", isinstance(batch, DenseBatch), rows[2].dtype.name, work)
+        *arrays, places, numeric = matrices
         if part:
             places = places[: state.used_places]
         first = block_state.FirstRows.of(self, state, batch, part=part)
@@ -250,12 +256,13 @@ class Engine(Walks):
         learned = (sums, self.hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
         is_dense, group = isinstance(batch, DenseBatch), arrays[-1].shape[2]
         given = self.layout.learners, places, numeric, rows[0]
-        change, scratch = self._rebase(), block.scratch(*given, dense=is_dense)
+        scratch = block.scratch(*given, dense=is_dense)
         table = arrays[1].reshape(-1, arrays[1].shape[2])
         walk = partial(learn, *stored[:3], table, *stored[4:])
         rests = frozen_rows.rests(self, state, part=part)
         row = walk(0, False, rests, *learned, *scratch)
         while row != len(batch):
+            change = self._rebase(OF_SOLVE * arrays[-1].size)
             change(*stored[:-1], self.kind, *rebase.scratch(places, group))
             if row >= 0:
                 first.solve(row)
@@ -267,7 +274,8 @@ class Engine(Walks):
     def _predict_block(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """By the model as it is saved."""
         margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
-        loop = self.loop("predict", isinstance(batch, DenseBatch), rows[2].dtype.name)
+        work = work_of(batch, self.layout.learners, ())
+        loop = self.loop("predict", isinstance(batch, DenseBatch), rows[2].dtype.name, work)
         stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
         moved = (sums, self.hyper, float(state.clock))
         given = (*rows, batch.y, batch.weight, margins)
@@ -304,7 +312,7 @@ class Engine(Walks):
         units = replace(batch, y=y)
         margins, clock = self._walk(operation, state, np.zeros(3), units, hyper)
         given = (target, learns, sums, self.hyper, batch.y, batch.weight, margins)
-        self.loop("count")(*given)
+        self.loop("count", work=OF_VALUE * margins.size)(*given)
         return margins, clock
 
     def _change_references(self, state: State) -> None:
@@ -328,8 +336,9 @@ class Engine(Walks):
         target[row_losses.TARGET_C], target[row_losses.TARGET_S] = c, s
 
     def _standardized(self, state: State, batch: Batch) -> StandardizedRows:
-        write = self.function(standardise_rows, standardise_signature())
+        work = work_of(batch, 1, ())
+        write = self.function(standardise_rows, standardise_signature(), work)
         return StandardizedRows(write, state, batch)
 
-    def _rebase(self) -> Any:
-        return self.function(rebase.rebase, rebase_signature(self.layout.dtype))
+    def _rebase(self, work: float) -> Any:
+        return self.function(rebase.rebase, rebase_signature(self.layout.dtype), work)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, StoredRows, taken
 from streamomd.engine.frozen_rows import is_fitted, saved_mix
+from streamomd.engine.late import OF_SOLVE
 from streamomd.engine.loops import block_predict, rebase
 from streamomd.engine.loops.block_solve import LAST, is_due, solve
 from streamomd.engine.loops.rebase import AT
@@ -128,7 +129,8 @@ class FirstRows:
             self.drop()
             return
         rows = len(state.extra["y"])
-        function = self.engine.function(solve, solve_signature(layout.dtype))
+        steps = OF_SOLVE * rows * layout.most * layout.learners
+        function = self.engine.function(solve, solve_signature(layout.dtype), steps)
         arrays = [state.extra[name] for name in layout.block]
         stored = [state.extra[name] for name in StoredRows._fields[:-1]]
         d = layout.most

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -51,7 +51,26 @@ def compiled_loop(
 ) -> Any:
     """The loop of an operation, compiled for cells and values of these dtypes."""
     of = OPERATIONS[operation]
-    return _compile(of.maker(rule), rule, loss, shape, of.signature(rule, cell, value))
+    make, signature = of.maker(rule), of.signature(rule, cell, value)
+    loop = _named_loop(operation, rule, loss, shape, cell, value)
+    if _is_uncounted(loop):
+        loop.__dict__["uncounted"] = True
+    for function in _reached(loop):
+        _name_apart(function, loop.__name__)
+        _register(function, function is rule.step or "inlined" in function.__dict__)
+    whole = make.__module__ == sparse.__name__ and shape.learners % LANES == 0
+    # 8 learners of NAG or SNAG take half the time, of NG the same; of ADAGRAD and OGD, which align
+    # nothing, up to a quarter more, and 7 of NAG a tenth more.
+    with _short_vectors() if whole and rule.align is not None else nullcontext():
+        return jit.compile_cached(loop, signature)
+
+
+@functools.cache
+def is_loop_saved(
+    operation: str, rule: Rule, loss: Loss, shape: Shape, cell: str, value: str
+) -> bool:
+    """Whether the disk cache has the loop that ``compiled_loop`` gives."""
+    return jit.is_saved(_named_loop(operation, rule, loss, shape, cell, value))
 
 
 def plain_loop(operation: str, rule: Rule, loss: Loss, shape: Shape) -> Any:
@@ -63,30 +82,38 @@ def plain_loop(operation: str, rule: Rule, loss: Loss, shape: Shape) -> Any:
 @functools.cache
 def compiled_function(function: FunctionType, signature: Any) -> Any:
     """A function that serves every rule and loss, compiled."""
-    made = FunctionType(function.__code__, function.__globals__, function.__name__)
-    digest = _digest(made, *OPTIONS)
-    made.__name__ = made.__qualname__ = f"{function.__name__}_{digest.hexdigest()[:10]}"
+    made = _named_function(function)
     for called in _reached(made):
         _register(called, False)
     return jit.compile_cached(made, signature)
 
 
-def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, signature: Any) -> Any:
-    loop = make(rule, loss, shape)
+@functools.cache
+def is_function_saved(function: FunctionType) -> bool:
+    """Whether the disk cache has what ``compiled_function`` gives."""
+    return jit.is_saved(_named_function(function))
+
+
+@functools.cache
+def _named_function(function: FunctionType) -> FunctionType:
+    made = FunctionType(function.__code__, function.__globals__, function.__name__)
+    digest = _digest(made, *OPTIONS)
+    made.__name__ = made.__qualname__ = f"{function.__name__}_{digest.hexdigest()[:10]}"
+    return made
+
+
+@functools.cache
+def _named_loop(
+    operation: str, rule: Rule, loss: Loss, shape: Shape, cell: str, value: str
+) -> FunctionType:
+    of = OPERATIONS[operation]
+    make, signature = of.maker(rule), of.signature(rule, cell, value)
+    loop: FunctionType = make(rule, loss, shape)
     words = [make.__name__, rule.name, loss.name, *(str(int(part)) for part in shape)]
     words += ["implicit"] * (bool(rule.row.implicit) and loss.along is not None)
     words += [str(part.dtype) for part in signature if isinstance(part, types.Array)]
     loop.__name__ = loop.__qualname__ = "_".join([*words, stamp(rule, loss, loop)])
-    if _is_uncounted(loop):
-        loop.__dict__["uncounted"] = True
-    for function in _reached(loop):
-        _name_apart(function, loop.__name__)
-        _register(function, function is rule.step or "inlined" in function.__dict__)
-    whole = make.__module__ == sparse.__name__ and shape.learners % LANES == 0
-    # 8 learners of NAG or SNAG take half the time, of NG the same; of ADAGRAD and OGD, which align
-    # nothing, up to a quarter more, and 7 of NAG a tenth more.
-    with _short_vectors() if whole and rule.align is not None else nullcontext():
-        return jit.compile_cached(loop, signature)
+    return loop
 
 
 @contextmanager

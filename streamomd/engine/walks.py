@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -15,8 +16,16 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, DenseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
 from streamomd.core.message import Key, Message
-from streamomd.engine.compile import compiled_function, compiled_loop, plain_loop
+from streamomd.core.run_events import phase
+from streamomd.engine.compile import (
+    compiled_function,
+    compiled_loop,
+    is_function_saved,
+    is_loop_saved,
+    plain_loop,
+)
 from streamomd.engine.divided import DividedState, group_layout
+from streamomd.engine.late import is_early, quiet
 from streamomd.engine.layout import Layout
 from streamomd.engine.loops import block_row, dense, rebase, recent_rows
 from streamomd.engine.loops.row import Shape
@@ -43,6 +52,7 @@ class Walks:
     params: dict[str, Any]
     loss_params: dict[str, Any] = field(default_factory=dict)
     compiled: bool = True
+    late: bool = False
     compile_seconds: float = field(default=0.0, init=False)
     _loops: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
     _dense: bool = field(default=False, init=False, repr=False)
@@ -66,24 +76,43 @@ class Walks:
         """Numbers that a partition adds to a row in ``micro_batches.sense``."""
         return numbers_of(self.layout.rule, self.layout.learners)
 
-    def loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
-        """The loop for batches of such rows, compiled or loaded when it is first needed."""
+    def loop(
+        self, operation: str, dense: bool = False, value: str = "float64", work: float = math.inf
+    ) -> Any:
+        """The loop for batches of such rows, compiled or loaded when it is first needed.
+
+        work: of the call that it is needed for, as ``late.work_of`` says; little work may be done
+        by plain Python.
+        """
         key = operation, dense, value
         if key not in self._loops:  # hashing a rule is slow
-            started = time.perf_counter()
-            self._loops[key] = self._make(*key)
-            self.compile_seconds += time.perf_counter() - started
+            if self.late and self.compiled:
+                loop = operation, self.layout.rule, self._loss(), self.shape(dense)
+                types = self.layout.dtype, value
+                if is_early(work, lambda: is_loop_saved(*loop, *types)):
+                    return quiet(plain_loop(*loop))
+            with self._compiling():
+                self._loops[key] = self._make(*key)
         return self._loops[key]
 
-    def function(self, function: Any, signature: Any) -> Any:
+    def function(self, function: Any, signature: Any, work: float = math.inf) -> Any:
         """A function that serves every rule and loss, compiled where loops are."""
         key = function.__name__, False, ""
         if key not in self._loops:
-            started = time.perf_counter()
-            made = compiled_function(function, signature) if self.compiled else function
-            self._loops[key] = made
-            self.compile_seconds += time.perf_counter() - started
+            is_late = self.late and self.compiled
+            if is_late and is_early(work, lambda: is_function_saved(function)):
+                return quiet(function)
+            with self._compiling():
+                made = compiled_function(function, signature) if self.compiled else function
+                self._loops[key] = made
         return self._loops[key]
+
+    @contextmanager
+    def _compiling(self) -> Iterator[None]:
+        started = time.perf_counter()
+        with phase("compiling"):
+            yield
+        self.compile_seconds += time.perf_counter() - started
 
     @cached_property
     def kind(self) -> rebase.Kind:
@@ -104,11 +133,13 @@ class Walks:
         return Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
 
     def _make(self, operation: str, dense: bool, value: str) -> Any:
-        layout, shape = self.layout, self.shape(dense)
-        loss = self.loss if self._is_implicit() else replace(self.loss, along=None)
+        layout, shape, loss = self.layout, self.shape(dense), self._loss()
         if not self.compiled:
             return plain_loop(operation, layout.rule, loss, shape)
         return compiled_loop(operation, layout.rule, loss, shape, layout.dtype, value)
+
+    def _loss(self) -> Loss:
+        return self.loss if self._is_implicit() else replace(self.loss, along=None)
 
     def _is_implicit(self) -> bool:
         """Whether a learner takes implicit steps: else their pass over a row is not compiled."""

@@ -31,10 +31,13 @@ from streamomd.training.row_stream import Source, cache_of, rows_of
 from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_step import (
     Mask,
+    accept_pass,
     begin_epoch,
+    is_tried,
     learn_rows,
     observe_rows,
     reader_plan,
+    try_pass,
 )
 
 NEVER_DUE = 1 << 62
@@ -201,9 +204,26 @@ class ExactRun:
         while model.cursor.epoch < epochs and not self._stops_early():
             at = model.cursor
             if at.epoch >= 0:
+                self._try_pass()
                 begin_epoch(model, unread_rows(self.shards))
             walk(parts_of(model, self.shards, source, at, draw=self.draws), self)
             model.cursor = Cursor(at.epoch + 1)
+            if not accept_pass(model):
+                return
+
+    def _try_pass(self) -> None:
+        """Note the model before a pass that may be undone, or read it where the pass continues."""
+        model = self.model
+        if model.tried is None and is_tried(model):
+            if self.manager:
+                self.manager.commit()
+            try_pass(model, model.sequence if self.manager else -1)
+        elif model.tried is not None and model.tried.state is None:
+            from streamomd.training.load_model import load_model
+
+            options, at = model.spec.checkpoint.storage_options, model.tried.commit
+            before, _ = load_model(model.url, storage_options=options, at=at)
+            model.tried.fill(before.state, before.metrics, before.cursor)
 
     def _source(self) -> Source:
         """Where rows come from: this process, or a cluster. They are the same rows."""

@@ -21,7 +21,8 @@ def engine_of(spec: Spec, plan: Plan) -> Engine:
     layout = layout_of(spec, plan)
     _refuse_too_many(layout, model.params)
     params = with_lipschitz(spec.rule, loss, model.params, model.loss_params)
-    return Engine(layout, loss, _classes(spec, plan), model.bias, params, model.loss_params)
+    classes = _classes(spec, plan)
+    return Engine(layout, loss, classes, model.bias, params, model.loss_params, late=True)
 
 
 def layout_of(spec: Spec, plan: Plan) -> Layout:

@@ -25,7 +25,7 @@ from streamomd.checkpoint import (
     open_store,
     read_document,
 )
-from streamomd.checkpoint.manifest import HOLDOUT_BY
+from streamomd.checkpoint.manifest import HOLDOUT_BY, TRIED
 from streamomd.checkpoint.parts import DTYPES
 from streamomd.config.recorded import split_recorded
 from streamomd.config.spec import Spec
@@ -50,6 +50,7 @@ from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.model_document import RemoteState
 from streamomd.training.run_records import Teaching, UpdateRecord
+from streamomd.training.tried_pass import TriedPass
 
 COUNTERS = re.compile(r"((held|period)\.)?(metrics|detail)\.[a-z]+(\.(at|value|of|ends))?")
 """Arrays of the first part in addition to those of the state: see ``Metrics.arrays``."""
@@ -137,6 +138,8 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model.recorded = recorded
     model.cursor = Cursor.from_json(document["cursor"])
     model.teaching = Teaching.from_json(document.get("teaching"))
+    if TRIED in document:
+        model.tried = TriedPass.from_json(document[TRIED])
     model.update = UpdateRecord.from_json(document.get("update"))
     model.table_versions = _table_versions(document.get("table_versions", {}))
     model.ordered_by = document.get("ordered_by", "")

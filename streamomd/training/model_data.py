@@ -31,6 +31,7 @@ from streamomd.training.row_checks import CurveRanges, LabelRuns
 from streamomd.training.run_records import Teaching, UpdateRecord
 from streamomd.training.scoring.link import Calibration
 from streamomd.training.top_weights import weight_blocks
+from streamomd.training.tried_pass import TriedPass
 
 
 @dataclass(eq=False)
@@ -40,7 +41,8 @@ class ModelData:
     ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
     ``digests``: of the row groups that were read. ``cursor``: the next row of the list of shards
     that is learned; ``update``: which list that is. ``teaching``: with data.delay, the next row to
-    learn, while ``cursor`` is the next one to predict.
+    learn, while ``cursor`` is the next one to predict. ``tried``: the pass under way, if the model
+    before it may be restored.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
     ``label_runs``, ``curve_ranges``: of the rows of this process. ``unread``: what its filter does
     not read.
@@ -62,6 +64,7 @@ class ModelData:
     digests: Digests = field(default_factory=Digests, repr=False)
     cursor: Cursor = field(default_factory=Cursor)
     teaching: Teaching = field(default_factory=Teaching, repr=False)
+    tried: TriedPass | None = field(default=None, repr=False)
     update: UpdateRecord = field(default_factory=UpdateRecord)
     url: str = ""
     sequence: int = -1

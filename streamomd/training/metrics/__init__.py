@@ -267,6 +267,10 @@ class Metrics:
         """The same figures, apart from these."""
         return deepcopy(self)
 
+    def take(self, other: Metrics) -> None:
+        """Make these figures the other's, which are no longer used."""
+        vars(self).update(vars(other))
+
     @property
     def total_rows(self) -> int:
         """Rows of all epochs."""
