@@ -356,12 +356,13 @@ class Engine:
         change, scratch = self._rebase(), block.scratch(*given, dense=is_dense)
         table = arrays[1].reshape(-1, arrays[1].shape[2])
         walk = partial(learn, *stored[:3], table, *stored[4:])
-        row = walk(0, False, *learned, *scratch)
+        rests = frozen_rows.rests(self, state, part=part)
+        row = walk(0, False, rests, *learned, *scratch)
         while row != len(batch):
             change(*stored[:-1], self.kind, *rebase.scratch(places, group))
             if row >= 0:
                 first.solve(row)
-            row = walk(row if row >= 0 else ~row, row >= 0, *learned, *scratch)
+            row = walk(row if row >= 0 else ~row, row >= 0, rests, *learned, *scratch)
         first.store(len(batch))
         state.clock += len(batch)
         return margins

@@ -29,6 +29,7 @@ from streamomd.engine.loops.rebase import AT, G, W
 from streamomd.engine.loops.reference import C, S
 from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss
+from streamomd.rules.common.pooled import DECIDED, UNUSED
 from streamomd.rules.common.standardized import AUTO
 
 Floats = NDArray[np.float64]
@@ -74,6 +75,7 @@ def segments(engine: EngineOf, state: State, batch: Batch) -> Iterator[Batch]:
         if t >= chain[due]:
             take_copy(engine, state)
             chain[due] = next_copy(t, state.layout.size)
+            chain[FIELDS["rests"]] = is_unused(engine, state)
         before = int(learned[low - 1]) if low else 0
         high = int(np.searchsorted(learned, before + int(chain[due]) - t, side="left")) + 1
         high = min(high, len(batch))
@@ -142,6 +144,18 @@ def is_fitted(engine: EngineOf, state: State) -> bool:
     if not layout.frozen or layout.rule.hyper_of(engine.params).prefer != AUTO:
         return False
     return float(state.extra["chain"][FIELDS["mass"]]) >= LEAST
+
+
+def is_unused(engine: EngineOf, state: State) -> bool:
+    """Whether neither the next row's prediction nor a saved model uses B."""
+    if not engine.loss.probabilistic or state.totals[0, AT["lead"]] < DECIDED:
+        return False
+    return is_fitted(engine, state) and float(saved_mix(engine, state)[:2].max()) < UNUSED
+
+
+def rests(engine: EngineOf, state: State, *, part: bool) -> bool:
+    """Whether B learns from few rows only, see ``rules.common.pooled``."""
+    return is_scored(engine, state, part=part) and state.extra["chain"][FIELDS["rests"]] != 0.0
 
 
 def saved_mix(engine: EngineOf, state: State) -> Floats:

@@ -7,9 +7,10 @@ is predicted. ``along(margin, y, change, p)`` is for implicit steps: by which fa
 to shorten a step that would move the margin by ``change``, so that the margin follows the loss's
 own flow along the row instead of its slope at the start.
 
-``solve(m, chi, y, h, p)`` gives (s, a) of the exact implicit step of importance h > 0 along a row,
-s = -h l'(m + chi s). chi >= 0 is by how much s = 1 moves the margin; h chi is finite. a is h times
-the secant's curvature, h (|l'(m)| - |s| / h) / (chi |s| / h); where chi s is 0, h l''(m).
+``solve(m, chi, y, h, p, slope)`` gives (s, a) of the exact implicit step of importance h > 0 along
+a row, s = -h l'(m + chi s). slope is l'(m), which its caller has. chi >= 0 is by how much s = 1
+moves the margin; h chi is finite. a is h times the secant's curvature, h (|l'(m)| - |s| / h) / (chi
+|s| / h); where chi s is 0, h l''(m).
 ``exact_step.make_solve`` makes one of any other loss, with a = 0.
 
 A coupled loss sees the margins of all learners: ``couple(margins, i, y, slopes)`` gives row i's

@@ -15,7 +15,7 @@ DIGIT = 2.0**-52
 
 
 def make_solve(loss: Loss) -> Callable[..., tuple[float, float]]:
-    """solve(m, chi, y, h, p) -> (s, a): the loss's own, see ``contract``, or one with a = 0.
+    """solve(m, chi, y, h, p, start) -> (s, a): the loss's own, see ``contract``, or one with a = 0.
 
     At a kink the margin stops. The loss is not coupled; its slope never falls, and its minimum is
     less than 1e300 away.
@@ -25,11 +25,13 @@ def make_solve(loss: Loss) -> Callable[..., tuple[float, float]]:
     slope = loss.slope
     bracket, narrow = _make_bracket(slope), _make_narrow(slope)
 
-    def solve(m: float, chi: float, y: float, h: float, p: Any) -> tuple[float, float]:
+    def solve(
+        m: float, chi: float, y: float, h: float, p: Any, start: float
+    ) -> tuple[float, float]:
         """In d = chi |s|, by which the margin moves: d / X + sign slope(m + sign d), X = h chi,
         rises through 0."""
         m, chi, y, h = float(m), float(chi), float(y), float(h)
-        start = float(slope(m, y, p))
+        start = float(start)
         X = h * chi
         high = X * abs(start)
         if not high > 1e-290:  # the margin does not move, or is NaN

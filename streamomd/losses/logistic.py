@@ -47,14 +47,14 @@ def along(margin: float, y: float, change: float, p: object) -> float:
     return min(1.0, max(0.0, u / whole))
 
 
-def solve(m: float, chi: float, y: float, h: float, p: object) -> tuple[float, float]:
+def solve(m: float, chi: float, y: float, h: float, p: object, slope: float) -> tuple[float, float]:
     """The margin z = y m moves by d = X / (1 + e^(z + d)), X = h chi.
 
     d (1 + e^(z + d)) is convex and rises in d: Newton's steps from an upper bound fall onto the
     root. With E and q, the slopes before and after, (E - q) / d = E (1 - q) (1 - e^-d) / d.
     """
     z, X = y * m, h * chi
-    E = sigmoid(-z)
+    E = abs(slope)  # sigmoid(-z)
     d = X * E
     if not d > 1e-30:  # the slope does not change in any digit, or the margin is NaN
         return y * (h * E), h * (E * sigmoid(z))

@@ -22,7 +22,7 @@ def along(margin: float, y: float, change: float, p: object) -> float:
     return -math.expm1(-rate) / rate if rate > 0.0 else 1.0
 
 
-def solve(m: float, chi: float, y: float, h: float, p: object) -> tuple[float, float]:
+def solve(m: float, chi: float, y: float, h: float, p: object, slope: float) -> tuple[float, float]:
     """The curvature is 1 everywhere."""
     return -h * (m - y) / (1.0 + h * chi), h
 

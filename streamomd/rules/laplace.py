@@ -84,14 +84,18 @@ from streamomd.rules.params import Positive
 
 LOSSES = ("logistic", "square", "softmax")
 """Losses whose curvature can be learned."""
-VERSION = 4
+VERSION = 5
 
 
 def older(saved: Saved) -> str:
-    """Version 2 stored no rows, version 3 had no pool."""
+    """Version 2 stored no rows, version 3 had no pool, and version 4 not whether B rests."""
     if saved.version < 2:
         return standardized.older(saved)
-    return "its first rows are not stored" if saved.version < 3 else "it has no pool of light rows"
+    if saved.version < 3:
+        return "its first rows are not stored"
+    if saved.version < 4:
+        return "it has no pool of light rows"
+    return "it does not say whether the Newton steps rest"
 
 
 class Hyper(NamedTuple):

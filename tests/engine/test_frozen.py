@@ -15,7 +15,9 @@ from standardized import LOSSES, Rows, Run, made
 
 from streamomd.engine import frozen_rows
 from streamomd.engine.loops.frozen import LENGTH, Chain, first_copy, is_scored, next_copy
+from streamomd.engine.loops.rebase import AT
 from streamomd.engine.state import State
+from streamomd.rules.common import pooled
 
 ROWS, K = 1500, 8
 """Coordinates of the block: the bias, four columns, three of six sparse ones."""
@@ -173,3 +175,86 @@ def test_of_many_rows_few_are_scored() -> None:
     for low, share in ((20_000, 2), (70_000, 4), (140_000, 8), (300_000, 16), (10**9, 16)):
         found = sum(is_scored(row) for row in range(low, low + 40_000))
         assert found == pytest.approx(40_000 / share, rel=0.02)
+
+
+def rare(loss: str, n: int, seed: int = 7) -> Rows:
+    """Of 40 coordinates each row holds two, and they say little: B's weights of them are too sure,
+    and G is better."""
+    rng = np.random.default_rng(seed)
+    S = np.zeros((n, 40))
+    for j in range(2):
+        S[np.arange(n), rng.integers(0, 40, n)] = 1.0 + j
+    rows = made(loss, n, seed=seed)
+    return Rows(rows.X, S, rows.y, rows.h)
+
+
+class EarlyFrozen(Frozen):
+    """Decides early, and counts how often B rests."""
+
+    DECIDED, UNUSED = 1.0, 0.9
+    rested = 0
+
+    def is_unused(self) -> bool:
+        found = super().is_unused()
+        self.rested += found
+        return found
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_a_predictor_that_is_not_used_rests(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the oracle: it learns from one run in four, which counts four times."""
+    for where, name, value in (
+        (pooled, "RUN", 16), (pooled, "TURNS", 4),
+        (frozen_rows, "DECIDED", 1.0), (frozen_rows, "UNUSED", 0.9),
+    ):  # fmt: skip
+        monkeypatch.setattr(where, name, value)
+    monkeypatch.setattr(Auto, "RUN", 16)
+    monkeypatch.setattr(Auto, "TURNS", 4)
+    rows = rare(loss, 900)
+    run = Run("auto", loss, 4, 40, block=K, compiled=False)
+    run.learn(rows)
+    model = Auto(loss, 4, LOSSES[loss] if loss == "softmax" else 1, K=K)
+    frozen = EarlyFrozen(model, 45)
+    for row in rows:
+        learn(model, frozen, *row)
+    assert frozen.rested > 1
+    assert chain_of(run).rests == model.rests
+    np.testing.assert_allclose(run.predict(rows), [
+        frozen.saved().margins(x, sparse) for x, sparse, *_ in rows
+    ], rtol=1e-7, atol=1e-8)  # fmt: skip
+    assert run.sums[1] == pytest.approx(model.loss_sum)
+
+
+@pytest.fixture
+def unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B rests from the first copy on."""
+    monkeypatch.setattr(frozen_rows, "is_unused", lambda engine, state: True)
+
+
+@pytest.mark.usefixtures("unused")
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_rests_do_not_depend_on_batches(loss: str) -> None:
+    """Rows 256 to 511 count eight times for B; rows 512 to 4,095 leave it as it is."""
+    rows = rows_of(loss, 1100)
+    whole = trained(loss, rows)
+    assert trained(loss, rows, cuts=(300, 567, 568, 569, 1000)).bits() == whole.bits()
+    plain = Run("auto", loss, 4, 6, block=K, compiled=False)
+    plain.learn(rows)
+    assert plain.bits() == whole.bits()
+    less = trained(loss, rows.some(slice(0, 800)))
+    learned = [one.state.totals[0, AT["all_n"]] for one in (less, whole)]
+    assert learned[0] == learned[1]
+    assert not np.array_equal(less.weights(), whole.weights())
+
+
+@pytest.mark.usefixtures("unused")
+def test_neither_parts_nor_later_passes_rest() -> None:
+    rows = rows_of("logistic", 1100)
+    run = trained("logistic", rows)
+    before = run.state.totals[0, AT["all_n"]]
+    part = run.state.copy()
+    run.engine.learn(part, np.zeros(3), rows.batch(), part=True)
+    assert part.totals[0, AT["all_n"]] > before
+    run.engine.begin_pass(run.state)
+    run.learn(rows.some(slice(0, 50)))
+    assert run.state.totals[0, AT["all_n"]] > before

@@ -39,6 +39,12 @@ def parameters(loss):
     return loss.numbers(loss.parse_params({}))
 
 
+def solver(loss):
+    """solve(m, chi, y, h, p): with the slope at m, as the loops call it."""
+    solve = make_solve(loss)
+    return lambda m, chi, y, h, p: solve(m, chi, y, h, p, loss.slope(m, y, p))
+
+
 def compiled(function):
     """The function as a loop of the engine calls it."""
     for reached in fuse._reached(function):
@@ -50,7 +56,7 @@ def compiled(function):
 def test_the_step_solves_its_equation(name) -> None:
     """s lies between the values of -h l' at margins a few roundings below and above m + chi s."""
     loss = EVERY[name]
-    p, solve = parameters(loss), make_solve(loss)
+    p, solve = parameters(loss), solver(loss)
     for m, chi, y, h in itertools.product(MARGINS, CHIS, targets(loss), WEIGHTS):
         s, a = solve(m, chi, y, h, p)
         if chi == 0.0 and math.isinf(h * loss.slope(m, y, p)):
@@ -66,7 +72,7 @@ def test_the_step_solves_its_equation(name) -> None:
 def test_the_step_is_that_of_brentq(name) -> None:
     """At moderate sizes scipy's root of s + h l'(m + chi s) is the same."""
     loss, rng = EVERY[name], np.random.default_rng(1)
-    p, solve = parameters(loss), make_solve(loss)
+    p, solve = parameters(loss), solver(loss)
     for y in targets(loss)[:3]:
         for m, chi, h in zip(
             3.0 * rng.standard_normal(40), 10.0 ** rng.uniform(-3, 2, 40),
@@ -102,7 +108,7 @@ def test_the_step_is_that_of_brentq(name) -> None:
 def test_the_margin_stops_at_a_kink(name, m, y, kink) -> None:
     """A long step ends at the kink; a short one has the whole slope; neither has curvature."""
     loss = find_loss(name)
-    p, solve = parameters(loss), make_solve(loss)
+    p, solve = parameters(loss), solver(loss)
     for chi, h in itertools.product((0.5, 1e3, 1e200), (1e4, 1e6)):
         s, a = solve(m, chi, y, h, p)
         if h * chi * abs(loss.slope(m, y, p)) > abs(m - kink):
@@ -129,7 +135,7 @@ def sigmoid(z: Decimal) -> Decimal:
 @pytest.mark.sample(2)
 def test_the_logistic_step_and_its_secant_have_all_digits(m) -> None:
     """s and a are those of 700 decimal digits: a by its definition, which cancels most of them."""
-    solve = find_loss("logistic").solve
+    solve = solver(find_loss("logistic"))
     for chi, h, y in itertools.product((1e-250, 1e-9, 0.02, 1.0, 9e2, 1e250), (0.5, 1e3), (-1, 1)):
         s, a = solve(y * m, chi, float(y), h, ())
         with localcontext() as context:
@@ -149,11 +155,11 @@ def test_the_logistic_step_and_its_secant_have_all_digits(m) -> None:
 def test_without_movement_the_curvature_is_that_of_the_loss() -> None:
     """Where chi s is 0, a = h l''(m): h p (1 - p), or h."""
     for m in MARGINS:
-        s, a = find_loss("logistic").solve(m, 0.0, 1.0, 3.0, ())
+        s, a = solver(find_loss("logistic"))(m, 0.0, 1.0, 3.0, ())
         p = math.exp(-abs(m)) / (1.0 + math.exp(-abs(m)))
         assert a == pytest.approx(3.0 * p * (1.0 - p), rel=1e-14)
         assert s == pytest.approx(-3.0 * find_loss("logistic").slope(m, 1.0, ()), rel=1e-14)
-        assert find_loss("square").solve(m, 0.0, 2.0, 3.0, ()) == (-3.0 * (m - 2.0), 3.0)
+        assert solver(find_loss("square"))(m, 0.0, 2.0, 3.0, ()) == (-3.0 * (m - 2.0), 3.0)
 
 
 def joint(m, chi, y, h):
@@ -224,7 +230,7 @@ def test_two_classes_of_softmax_are_logistic() -> None:
         (-300.0, -2.0, 0.4, 40.0), (0.0, 1e-3, 5.0, 1e9), (0.3, 9.0)
     ):
         s, _ = joint(np.array([0.0, m]), np.array([chi, chi]), 1, h)
-        binary, _ = find_loss("logistic").solve(m, 2.0 * chi, 1.0, h, ())
+        binary, _ = solver(find_loss("logistic"))(m, 2.0 * chi, 1.0, h, ())
         assert s[1] == pytest.approx(binary, rel=2e-13)
         assert s[0] == pytest.approx(-binary, rel=2e-13)
 
@@ -232,7 +238,7 @@ def test_two_classes_of_softmax_are_logistic() -> None:
 def test_a_margin_that_is_not_a_number_stays_visible() -> None:
     """The steps of a diverged model end, and are not finite."""
     for name, loss in EVERY.items():
-        s, _ = make_solve(loss)(math.nan, 1.0, 1.0, 1.0, parameters(loss))
+        s, _ = solver(loss)(math.nan, 1.0, 1.0, 1.0, parameters(loss))
         assert math.isnan(s) or "hinge" in name
     assert np.isnan(joint(np.array([math.nan, 0.0]), np.ones(2), 1, 1.0)[0]).any()
 
@@ -257,7 +263,8 @@ def test_compiled_steps_are_bit_identical(name) -> None:
     for _ in range(300):
         y = float(rng.choice(targets(loss)))
         m, chi, h = rng.normal() * 10.0 ** rng.uniform(-3, 2.5), 10.0 ** rng.uniform(-8, 8), 0.7
-        assert fast(m, chi, y, h, p) == solve(m, chi, y, h, p), (m, chi, y)
+        start = loss.slope(m, y, p)
+        assert fast(m, chi, y, h, p, start) == solve(m, chi, y, h, p, start), (m, chi, y)
 
 
 @pytest.mark.parametrize("C", [2, 7, 20])

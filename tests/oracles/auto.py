@@ -16,6 +16,9 @@ From row 1,024 on most rows are light: of little leverage, by the diagonal of A.
 gradient goes to ``pool`` instead of w, and its curvature to A alone, one row in r with r times the
 weight from row 8,192 on. Every 8 to 32 rows w takes the pool, w += P pool; at fixed rows ``settle``
 computes P anew from A.
+
+While ``rests`` is set, B learns from 512 rows in 4,096, whose importance counts eight times for it;
+the other rows are predicted by G alone and leave B and the lead as they are.
 """
 
 from __future__ import annotations
@@ -83,6 +86,7 @@ class Auto:
 
     FROM, LIGHT, THIN, THINNEST = 1024, 0.1, 4096, 8
     OFTEN, SELDOM = 64, 4096
+    RUN, TURNS = 512, 8
 
     def __init__(
         self,
@@ -136,6 +140,7 @@ class Auto:
         self.g, self.H = np.zeros((C, D)), np.zeros((C, D))
         self.g_i: dict[int, Floats] = {}
         self.H_i: dict[int, Floats] = {}
+        self.rests = False  # set from outside
         # the first rows, which are solved again; None once they are no longer stored
         self.solves = loss != "square" and prefer != "first"
         self.first: list[tuple[Floats, Sparse, float, float]] | None = [] if self.solves else None
@@ -221,7 +226,8 @@ class Auto:
             else:
                 rest[i] = value
 
-        light = self.is_light(z, h)
+        times = self.turn()
+        light = self.is_light(z, times * h)
         u = self.d * z if light else self.P @ z  # (C, D)
         m = self.w @ z + sum((self.w_i[i] * value for i, value in rest.items()), np.zeros(self.C))
         chi = u @ z
@@ -230,15 +236,16 @@ class Auto:
         g = self.g @ z0(z, self.p)
         for i, value in sparse.items():
             g = g + self.g_i[i] * value
-        wB = self.share_of_B()
+        wB = self.share_of_B() if times > 0 else 0.0
         shown = self.shown(self.c_y + wB * m + (1.0 - wB) * g)
         self.weight_sum += h
         self.loss_sum += h * self.row_loss(shown, y)
 
         if self.loss == "square" and self.t == 1:
             self.c_y = y  # the first label is the reference: the residual is 0
-        self.mix(m, g, y, h)
-        self.learn_B(z, rest, u, m, chi, y, h, light)
+        if times > 0:
+            self.mix(m, g, y, h)
+            self.learn_B(z, rest, u, m, chi, y, times * h, light)
         self.learn_G(z, sparse, g, y, h)
         if self.first is not None:
             self.first.append((x, sparse, y, h))
@@ -374,6 +381,12 @@ class Auto:
     def groups(self) -> list[slice]:
         """Coordinates whose rows of A and P are not zero beyond them: here all are one."""
         return [slice(0, self.D)]
+
+    def turn(self) -> int:
+        """By what B multiplies the row's importance."""
+        if not self.rests:
+            return 1
+        return self.TURNS if self.t // self.RUN % self.TURNS == 0 else 0
 
     # Light rows
 

@@ -67,6 +67,8 @@ class Newton:
 class Frozen:
     """size: coordinates of the model, the bias included: large models are copied less often."""
 
+    DECIDED, UNUSED = 40.0, 0.01
+
     def __init__(self, model: Auto, size: int) -> None:
         self.model, self.size = model, size
         self.due = 2 ** math.ceil(math.log2(max(256, size / 512)))
@@ -96,6 +98,7 @@ class Frozen:
             self.copy = Copy(*parts(model), low, high)
             octave = 2 ** math.floor(math.log2(t))
             self.due = t + (octave // 8 if 16 * t >= self.size else octave)
+            model.rests = self.is_unused()
         r = t + 1
         stages = (16_384, 65_536, 131_072, 262_144)
         period = 2 ** sum(r > stage for stage in stages)
@@ -179,6 +182,13 @@ class Frozen:
         v, u, th = self.shares(), float(self.u.value[0]), self.th.value
         of_B, of_G = v[0] * u * w, v[0] * u * (1.0 - w)
         return of_B * th[0] + v[1], of_B * th[1] + v[1], of_G, v[0] * (1.0 - u) + v[2]
+
+    def is_unused(self) -> bool:
+        """Neither the next row's prediction nor the saved model uses B: it rests until the next
+        copy."""
+        if self.model.loss == "square" or self.model.lead < self.DECIDED or self.M < 128.0:
+            return False
+        return max(self.coefficients()[:2]) < self.UNUSED
 
     def saved(self) -> Linear:
         """The model that is saved, in raw units."""

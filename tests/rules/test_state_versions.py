@@ -23,10 +23,10 @@ VERSIONS = {
     "adagrad_standardized": 3,
     "aggressive_second_order": 2,
     "aggressive_second_order_diag": 2,
-    "auto": 4,
+    "auto": 5,
     "dual_step": 2,
     "ftrl_centered": 2,
-    "laplace": 4,
+    "laplace": 5,
 }
 """Of every rule whose states are not of version 1. The changelog has each of them."""
 SAME = {

@@ -32,7 +32,7 @@ from streamomd.engine.loops.block_row import (
     whole_triangle,
 )
 from streamomd.engine.loops.block_solve import is_due
-from streamomd.engine.loops.load_store import take
+from streamomd.engine.loops.load_store import inlined, take
 from streamomd.engine.loops.rebase import (
     AT,
     DIAGONAL,
@@ -55,7 +55,7 @@ from streamomd.engine.loops.reference import (
 )
 from streamomd.engine.loops.row import FAR, Shape, miss_of
 from streamomd.losses import Loss
-from streamomd.rules.common.pooled import entering, is_light, lighter, refreshes, takes
+from streamomd.rules.common.pooled import entering, is_light, lighter, refreshes, takes, turn
 from streamomd.rules.common.standardized import grown, pull_of_pass, smoothing, sparse_unit
 from streamomd.rules.contract import Rule, fields
 
@@ -77,14 +77,14 @@ def scratch(learners: int, places: Any, p: int, indptr: Any, *, dense: bool) -> 
     longest = padded(int(indptr[0] if dense else np.diff(indptr).max(initial=0)))
     lanes = np.zeros((block_entries.rows(learners), longest))
     wide = np.zeros((STEPS + 2 * learners, padded(max(len(places), p + 1))))
-    return np.zeros(longest, dtype=np.int64), lanes, wide, np.zeros((12, learners))
+    return np.zeros(longest, dtype=np.int64), lanes, wide, np.zeros((13, learners))
 
 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> row, with the arguments of ``sparse.make_learn`` and, after totals, the arrays of
     ``Layout.block``, of which vectors are a table of two dimensions, p, the number of numeric
-    columns, and the row to begin with. The last ones are those of ``scratch``: a loop that makes
-    arrays is loaded with all that numba knows of arrays.
+    columns, the row to begin with, and whether B rests. The last ones are those of ``scratch``: a
+    loop that makes arrays is loaded with all that numba knows of arrays.
 
     It ends after the last row, or where a change of reference, a new P or a solve of the first rows
     is due: at row i, which has been observed already, as ``observed`` says to the next call; or,
@@ -144,6 +144,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         totals[mean_] += d * (h / n)
         totals[M2_] += h * d * (y - totals[mean_])
 
+    @inlined
     def step_second(
         totals: Any, table: Any, A: Any, P: Any, wide: Any, size: int, s: Any, a: Any, h: float,
         light: bool,
@@ -206,6 +207,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         p: int,
         row: int,
         observed: bool,
+        rests: bool,
         sums: Any,
         hyper: Any,
         clock: float,
@@ -226,6 +228,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         m, g, tried = numbers[0:1], numbers[1:2], numbers[2:3]
         chi, reached, slopes, s, a = numbers[3], numbers[4], numbers[5], numbers[6], numbers[7]
         s_G, none, work, own_chi = numbers[8], numbers[9], numbers[10], numbers[11]
+        slopes_B = numbers[12]
         h = Hyper(*load_hyper(hyper, 0, 1))
         prior_sparse = hyper[prior_] if second else 0.0
         eta = hyper[eta_] if first else 0.0
@@ -275,30 +278,32 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             )  # fmt: skip
             mean_h = mean_importance(totals)
             prior = prior_sparse * sparse_unit_ * passes_held(totals) * mean_h
-            light = second and learns and not accounted
+            times = turn(t, rests)
+            awake, h_B = second and times > 0.0, times * weight_of_row
+            light = awake and learns and not accounted
             entries, all_of_it = padded(count), padded(size)
-            if second:
+            if awake:
                 for j in range(all_of_it):
                     wide[SQUARES, j] = wide[Z, j] * wide[Z, j]
             for k in range(L):
                 of_k, at_k = k * EACH, k * each
                 m[0, k] = g[0, k] = 0.0
-                if second:
+                if awake:
                     scale = totals[k * n_totals + scale_]
                     chi[k] = leverage_outside(lanes, of_k, entries, scale, prior)
                     m[0, k] = dot(lanes, block_entries.U, lanes, block_entries.W + of_k, entries)
                     m[0, k] += dot(table, at_k + W, wide, Z, all_of_it)
                     own_chi[k] = dot(table, at_k + DIAGONAL, wide, SQUARES, all_of_it)
-                    light = light and is_light(t, weight_of_row, own_chi[k])
+                    light = light and is_light(t, h_B, own_chi[k])
                 if first:
                     g[0, k] = dot(lanes, X, lanes, block_entries.G + of_k, entries)
                     g[0, k] += dot(table, at_k + G, wide, COLUMNS, front)
             if totals[lead_] != lead:
                 lead = totals[lead_]
                 part = share_of_B(lead, h)
-            c_y = totals[c_y_]
+            c_y, of_B = totals[c_y_], part if awake or not first else 0.0
             for k in range(L):
-                margins[i, k] = shown(totals, c_y + part * m[0, k] + (1.0 - part) * g[0, k])
+                margins[i, k] = shown(totals, c_y + of_B * m[0, k] + (1.0 - of_B) * g[0, k])
             e = smoothing(t)
             sums[0] += weight_of_row
             sums[2] += weight_of_row * miss(margins, i, y[i], mean)
@@ -307,22 +312,24 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             shown_loss = -1.0
             if referred and t == 1.0:
                 c_y = totals[c_y_] = y[i]  # the first label is the reference: the residual is 0
-            if second:
+            loss_B = loss_G = 0.0
+            if awake:
                 for k in range(L):
                     tried[0, k] = shown(totals, c_y + m[0, k])
-                loss_B = row_loss(tried, 0, y[i], e, hyper, slopes)
+                loss_B = row_loss(tried, 0, y[i], e, hyper, slopes_B)
                 if L == 1 and tried[0, 0] == margins[i, 0]:
                     shown_loss = loss_B
-                loss_G = loss_B
-                if first:
-                    for k in range(L):
-                        tried[0, k] = shown(totals, c_y + g[0, k])
-                    loss_G = row_loss(tried, 0, y[i], e, hyper, slopes)
-                    if L == 1 and tried[0, 0] == margins[i, 0]:
-                        shown_loss = loss_G
+            if both:
+                for k in range(L):
+                    tried[0, k] = shown(totals, c_y + g[0, k])
+                loss_G = row_loss(tried, 0, y[i], e, hyper, slopes)
+                if L == 1 and tried[0, 0] == margins[i, 0]:
+                    shown_loss = loss_G
+            if awake:
+                other = twice * (loss_G if first else loss_B)
                 after, totals[mse_], totals[v_] = step(
-                    lead, totals[mse_], totals[v_], twice * loss_B, twice * loss_G, squared,
-                    weight_of_row, totals[n_], t,
+                    lead, totals[mse_], totals[v_], twice * loss_B, other, squared, weight_of_row,
+                    totals[n_], t,
                 )  # fmt: skip
                 if first and learns_G(h) and totals[horizon_] == 0.0:
                     if (after > 0.0) != (lead > 0.0):
@@ -332,21 +339,10 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 shown_loss = row_loss(margins, i, y[i], e, hyper, none)
             sums[1] += weight_of_row * shown_loss
             goal = y[i] - c_y if referred else y[i]
-            steep = large = False
-            if second:
+            steep, large, pace = False, False, 0.0
+            if awake:
                 for k in range(L):
                     chi[k] += own_chi[k] if light else multiply(P[k], z, size, wide[STEPS + k])
-                exact_steps(m, 0, chi, goal, weight_of_row, hyper, s, a, work)
-                if accounted:
-                    audit(
-                        totals, first_account, t == 1.0, y[i] - margins[i, 0], goal - m[0, 0],
-                        chi[0], weight_of_row,
-                    )  # fmt: skip
-                steepest = step_second(totals, table, A, P, wide, size, s, a, weight_of_row, light)
-                steep = steepest > STEEP
-                if takes(t):
-                    most = mean_h * totals[mse_] if squared else mean_h
-                    large = take_pools(table, P, wide, size, most)
             if G_learns:
                 length = dot(wide, COLUMNS, wide, COLUMNS, front)
                 length += block_entries.lengths(lanes, entries)
@@ -360,20 +356,36 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     reach = reach_columns(table, wide, k, front, slopes[k], weight_of_row)
                     reach += reach_first(lanes, k * EACH, entries, slopes[k], weight_of_row)
                     reached[k] = pace * reach
-                exact_steps(g, 0, reached, goal, weight_of_row, hyper, s_G, none, work)
+            # One right after the other: a processor that looks ahead takes both steps together.
+            if awake:
+                exact_steps(m, 0, slopes_B, chi, goal, h_B, hyper, s, a, work)
+            if G_learns:
+                exact_steps(g, 0, slopes, reached, goal, weight_of_row, hyper, s_G, none, work)
                 for k in range(L):
                     s_G[k] *= pace
                     g_k, pull = (k * each + G) & FAR, (STEPS + L + k) & FAR
                     for j in range(front):
                         table[g_k, j] += s_G[k] * wide[pull, j]
+            if awake:
+                if accounted:
+                    audit(
+                        totals, first_account, t == 1.0, y[i] - margins[i, 0], goal - m[0, 0],
+                        chi[0], weight_of_row,
+                    )  # fmt: skip
+                steepest = step_second(totals, table, A, P, wide, size, s, a, h_B, light)
+                steep = steepest > STEEP
+                if takes(t):
+                    most = mean_h * totals[mse_] if squared else mean_h
+                    large = take_pools(table, P, wide, size, most)
             decay = 0.0
             if totals[horizon_] > 0.0:
                 decay = pulls * weight_of_row * (totals[n_] / totals[horizon_])
-            for k in range(L):
-                a[k] /= totals[k * n_totals + scale_]
+            if awake:
+                for k in range(L):
+                    a[k] /= totals[k * n_totals + scale_]
             store(
                 cells, at, lanes, count, s, a, decay, prior_sparse * mean_h, slopes, s_G,
-                weight_of_row, G_learns,
+                weight_of_row, awake, G_learns,
             )  # fmt: skip
             if regression:
                 observe_label(totals, y[i], weight_of_row)

@@ -143,7 +143,7 @@ def make_gather(rule: Rule, shape: Shape) -> Callable[..., int]:
 
 
 def make_store(rule: Rule, shape: Shape) -> Callable[..., None]:
-    """store(…): own slots of a row's coordinates move by its steps.
+    """store(…): own slots of a row's coordinates move by the steps of those that learn.
 
     B: w += s x / D, S += a x^2, a in the unit of S. In later passes the prior, ``prior`` q, pulls w
     to 0, a bit at each row that holds the coordinate; else they would end at weights without a
@@ -158,13 +158,13 @@ def make_store(rule: Rule, shape: Shape) -> Callable[..., None]:
     @inlined
     def store(
         cells: Any, at: Any, lanes: Any, count: int, s: Any, a: Any, decay: float, prior: float,
-        slopes: Any, s_G: Any, importance: float, learns_G: bool,
+        slopes: Any, s_G: Any, importance: float, learns_B: bool, learns_G: bool,
     ) -> None:  # fmt: skip
         for n in range(count & FAR):
             cell = at[n] & FAR
             for k in range(L):
                 of_k = k * EACH
-                if second:
+                if second and learns_B:
                     x, w = lanes[U, n], number(cells[cell + w_ + k])
                     step = lanes[STEP + of_k, n]
                     if decay > 0.0 and x != 0.0:

@@ -55,28 +55,32 @@ def make_losses(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., Any]:
 
 
 def make_solver(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """exact_steps(margins, i, chi, y, importance, hyper, s, a, work): each learner's exact step."""
+    """exact_steps(margins, i, slopes, chi, y, importance, hyper, s, a, work): each learner's exact
+    step. slopes: of a log loss, as ``make_losses`` gives them; those of others are computed."""
     L, classes = shape.learners, shape.classes
     Aim, n_rule = loss.hyper, len(fields(rule.hyper))
     load_aim = take(len(fields(Aim)))
-    coupled = loss.coupled
+    coupled, probable, slope = loss.coupled, loss.probabilistic, loss.slope
     solve_all: Any = loss.solve_all
     solve: Any = None if coupled else make_solve(loss)
 
+    @inlined  # else every array goes over the stack, seven words each
     def all_steps(
-        margins: Any, i: int, chi: Any, y: float, importance: float, hyper: Any, s: Any, a: Any,
-        work: Any,
+        margins: Any, i: int, slopes: Any, chi: Any, y: float, importance: float, hyper: Any,
+        s: Any, a: Any, work: Any,
     ) -> None:  # fmt: skip
         solve_all(margins, i, chi, number_of_class(y, classes), importance, s, a, work)
 
+    @inlined
     def own_steps(
-        margins: Any, i: int, chi: Any, y: float, importance: float, hyper: Any, s: Any, a: Any,
-        work: Any,
+        margins: Any, i: int, slopes: Any, chi: Any, y: float, importance: float, hyper: Any,
+        s: Any, a: Any, work: Any,
     ) -> None:  # fmt: skip
         aim = Aim(*load_aim(hyper, n_rule, 1))
         for k in range(L):
             goal = target(y, k, classes, L)
-            s[k], a[k] = solve(margins[i, k], chi[k], goal, importance, aim)
+            start = slopes[k] if probable else slope(margins[i, k], goal, aim)
+            s[k], a[k] = solve(margins[i, k], chi[k], goal, importance, aim, start)
 
     return all_steps if coupled else own_steps
 

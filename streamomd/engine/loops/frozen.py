@@ -46,13 +46,15 @@ EVERY, SELDOM = 1 << 14, 16
 class Chain(NamedTuple):
     """What is fitted, in the order in which it is stored; behind it the importance of each class.
 
-    due: rows learned before the next copy. low, high: to which predicted numbers are clipped. mass:
-    scored, a row of mean importance counting 1. v: mean of the smaller squared error. A…, b…: sums
-    of curvature and of gradients, times mass. th0, th1, w, u: the scalars. of_chain, of_B,
-    of_classes: logs of their weights. losses, weights: sums of frozen losses and of importances.
+    due: rows learned before the next copy. rests: whether B rests until then, 0 or 1. low, high: to
+    which predicted numbers are clipped. mass: scored, a row of mean importance counting 1. v: mean
+    of the smaller squared error. A…, b…: sums of curvature and of gradients, times mass. th0, th1,
+    w, u: the scalars. of_chain, of_B, of_classes: logs of their weights. losses, weights: sums of
+    frozen losses and of importances.
     """
 
     due: float = 0.0
+    rests: float = 0.0
     low: float = 0.0
     high: float = 0.0
     mass: float = 0.0

@@ -1,4 +1,4 @@
-"""When B's step of a row is pooled: formulas of ``auto`` and ``laplace``.
+"""When B's step of a row is pooled, and when B rests: formulas of ``auto`` and ``laplace``.
 
 A row of little leverage moves the weights by little, and the next rows hardly depend on its step.
 Such a row is light: its gradient s z is added to a pool and its curvature to A, and neither w nor
@@ -8,6 +8,9 @@ interruptions change no bit.
 
 The leverage z'P z of a light row is estimated as sum d_j z_j^2, d_j = 1 / (A_jj + prior_j) of when
 P was computed; heavy rows make d_j smaller, as they do P_jj.
+
+Where neither the next row's prediction nor the saved model uses B, it rests: it learns from one run
+of rows in eight, and these count eight times, so that its curvature stays that of all rows.
 """
 
 from __future__ import annotations
@@ -22,6 +25,17 @@ THIN, THINNEST = 4096, 8
 times its curvature: A has thousands of rows then."""
 OFTEN, SELDOM = 64, 4096
 """The least and the most rows between two computations of P, of which an octave has 32."""
+RUN, TURNS = 512, 8
+"""While B rests it learns from ``RUN`` rows of ``TURNS`` times as many."""
+DECIDED, UNUSED = 40.0, 0.01
+"""B rests from a lead of G of ``DECIDED`` on, if of the saved model less than ``UNUSED`` is B's."""
+
+
+def turn(t: float, rests: bool) -> float:
+    """By what the importance of row t is multiplied for B; 0: B does not learn from it."""
+    if not rests:
+        return 1.0
+    return 1.0 * TURNS if int(t) // RUN % TURNS == 0 else 0.0
 
 
 def is_light(t: float, importance: float, leverage: float) -> bool:
