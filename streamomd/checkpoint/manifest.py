@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from streamomd.checkpoint.parts import PartEntry, parse_entry
-from streamomd.checkpoint.sealed_json import seal, unseal
-from streamomd.checkpoint.validated_json import Fields
+from streamomd.checkpoint.sealed_json import Fields, seal, unseal
 from streamomd.core.errors import CorruptionError, NoCommitError
-from streamomd.core.own_version import upgrade_hint
+from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import printable
 
 FORMAT, MAJOR, MINOR = "streamomd-checkpoint", 1, 1
@@ -24,7 +23,10 @@ GROUPS = "groups"
 """Key of a sweep's commit: its learners' commits are those that commits of groups name."""
 BACKTEST = "backtest"
 """Key of a commit of a backtest. Earlier versions would learn its rows when they are predicted."""
-FEATURES = frozenset({SEGMENTS, HOLDOUT_BY, GROUPS, BACKTEST})
+TRIED = "tried"
+"""Key of a commit in a pass that may be undone: its sums, and the commit before it, which is
+retained. Earlier versions would learn the rows that decide."""
+FEATURES = frozenset({SEGMENTS, HOLDOUT_BY, GROUPS, BACKTEST, TRIED})
 """Features a manifest may require that this version supports: keys of its document."""
 KINDS = ("dataset", "names", SEGMENTS)
 """Keys of a commit's document whose value is the SHA-256 of a shared document; for segments
@@ -88,6 +90,13 @@ class Commit(NamedTuple):
         record = self.document.get("update")
         number = record.get("number") if isinstance(record, dict) else 0
         return number if type(number) is int else 0
+
+    @property
+    def before_pass(self) -> int | None:
+        """The commit of the model before the pass under way, if that may be undone."""
+        record = self.document.get(TRIED)
+        number = record.get("commit") if isinstance(record, dict) else None
+        return number if type(number) is int else None
 
     def part_name(self, entry: PartEntry) -> str:
         """The object that holds a part."""

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from streamomd.checkpoint.commit_list import read_commit, sequences
+from streamomd.checkpoint.commit_reader import read_commit, sequences
 from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import Commit, manifest_name
 from streamomd.checkpoint.stores.contract import Store
@@ -21,7 +21,8 @@ from streamomd.core.errors import CorruptionError, UsageError
 @dataclass(eq=False)
 class Retention:
     """Retains the last ``keep`` commits with their own parts, the commits after them, the last
-    commit marked finite, however many follow it, and the last of each of ``keep_updates`` updates.
+    commit marked finite, however many follow it, the one before a pass that may be undone, and the
+    last of each of ``keep_updates`` updates.
     """
 
     store: Store
@@ -41,20 +42,21 @@ class Retention:
             # Another writer has taken over and owns the retention now.
             return
         there = {number: commit for number in found if (commit := self._commit(number))}
-        for commit in self._superseded(there.values(), newest.run):
+        for commit in self._superseded(there.values(), newest):
             self.store.delete(manifest_name(commit.sequence))
             del there[commit.sequence], self._known[commit.sequence]  # a run may make millions
             used = {name for other in there.values() for name in _objects(other)}
             delete_all(self.store, [name for name in _objects(commit) if name not in used])
 
-    def _superseded(self, commits: Iterable[Commit], run: str) -> list[Commit]:
+    def _superseded(self, commits: Iterable[Commit], newest: Commit) -> list[Commit]:
         """Oldest first."""
         directories: set[str] = set()
         old = []
-        own = sorted((c for c in commits if c.run == run), key=lambda commit: -commit.sequence)
+        own = sorted((c for c in commits if c.run == newest.run), key=lambda c: -c.sequence)
         retained = {c.directory for c in _last_of_updates(own)[: self.keep_updates]}
         finite = (c.directory for c in own if c.document.get("finite") is True)
         retained |= set(itertools.islice(finite, 1))
+        retained |= {c.directory for c in own if c.sequence == newest.before_pass}
         for commit in own:
             # Directories are counted over all newer commits, so the retained ones have no gap,
             # except before commits that are not finite, and between updates.

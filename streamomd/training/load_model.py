@@ -25,7 +25,7 @@ from streamomd.checkpoint import (
     open_store,
     read_document,
 )
-from streamomd.checkpoint.manifest import HOLDOUT_BY
+from streamomd.checkpoint.manifest import HOLDOUT_BY, TRIED
 from streamomd.checkpoint.parts import DTYPES
 from streamomd.config.recorded import split_recorded
 from streamomd.config.spec import Spec
@@ -37,19 +37,20 @@ from streamomd.core.errors import (
     SweepError,
 )
 from streamomd.core.finite import NOT_FINITE, part_problem
-from streamomd.core.own_version import upgrade_hint
+from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import absolute, printable, shown
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 from streamomd.features import Names, Plan
-from streamomd.rules.state_versions import refuse_other_state
-from streamomd.shards.cursor import Cursor
+from streamomd.rules.abilities import refuse_other_state
 from streamomd.shards.filtered_shards import Unread
+from streamomd.shards.order import Cursor
 from streamomd.training.build_engine import layout_of
 from streamomd.training.drift_alerts import check_counters
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.teaching import Teaching
+from streamomd.training.tried_pass import TriedPass
 from streamomd.training.update_record import UpdateRecord
 
 COUNTERS = re.compile(r"((held|period)\.)?(metrics|detail)\.[a-z]+(\.(at|value|of|ends))?")
@@ -138,6 +139,8 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model.recorded = recorded
     model.cursor = Cursor.from_json(document["cursor"])
     model.teaching = Teaching.from_json(document.get("teaching"))
+    if TRIED in document:
+        model.tried = TriedPass.from_json(document[TRIED])
     model.update = UpdateRecord.from_json(document.get("update"))
     model.table_versions = _table_versions(document.get("table_versions", {}))
     model.ordered_by = document.get("ordered_by", "")

@@ -16,9 +16,9 @@ from streamomd.core.urls import shown
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan
-from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import Unread
+from streamomd.shards.order import Cursor
 from streamomd.training.build_engine import engine_of
 from streamomd.training.class_weights import (
     ClassWeights,
@@ -32,6 +32,7 @@ from streamomd.training.metrics import Metrics
 from streamomd.training.scoring.calibration import Calibration
 from streamomd.training.teaching import Teaching
 from streamomd.training.top_weights import weight_blocks
+from streamomd.training.tried_pass import TriedPass
 from streamomd.training.update_record import UpdateRecord
 
 
@@ -42,7 +43,8 @@ class ModelData:
     ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
     ``digests``: of the row groups that were read. ``cursor``: the next row of the list of shards
     that is learned; ``update``: which list that is. ``teaching``: with data.delay, the next row to
-    learn, while ``cursor`` is the next one to predict.
+    learn, while ``cursor`` is the next one to predict. ``tried``: the pass under way, if the model
+    before it may be restored.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
     ``label_runs``, ``curve_ranges``: of the rows of this process. ``unread``: what its filter does
     not read.
@@ -64,6 +66,7 @@ class ModelData:
     digests: Digests = field(default_factory=Digests, repr=False)
     cursor: Cursor = field(default_factory=Cursor)
     teaching: Teaching = field(default_factory=Teaching, repr=False)
+    tried: TriedPass | None = field(default=None, repr=False)
     update: UpdateRecord = field(default_factory=UpdateRecord)
     url: str = ""
     sequence: int = -1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamomd.checkpoint import Part, StoredParts
-from streamomd.checkpoint.manifest import BACKTEST, HOLDOUT_BY
+from streamomd.checkpoint.manifest import BACKTEST, HOLDOUT_BY, TRIED
 from streamomd.core.finite import finite_parts
 from streamomd.engine.state import State
 from streamomd.training.metrics import Metrics
@@ -23,6 +23,7 @@ def document_of(model: ModelData, **more: Any) -> dict[str, Any]:
         "cursor": model.cursor.to_json(),
         **({"teaching": model.teaching.to_json()} if model.teaches_later else {}),
         **({BACKTEST: True} if model.metrics.backtest else {}),
+        **({TRIED: model.tried.to_json()} if model.tried else {}),
         **({"update": model.update.to_json()} if model.update.number else {}),
         **({"table_versions": model.table_versions} if model.table_versions else {}),
         **({"ordered_by": model.ordered_by} if model.ordered_by else {}),

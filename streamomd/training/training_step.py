@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.config.model_table import DEFAULT
 from streamomd.config.run_tables import Alert
 from streamomd.core.batch import Batch, check
 from streamomd.core.finite import Place
@@ -17,11 +18,13 @@ from streamomd.core.profiling import Stage
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.features import Plan
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 from streamomd.training.class_weights import ClassWeights, learn_weighted
 from streamomd.training.drift_alerts import learned_rows, plan_to_read, watch_rows
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
+from streamomd.training.progress import note
+from streamomd.training.tried_pass import LEAST, TriedPass
 
 if TYPE_CHECKING:
     from streamomd.training.model_data import ModelData
@@ -44,6 +47,34 @@ def begin_epoch(model: ModelData, unread: int = 0) -> None:
         model.metrics.add_unread(unread)  # of an update, whose epoch has begun before
     if model.begins_pass:
         model.engine.begin_pass(model.state)
+
+
+def is_tried(model: ModelData) -> bool:
+    """Whether the next row is the first of a pass that may be undone: of rule auto in exact mode,
+    without ``train.patience``, after a pass over enough rows."""
+    train, rows = model.spec.train, model.metrics.rows
+    named = model.spec.model.rule == DEFAULT and train.mode == "exact" and not train.patience
+    return named and model.begins_pass and bool(rows) and rows[-1] >= LEAST
+
+
+def try_pass(model: ModelData, commit: int = -1) -> None:
+    """Note the model before a pass. commit: of that model."""
+    model.tried = TriedPass(commit)
+    model.tried.fill(model.state.copy(), model.metrics.copy(), model.cursor)
+
+
+def accept_pass(model: ModelData) -> bool:
+    """Return to the model before the last pass, if that brought little; whether it is accepted."""
+    tried, model.tried = model.tried, None
+    if tried is None or tried.is_accepted:
+        return True
+    assert tried.state is not None
+    assert tried.metrics is not None
+    note(tried.reason(model.cursor.epoch))
+    model.state.take(tried.state)
+    model.metrics.take(tried.metrics)
+    model.cursor = tried.cursor
+    return False
 
 
 def learn_foreign_rows(model: ModelData, batch: Batch) -> Floats:
@@ -82,10 +113,12 @@ def learn_rows(
         model.label_runs.add(batch.y)
     if model.plan.curves:
         model.curve_ranges.add(model.plan, batch)
-    detail = model.spec.train.detail
+    detail, tried = model.spec.train.detail, None if is_new else model.tried
+    if tried is not None and held is None:
+        held = tried.draw(len(batch))
     given, weights = (model.engine, model.state, model.metrics), model.class_weights
     first = counts_first(model, is_new=is_new) and predict is None
-    more: Any = {"weights": weights, "first": first, "predict": predict}
+    more: Any = {"weights": weights, "first": first, "predict": predict, "tried": tried}
     margins = learn_counted(*given, batch, held, detail=detail, **more)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
@@ -138,12 +171,14 @@ def learn_counted(
     weights: ClassWeights | None = None,
     first: bool = False,
     predict: Predict | None = None,
+    tried: TriedPass | None = None,
 ) -> Floats:
     """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
     detail: whether to compute more metrics than sums. part: see ``Engine.learn``. weights: of the
     rows by class, which are no part of the sums. first: see ``Metrics.count_first``. predict:
-    in place of learning, where another cursor learns the rows later.
+    in place of learning, where another cursor learns the rows later. tried: counts hold-out rows,
+    and has some where the job has none.
     """
     before = engine.rows_learned(state) if batch.time is not None else 0.0
     learn = partial(engine.learn, state, metrics.current, part=part)
@@ -157,13 +192,13 @@ def learn_counted(
         with Stage("learn"):
             margins = learn(batch)
     else:
-        assert metrics.held is not None
+        sums = np.zeros(3) if metrics.held is None else metrics.held.current
         margins = np.empty((len(batch), engine.layout.learners))
         for low, high in stretches_of(held):
             rows = batch.rows(low, high)
             with Stage("learn"):
                 if held[low]:
-                    margins[low:high] = engine.predict(state, metrics.held.current, rows)
+                    margins[low:high] = _predict_held(engine, state, sums, rows, tried)
                 else:
                     margins[low:high] = learn(rows)
     if losses is None and batch.time is not None:
@@ -181,9 +216,18 @@ def learn_counted(
     return margins
 
 
+def _predict_held(
+    engine: Engine, state: State, sums: Floats, rows: Batch, tried: TriedPass | None
+) -> Floats:
+    """Margins of rows that are not learned."""
+    if tried is not None:
+        tried.count(engine, state, rows)
+    return engine.predict(state, sums, rows)
+
+
 def _buffer(rows: int) -> Floats:
     """Where this thread computes losses, (rows, 2): in new memory they would take a quarter longer,
-    which glibc returns to the system each time (``shards.allocator``)."""
+    which glibc returns to the system each time (``shards.prefetch``)."""
     found = getattr(_own, "losses", None)
     if found is None or len(found) < rows:
         _own.losses = found = np.empty((rows, 2))
@@ -194,8 +238,8 @@ def _parts(metrics: Metrics, held: Mask | None) -> list[tuple[Metrics, Any]]:
     """Metrics, and an index of the rows that they count."""
     if held is None:
         return [(metrics, slice(None))]
-    assert metrics.held is not None
-    return [(metrics, ~held), (metrics.held, held)]
+    counted = [(metrics, ~held), (metrics.held, held)]
+    return [(some, which) for some, which in counted if some is not None]
 
 
 def _count(

@@ -55,7 +55,8 @@ def skipping(table: dict[str, Any], **data: Any) -> dict[str, Any]:
 def same(found: Any, expected: Any, counts: dict[str, int]) -> None:
     assert found.state_sha256 == expected.state_sha256
     assert found.result()["epochs"] == expected.result()["epochs"]
-    assert found.result()["skipped"] == {reason: 2 * n for reason, n in counts.items()}
+    passes = len(found.result()["epochs"])  # of rule auto in exact mode the second is undone
+    assert found.result()["skipped"] == {reason: passes * n for reason, n in counts.items()}
     assert expected.result()["skipped"] == {}
 
 

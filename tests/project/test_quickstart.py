@@ -93,6 +93,5 @@ def test_what_to_type_next_works(quickstart: subprocess.CompletedProcess[str], t
     assert sum(pq.ParquetFile(file).metadata.num_rows for file in files) == ROWS
     assert set(pq.read_table(files[0]).column("prediction").unique().to_pylist()) == {"no", "yes"}
     told = result_of("streamomd resume runs/quickstart", there)
-    assert [epoch["rows"] for epoch in told["epochs"]] == [ROWS, ROWS]
-    # The rows are in order of time: the pass after the last ones begins with the first ones again.
-    assert told["epochs"][0]["loss"] < told["epochs"][1]["loss"] < 0.36  # a constant's is 0.3609
+    assert [epoch["rows"] for epoch in told["epochs"]] == [ROWS]  # the second brings little
+    assert told["stopped_early"]

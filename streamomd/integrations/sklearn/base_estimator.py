@@ -19,7 +19,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, Floats
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
-from streamomd.core.nearest import named_keywords, nearest, suggestion
+from streamomd.core.wording import named_keywords, nearest, suggestion
 from streamomd.integrations.sklearn.epochs import check_stopping, chosen_epochs
 from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_changed, worded
 from streamomd.integrations.sklearn.fit import (
@@ -264,10 +264,12 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         held, classes, rows = self._prepare(X, y, sample_weight, None, reset=reset)
         draw = check_random_state(self.random_state)
         epochs = chosen_epochs(self, lambda: held.copy().model, rows, draw)
-        learn_epochs(held.model, rows, epochs, draw if self.shuffle else None)
+        orders = draw if self.shuffle else None
+        tries = not self.early_stopping and not self.warm_start  # whose rows may be others
+        learn_epochs(held.model, rows, epochs, orders, tries=tries)
         if not self.shuffle:
             report_label_runs(held.model, epochs)
-        self.n_iter_ = epochs
+        self.n_iter_ = epochs if not tries else held.model.cursor.epoch
         held.model.spec = held.model.spec.of_epochs(epochs)
         self._set_model(held, classes)
         return self

@@ -13,7 +13,7 @@ from streamomd.core.errors import DataError, UnsupportedError, UsageError
 from streamomd.core.finite import refuse_diverged
 from streamomd.features import make_plan
 from streamomd.integrations.sklearn.estimator_job import named_columns, spec_of
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 from streamomd.sources.memory.encoded_frames import curves_of_memory
 from streamomd.sources.memory.frames import FEATURES, INDICES, LABEL, VALUES, WEIGHT, schema_of
 
@@ -86,13 +86,22 @@ def _roles(
     return {"hashed": [*categorical, *plan.hashed], "numeric": plan.numeric}
 
 
-def learn_epochs(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
+def learn_epochs(
+    model: Model, rows: Batch, epochs: int, orders: Any, *, tries: bool = False
+) -> None:
     """Learn all rows for ``epochs`` more epochs, as ``streamomd train`` reads its shards.
 
-    orders: draws a permutation for each epoch, or None for the given order.
+    orders: draws a permutation for each epoch, or None for the given order. tries: whether later
+    passes may be undone, as there.
     Raises DivergedError if a number is no longer finite.
     """
-    from streamomd.training.training_step import begin_epoch, learn_rows
+    from streamomd.training.training_step import (
+        accept_pass,
+        begin_epoch,
+        is_tried,
+        learn_rows,
+        try_pass,
+    )
 
     if model.cursor.row:  # what ``learn_more_rows`` learned is an epoch of its own
         model.cursor = Cursor(model.cursor.epoch + 1)
@@ -103,9 +112,13 @@ def learn_epochs(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
         if epoch < 0:
             model.engine.look(model.state, some)
         else:
+            if tries and is_tried(model):
+                try_pass(model)
             begin_epoch(model)
             learn_rows(model, some)
         model.cursor = Cursor(epoch + 1)
+        if not accept_pass(model):
+            break
     refuse_diverged(model.state.problem())
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import FILTERED, REASONS, SAMPLED, Times
-from streamomd.core.counted import counted, worded
 from streamomd.core.errors import TooManyBadRowsError
+from streamomd.core.wording import counted, worded
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
 from streamomd.training.metrics.backtest_figures import Backtest
@@ -267,6 +267,10 @@ class Metrics:
     def copy(self) -> Metrics:
         """The same figures, apart from these."""
         return deepcopy(self)
+
+    def take(self, other: Metrics) -> None:
+        """Make these figures the other's, which are no longer used."""
+        vars(self).update(vars(other))
 
     @property
     def total_rows(self) -> int:
