@@ -31,7 +31,7 @@ from streamomd.shards.order import Job, jobs_of, places
 from streamomd.shards.reader import ShardBatch, open_group
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import offsets
-from streamomd.training.build_engine import engine_of
+from streamomd.training.model_data import engine_of
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of
 from streamomd.training.training_threads import available_memory, thread_count
 

@@ -1,10 +1,9 @@
 """The command line: parse, call, print. A file a kind of command; each registers its own."""
 
 from streamomd.cli import (
-    checkpoint_commands,
     model_commands,
     plan_command,
-    report_command,
+    report_commands,
     run_commands,
     service_commands,
     sweep_command,
@@ -13,11 +12,10 @@ from streamomd.cli import (
 from streamomd.cli.command_group import main
 
 __all__ = [
-    "checkpoint_commands",
     "main",
     "model_commands",
     "plan_command",
-    "report_command",
+    "report_commands",
     "run_commands",
     "service_commands",
     "sweep_command",

@@ -128,7 +128,7 @@ class Engine(Walks):
         self._walk("look", state, np.zeros(3), self.filled(state, batch, learns=True))
 
     def predict(self, state: State, sums: Floats, batch: Batch) -> Floats:
-        """As ``learn``, but nothing is learned."""
+        """Predicts each row as ``learn`` does; nothing is learned."""
         if self.layout.means:
             batch = self.filled(state, batch)
         if self.layout.block:

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 def all_weights(engine: Walks, state: State, low: int, high: int, first: int) -> Floats:
-    """As ``Engine.weights``: those of the cells and those of the block."""
+    """Returns what ``Engine.weights`` does: weights of the cells and of the block."""
     rule = engine.layout.rule
     own = [state.slot(slot.name)[low:high] for slot in rule.own_slots]
     make: Any = rule.state.own

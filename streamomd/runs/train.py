@@ -153,7 +153,7 @@ def submit(
     with session.prepare() as (model, connection):
         from streamomd.distributed import diagnose as checks
         from streamomd.distributed import jobs
-        from streamomd.distributed.made_cluster import refuse_ending
+        from streamomd.distributed.connect import refuse_ending
 
         refuse_ending(connection)
         unfit = checks.exclude_unfit(connection, model, session.shards)

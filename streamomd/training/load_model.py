@@ -44,10 +44,10 @@ from streamomd.features import Names, Plan
 from streamomd.rules.abilities import refuse_other_state
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.order import Cursor
-from streamomd.training.build_engine import layout_of
 from streamomd.training.drift_alerts import check_counters
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
+from streamomd.training.model_data import layout_of
 from streamomd.training.model_document import RemoteState
 from streamomd.training.run_records import Teaching, UpdateRecord
 from streamomd.training.tried_pass import TriedPass

@@ -33,8 +33,7 @@ from streamomd.sources.memory.frames import (
     table_of,
     without_null_types,
 )
-from streamomd.training.build_engine import engine_of
-from streamomd.training.model_data import ModelData
+from streamomd.training.model_data import ModelData, engine_of
 from streamomd.training.predict import columns
 
 
