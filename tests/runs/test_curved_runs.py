@@ -4,6 +4,7 @@ way to train, continue, predict and export."""
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,9 @@ def test_inspect_and_plan_name_them(tmp_path: Path) -> None:
     learn(shard, checkpoint=str(url))
     assert "a[.." in run("inspect", url, "--top", 40).out
     words = ["--label", "y", "--shapes", "columns", "--ignore", "v,w", "--nulls", "indicator"]
-    assert "curved, 16 coordinates more (2): a, b" in run("plan", shard, *words).out
+    planned = run("plan", shard, *words).out
+    assert "curved, 16 coordinates more (2): a, b" in planned
+    assert re.search(r"^a\s+double\s+curve\s+8\s*$", planned, re.M)
 
 
 @pytest.mark.parametrize("nulls", ["zero", "mean", "indicator"])
