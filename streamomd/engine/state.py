@@ -86,8 +86,10 @@ class Layout:
         storage = self.rule.storage
         if not (isinstance(storage, Block) and storage.second and storage.first):
             return {}
+        front = "float64", (self.learners, 2, 1 + self.numeric)
         return {
-            "front": ("float64", (self.learners, 2, 1 + self.numeric)),
+            "front": front,
+            "next_front": front,
             "chain": ("float64", (LENGTH + max(self.learners, 2),)),
         }
 
@@ -119,8 +121,10 @@ class Layout:
 
     @property
     def copied(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
-        """Copies of weights by which rows are scored, none before the first: dtype and shape."""
-        return {"copies": (self.dtype, (None, self.learners, 2))} if self.frozen else {}
+        """The copy of weights by which rows are scored, and the newest one, none before the first:
+        dtype and shape."""
+        names = ("copies", "next_copies") if self.frozen else ()
+        return dict.fromkeys(names, (self.dtype, (None, self.learners, 2)))
 
     @property
     def referred(self) -> bool:
@@ -346,12 +350,12 @@ class State:
             self.extra[name][...] = arrays[f"extra.{name}"]
         if low == 0 and self.layout.block:
             _check_places(self.extra["places"], self.layout)
-        if low == 0 and self.layout.copied:
-            copies = np.array(arrays["extra.copies"])
+        for name in self.layout.copied if low == 0 else ():
+            copies = np.array(arrays[f"extra.{name}"])
             shape = self.layout.size, self.layout.learners, 2
             if copies.shape != shape and len(copies):
-                raise ValueError(f"copies of {copies.shape}, expected {shape}")
-            self.extra["copies"] = copies
+                raise ValueError(f"{name} of {copies.shape}, expected {shape}")
+            self.extra[name] = copies
         if low == 0 and self.layout.stored:
             rows = StoredRows(*(np.array(arrays[f"extra.{name}"]) for name in StoredRows._fields))
             check_stored_rows(rows, self.layout.size)

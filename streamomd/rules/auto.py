@@ -14,10 +14,10 @@ of rows that it does not learn by a tenth; else the run ends with the model befo
 
 A saved model predicts rows that come later, for which the best mixture of the next row may be poor:
 it follows the latest rows. So weights are copied now and then, eight times in an octave of rows,
-and rows are also predicted by the newest copy, which has learned none of the rows since. On these
-frozen predictions the saved model is fitted, ``prefer`` = "auto": a scale of B's block and one of
-its other coordinates, G's share, and with log losses the classes' frequencies; then a choice of
-this, of B alone and of the frequencies. ``saved_loss`` of the result is the mean loss of frozen
+and rows are also predicted by the newest copy, which has learned none of the rows since, or with
+the square loss by the one before it. On these frozen predictions the saved model is fitted,
+``prefer`` = "auto": G's share, and with log losses a scale of B's block, one of its other
+coordinates, and the share of the classes' frequencies. ``saved_loss`` of the result is the mean loss of frozen
 predictions. ``prefer`` = "recent" saves the mixture that predicts the next row, "whole" B alone:
 for data whose rows of all times count alike.
 
@@ -71,8 +71,13 @@ from streamomd.rules.common.standardized import (
     mixed,
     share_of_lead,
 )
-from streamomd.rules.contract import Block, Mean, RowHooks, Rule, Slots, Sum
+from streamomd.rules.contract import Block, Mean, RowHooks, Rule, Saved, Slots, Sum
 from streamomd.rules.params import Positive
+
+
+def older(saved: Saved) -> str:
+    """Version 4 had one copy of the weights, and a choice of three models."""
+    return laplace.older(saved) if saved.version < 4 else "its frozen predictions were others"
 
 
 class Hyper(NamedTuple):
@@ -112,7 +117,7 @@ RULE = ridge_certified(Rule(
     source="rules laplace and adagrad_standardized",
     hyper=Hyper,
     state=Slots(
-        own=Own, shared=Shared, totals=Totals, version=laplace.VERSION, older=laplace.older,
+        own=Own, shared=Shared, totals=Totals, version=5, older=older,
     ),
     weight=weight,
     step=mixed,
