@@ -34,7 +34,7 @@ import streamomd
 from streamomd.distributed.averaged import rounds_of
 from streamomd.engine.state import State
 from streamomd.features import Names
-from streamomd.shards.row_ranges import RowRange
+from streamomd.shards.order import RowRange
 from streamomd.sources.find import find
 from streamomd.training.model import Model
 from streamomd.training.row_stream import rows_of_group

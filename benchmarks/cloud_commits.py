@@ -61,7 +61,8 @@ def served(*settings: Any) -> Iterator[tuple[dict[str, Any], Callable[[], Any]]]
 
 def state_of(mib: int) -> Any:
     """A state whose commit has this many MiB."""
-    from streamomd.engine.state import Layout, State
+    from streamomd.engine.layout import Layout
+    from streamomd.engine.state import State
     from streamomd.rules import find_rule
 
     state = State.start(Layout(find_rule("nag"), mib * MIB // NAG_BYTES, 1, "float64"))

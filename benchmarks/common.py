@@ -113,9 +113,10 @@ class Walk:
         # Loaded here: benchmarks/memory.py must stay small, and needs none of it.
         from streamomd.config.spec import Spec
         from streamomd.engine import Engine
-        from streamomd.engine.state import Layout, State
+        from streamomd.engine.layout import Layout
+        from streamomd.engine.state import State
         from streamomd.losses import find_loss
-        from streamomd.losses.lipschitz import with_lipschitz
+        from streamomd.losses.derived import with_lipschitz
 
         loss = "hinge" if params.get("C") and rule in ("eg", "winnow") else ""
         spec = Spec.parse({"model": {"rule": rule, "loss": loss, "params": params}})

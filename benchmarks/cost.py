@@ -39,7 +39,7 @@ from streamomd.analysis.cluster_cost import (
 from streamomd.engine.merge import merge
 from streamomd.engine.state import State
 from streamomd.features import Names
-from streamomd.shards.row_ranges import split_rows
+from streamomd.shards.order import split_rows
 from streamomd.sources.find import find
 from streamomd.training.load_model import load_model
 from streamomd.training.row_stream import rows_of_group

@@ -27,12 +27,13 @@ import numpy as np
 
 from streamomd.core.batch import DenseBatch, SparseBatch
 from streamomd.engine import Engine
+from streamomd.engine.layout import Layout
 from streamomd.engine.loops.rebase import AT
 from streamomd.engine.merge import tree
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule
-from streamomd.rules.standardizable import standardize_problem, target_problem
+from streamomd.rules.abilities import standardize_problem, target_problem
 from streamomd.training.partitions import Share, micro_batches
 
 COLUMNS, CHUNK = 8, 100_000

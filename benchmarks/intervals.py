@@ -18,8 +18,9 @@ import numpy as np
 
 from streamomd.core.batch import DenseBatch
 from streamomd.engine import Engine
+from streamomd.engine.layout import Layout
 from streamomd.engine.standard_errors import margin_errors
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 

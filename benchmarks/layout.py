@@ -31,8 +31,7 @@ from streamomd.features import make_plan
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.reader import read_batches
 from streamomd.sources import find
-from streamomd.sources.text.encoding import stored
-from streamomd.sources.text.output_formats import FORMS
+from streamomd.sources.text.output_formats import FORMS, stored
 
 UNIT_BYTES, AHEAD_BYTES = 4 << 20, 32 << 20  # those of streamomd/training/row_stream.py
 DICTIONARY, PLAIN, SPLIT = "RLE_DICTIONARY", "PLAIN", "BYTE_STREAM_SPLIT"

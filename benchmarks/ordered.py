@@ -30,7 +30,8 @@ from quality_tables import write
 
 from streamomd.core.batch import SparseBatch
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 

@@ -24,7 +24,8 @@ from quality_sets import one_hot
 
 from streamomd.core.batch import SparseBatch
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.training.metrics.residuals import LEVELS, Residuals

@@ -19,6 +19,7 @@ import numpy as np
 
 from streamomd.core import jit
 from streamomd.engine import compile as fuse
+from streamomd.engine import operations
 from streamomd.engine.loops import sparse as loops
 
 DISTANCES = (0, 4, 8, 16, 32, 64, 128)
@@ -34,7 +35,7 @@ def compiled(walk: common.Walk, distance: int) -> Callable[..., float]:
     for function in fuse._reached(loop):
         fuse._name_apart(function, loop.__name__)
         fuse._register(function, "inlined" in function.__dict__)
-    signature = fuse._rows(layout.rule, layout.dtype, "float32")
+    signature = operations._rows(layout.rule, layout.dtype, "float32")
     made: Callable[..., float] = jit.compile_one(loop, signature, cached=False)
     loops.AHEAD = usual
     return made

@@ -25,7 +25,7 @@ import common
 from distributed import Client, LocalCluster
 
 import streamomd
-from streamomd.distributed import state_pieces
+from streamomd.distributed import averaged_worker
 
 STATUS = Path("/proc/self/status")
 
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--times", type=int, default=3, help="runs of each; the median counts")
     args = parser.parse_args()
-    most = state_pieces.MOST_PIECES
+    most = averaged_worker.MOST_PIECES
     lines, figures = [], {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "rows"
@@ -75,7 +75,7 @@ def main() -> None:
                     found: dict[str, Any] = {}
                     for _ in range(args.times):
                         for how, pieces in (("whole", 0), ("pieces", most)):
-                            state_pieces.MOST_PIECES = pieces
+                            averaged_worker.MOST_PIECES = pieces
                             url = Path(temporary) / f"run-{uuid.uuid4().hex}"
                             shape = {
                                 "mode": "averaged", "parts": parts, "rounds_per_epoch": args.rounds

@@ -20,8 +20,9 @@ from quality_sets import BINARY, CLASSES, REGRESSION, Data
 from streamomd.core.batch import SparseBatch
 from streamomd.distributed.averaged import EXACT_ROWS, FIRST_ROWS
 from streamomd.engine import Engine
+from streamomd.engine.layout import Layout
 from streamomd.engine.merge import tree
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Block

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from streamomd.runs.backtest import backtest as backtest
     from streamomd.runs.follow import follow as follow
     from streamomd.runs.resume import resume as resume
-    from streamomd.runs.submit import submit as submit
+    from streamomd.runs.resume import update as update
     from streamomd.runs.sweep import resume_sweep as resume_sweep
     from streamomd.runs.sweep import sweep as sweep
     from streamomd.runs.sweep.learners import Sweep as Sweep
     from streamomd.runs.train import load as load
+    from streamomd.runs.train import submit as submit
     from streamomd.runs.train import train as train
-    from streamomd.runs.update import update as update
     from streamomd.training.model import Model as Model
     from streamomd.training.scoring.scorer import Explanation as Explanation
     from streamomd.training.scoring.scorer import Scorer as Scorer
@@ -50,11 +50,11 @@ _HOME = {
     "profiled": "streamomd.core.profiling",
     "resume": "streamomd.runs.resume",
     "resume_sweep": "streamomd.runs.sweep",
-    "submit": "streamomd.runs.submit",
+    "submit": "streamomd.runs.train",
     "sweep": "streamomd.runs.sweep",
     "to_sklearn": "streamomd.integrations.export",
     "train": "streamomd.runs.train",
-    "update": "streamomd.runs.update",
+    "update": "streamomd.runs.resume",
     "write_report": "streamomd.analysis.report",
 }
 
@@ -67,7 +67,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return import_module("streamomd.core.own_version").VERSION
+        return import_module("streamomd.core.installed").VERSION
     if name not in _HOME:
         if name.endswith(("Classifier", "Regressor")):  # a class for a rule: NAGClassifier
             return getattr(import_module(_HOME["OMDClassifier"]), name)

@@ -114,7 +114,7 @@ def check_shards(write: Callable[[str, Any, int], None], suffix: str) -> None:
     read first; a truncated file, or one with damaged bytes, is refused with a StreamomdError or,
     in a format without checksums, has as many rows as before.
     """
-    from streamomd.sources.format_laws import shard_problems
+    from streamomd.sources.plugin_laws import shard_problems
 
     with tempfile.TemporaryDirectory(prefix="streamomd-check-") as folder:
         for problem in shard_problems(write, suffix, Path(folder)):
@@ -143,7 +143,7 @@ def check_source(
     content changes and only then; each key without effect is refused by name; the error on
     ``missing`` is a StreamomdError with that URL.
     """
-    from streamomd.sources.source_laws import SourceCase
+    from streamomd.sources.plugin_laws import SourceCase
 
     case = SourceCase(source, url, add, change, missing, storage_options or {})
     for problem in case.problems():

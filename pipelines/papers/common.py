@@ -22,7 +22,7 @@ import scipy.sparse
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.features import Plan, make_plan
-from streamomd.shards.distinct_labels import distinct_labels
+from streamomd.shards.distinct_values import distinct_labels
 from streamomd.sources.find import find
 from streamomd.training.model import Model
 from streamomd.training.row_stream import rows_of

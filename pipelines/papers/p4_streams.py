@@ -22,7 +22,7 @@ import sets
 from common import Rows, Section, arguments, csr, learn, read
 from comparator import hinge_loss
 
-from streamomd.engine.compile import LOOPS
+from streamomd.engine.operations import LOOPS
 from streamomd.rules import all_rules
 
 ALPHA = 2.0

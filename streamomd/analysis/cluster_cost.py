@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from streamomd.config.spec import Spec
+from streamomd.distributed.exchange import DECODERS
 from streamomd.distributed.memory_checks import BASE_BYTES, STATES_OF_DRIVER, memory_need
 from streamomd.distributed.partition_owner import group_size
-from streamomd.distributed.row_exchange import DECODERS
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 
 MODES = ("exact", "averaged", "sharded")
 WHOLE_BYTES, RANGE_BYTES = 8 << 20, 16 << 20

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamomd.config.spec import Spec
-from streamomd.core.counted import counted
 from streamomd.core.urls import printable
+from streamomd.core.wording import counted
 from streamomd.features.classes import FEWEST_ROWS, targets
 from streamomd.runs.session import Session
-from streamomd.shards.distinct_labels import count_labels
+from streamomd.shards.distinct_values import count_labels
 from streamomd.training.progress import note
 
 MOST_CLASSES = 1000

@@ -19,15 +19,14 @@ import numpy as np
 
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
 from streamomd.features.crosses import cross_name
 from streamomd.runs.session import Session, data_notes
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.filtered_shards import unread_of
-from streamomd.shards.group_jobs import Job, jobs_of
-from streamomd.shards.order import places
+from streamomd.shards.order import Job, jobs_of, places
 from streamomd.shards.reader import ShardBatch, open_group
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import offsets

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamomd.config.toml_text import array, commented, quoted
-from streamomd.core.counted import counted
+from streamomd.config.values import array, commented, quoted
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import printable
+from streamomd.core.wording import counted
 from streamomd.features.arrow_types import DATES, MEASURED, SCALARS, is_text_list
 from streamomd.features.classes import targets
 from streamomd.features.infer_plan import nearest

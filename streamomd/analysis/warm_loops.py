@@ -13,18 +13,17 @@ import numpy as np
 from streamomd.analysis.preview import read_unit
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, DenseBatch
-from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
 from streamomd.core.jit import recording
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
+from streamomd.core.wording import counted
 from streamomd.engine.merge import merge
 from streamomd.engine.state import State
 from streamomd.features.plan import Plan
 from streamomd.runs.session import Session
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.formats.parquet import FLAT_VALUES
-from streamomd.shards.group_jobs import jobs_of
-from streamomd.shards.order import places
+from streamomd.shards.order import jobs_of, places
 from streamomd.shards.shard import ShardSet
 from streamomd.training.class_threads import classes_divided
 from streamomd.training.model_data import ModelData

@@ -23,11 +23,11 @@ from rich.text import Text
 
 from streamomd.analysis.history import history, speeds
 from streamomd.checkpoint import open_store
-from streamomd.checkpoint.commit_list import sequences
+from streamomd.checkpoint.commit_reader import sequences
 from streamomd.config.spec import Spec
-from streamomd.core.counted import worded
 from streamomd.core.errors import ClusterError, InputNotFoundError, NoCommitError, StorageError
 from streamomd.core.urls import absolute, printable, shown
+from streamomd.core.wording import worded
 from streamomd.training.drift_alerts import worded_alert
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics

@@ -13,17 +13,26 @@ This package is independent of the model. Layout of a checkpoint (no object name
 
 from __future__ import annotations
 
-from streamomd.checkpoint.commit_list import read_commit, read_part, read_parts
-from streamomd.checkpoint.commit_reader import Loaded, load
+from streamomd.checkpoint.commit_reader import Loaded, load, read_commit, read_part, read_parts
 from streamomd.checkpoint.commit_writer import Writer, write_parts
 from streamomd.checkpoint.documents import read_document, write_document, write_shared
-from streamomd.checkpoint.fingerprint import Difference, compare, explain
-from streamomd.checkpoint.ledger import Ledger, read_ledger
-from streamomd.checkpoint.ledger_report import list_ledger, read_newest_ledger
-from streamomd.checkpoint.listing import list_commits, list_temporary_files
+from streamomd.checkpoint.ledger import (
+    Difference,
+    Ledger,
+    compare,
+    explain,
+    list_ledger,
+    read_ledger,
+    read_newest_ledger,
+)
+from streamomd.checkpoint.manage_commits import (
+    Restored,
+    list_commits,
+    list_temporary_files,
+    restore_commit,
+)
 from streamomd.checkpoint.manifest import Commit
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, parse_entry
-from streamomd.checkpoint.restore import Restored, restore_commit
 from streamomd.checkpoint.stores.contract import Store, open_store
 
 __all__ = [

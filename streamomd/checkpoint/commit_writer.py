@@ -19,8 +19,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamomd.checkpoint.commit_list import mark_format, mark_restart, read_commit, sequences
-from streamomd.checkpoint.commit_reader import Loaded
+from streamomd.checkpoint.commit_reader import (
+    Loaded,
+    mark_format,
+    mark_restart,
+    read_commit,
+    sequences,
+)
 from streamomd.checkpoint.manifest import (
     GROUPS,
     Commit,
@@ -39,7 +44,7 @@ from streamomd.core.errors import (
     OutputExistsError,
     StorageError,
 )
-from streamomd.core.own_version import VERSION
+from streamomd.core.installed import VERSION
 from streamomd.core.urls import printable, shown
 
 ATTEMPTS = 3

@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from streamomd.checkpoint.parts import PartEntry, parse_entry
-from streamomd.checkpoint.sealed_json import seal, unseal
-from streamomd.checkpoint.validated_json import Fields
+from streamomd.checkpoint.sealed_json import Fields, seal, unseal
 from streamomd.core.errors import CorruptionError, NoCommitError
-from streamomd.core.own_version import upgrade_hint
+from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import printable
 
 FORMAT, MAJOR, MINOR = "streamomd-checkpoint", 1, 1

@@ -16,7 +16,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from streamomd.checkpoint.validated_json import Fields
+from streamomd.checkpoint.sealed_json import Fields
 from streamomd.core.errors import CorruptionError, UsageError
 from streamomd.core.urls import printable
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from streamomd.checkpoint.commit_list import read_commit, sequences
+from streamomd.checkpoint.commit_reader import read_commit, sequences
 from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import Commit, manifest_name
 from streamomd.checkpoint.stores.contract import Store

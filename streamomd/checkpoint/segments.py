@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from streamomd.checkpoint.sealed_json import canonical, parse
-from streamomd.checkpoint.validated_json import Fields
+from streamomd.checkpoint.sealed_json import Fields, canonical, parse
 from streamomd.core.errors import CorruptionError
 
 MAGIC = b"OMDSEG1\n"

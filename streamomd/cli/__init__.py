@@ -3,7 +3,6 @@
 from streamomd.cli import (
     checkpoint_commands,
     cluster_commands,
-    init_command,
     model_commands,
     plan_command,
     report_command,

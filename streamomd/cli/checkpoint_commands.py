@@ -10,8 +10,8 @@ import click
 from streamomd.cli import formatting
 from streamomd.cli.command_group import CODES, guarded, main
 from streamomd.cli.options import checkpoint_options, read_options_file, url
-from streamomd.core.counted import counted
 from streamomd.core.urls import shown, typed
+from streamomd.core.wording import counted
 
 MOST_LINES = 20
 """Shards printed of a ledger: the first and the last ones."""

@@ -40,7 +40,7 @@ def submit(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
       streamomd submit job.toml --scheduler tcp://10.0.0.5:8786
       streamomd status omd-job-1a2b3c4d --scheduler tcp://10.0.0.5:8786
     """
-    from streamomd.runs.submit import submit
+    from streamomd.runs.train import submit
 
     job, given = job_and_shards(what, given)
     name = submit(job, **python_arguments(given))
@@ -115,7 +115,7 @@ def doctor(job: str | None, **given: Any) -> tuple[Any, str]:
     \b
       streamomd doctor job.toml --scheduler tcp://10.0.0.5:8786
     """
-    from streamomd.runs.submit import diagnose
+    from streamomd.runs.train import diagnose
 
     found = diagnose(job, **python_arguments(given))
     text = formatting.format_diagnosis(found)

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from streamomd.config.values import join_list
-from streamomd.core.counted import counted, listed, worded, worded_means
-from streamomd.core.terminal import width_of
 from streamomd.core.urls import printable, typed
+from streamomd.core.wording import counted, listed, width_of, worded, worded_means
 
 MAX_NAMES = 12  # columns named on a line
 FEWEST_COLUMNS = 3  # of a table, however narrow the terminal is

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
-from streamomd.cli.choice import Choice
-from streamomd.cli.command_group import CODES, guarded, main
+from streamomd.cli.command_group import CODES, Choice, guarded, main
 from streamomd.cli.job_flags import COMPARATOR, LIST
 from streamomd.cli.options import (
     allow_non_finite,
@@ -25,7 +24,7 @@ from streamomd.cli.options import (
     verbose_option,
 )
 from streamomd.core.errors import UsageError
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
 from streamomd.core.urls import printable
 
 where_option = click.option(

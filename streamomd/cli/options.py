@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from streamomd.cli.completion import complete_set, complete_shards, complete_url
+from streamomd.cli.job_flags import complete_set, complete_shards, complete_url
 from streamomd.core.errors import InputNotFoundError, UsageError
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
 from streamomd.core.startup import (
     freeze_objects,
     no_garbage_collection,
@@ -47,7 +47,7 @@ log_option = click.option(
 
 
 def _cluster_factory(_: click.Context, __: click.Parameter, name: str | None) -> Any:
-    from streamomd.config.cluster_factory import ClusterFactory
+    from streamomd.config.cluster_choice import ClusterFactory
 
     if name is None:
         return None

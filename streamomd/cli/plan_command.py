@@ -22,10 +22,10 @@ from streamomd.cli.options import (
     set_option,
     what,
 )
-from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
 from streamomd.core.urls import harmless, printable, shown, typed
+from streamomd.core.wording import counted
 
 
 @main.command(cls=JobCommand, epilog=CODES)

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
-from streamomd.cli.choice import Choice
-from streamomd.cli.command_group import CODES, guarded, main
+from streamomd.cli.command_group import CODES, Choice, guarded, main
 from streamomd.cli.job_flags import DURATION
 from streamomd.cli.options import (
     cache_option,
@@ -25,9 +24,9 @@ from streamomd.cli.options import (
     url,
 )
 from streamomd.core.errors import StoppedError
-from streamomd.core.phases import phase
-from streamomd.core.terminal import width_of
+from streamomd.core.run_events import phase
 from streamomd.core.urls import printable, typed
+from streamomd.core.wording import width_of
 
 
 @main.command(epilog=CODES)
@@ -155,7 +154,7 @@ def compare(runs: tuple[str, ...], checkpoint_storage_options: str) -> tuple[Any
     metrics are not comparable.
     """
     with phase("starting"):
-        from streamomd.analysis.compare_runs import compare_runs, format_comparison
+        from streamomd.analysis.history import compare_runs, format_comparison
 
     options = read_options_file(checkpoint_storage_options)
     result = compare_runs(list(runs), checkpoint_storage_options=options)

@@ -29,10 +29,10 @@ from streamomd.cli.options import (
     verbose_option,
 )
 from streamomd.cli.sweep_command import resume_sweep_command
-from streamomd.core.counted import counted
 from streamomd.core.errors import SweepError
 from streamomd.core.profiling import Profile, profiled
 from streamomd.core.urls import typed
+from streamomd.core.wording import counted
 
 track_option = click.option(
     "--track",
@@ -273,7 +273,7 @@ def update(
     in the same order, to the bit.
     """
     import_runs()
-    from streamomd.runs.update import run_update
+    from streamomd.runs.resume import run_update
 
     options, choice = split_choice(python_arguments(given), quiet=quiet)
     model, figures = run_update(

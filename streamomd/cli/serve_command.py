@@ -119,7 +119,7 @@ def _run(
     row_options: Any,
 ) -> None:
     try:
-        from streamomd.integrations.serve.gate import Gate
+        from streamomd.integrations.serve.model_reloader import Gate
         from streamomd.integrations.serve.run_server import ServeSettings, run_server
     except ModuleNotFoundError as error:
         raise MissingExtraError(

@@ -8,10 +8,8 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
-from streamomd.cli.choice import Choice
-from streamomd.cli.command_group import CODES, guarded, main
-from streamomd.cli.completion import complete_grid
-from streamomd.cli.job_flags import JobCommand
+from streamomd.cli.command_group import CODES, Choice, guarded, main
+from streamomd.cli.job_flags import JobCommand, complete_grid
 from streamomd.cli.options import (
     checkpoint_options,
     cluster_option,
@@ -27,10 +25,10 @@ from streamomd.cli.options import (
     verbose_option,
     what,
 )
-from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
 from streamomd.core.urls import typed
+from streamomd.core.wording import counted
 
 
 @main.command(cls=JobCommand, epilog=CODES)

@@ -10,18 +10,23 @@ import itertools
 import os
 import re
 import time
+import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from streamomd.config.aliases import canonical_keys
 from streamomd.config.flags import assign, assign_flags, check_key, dotted
-from streamomd.config.job_file import read_job
+from streamomd.config.job_table import canonical_keys
 from streamomd.config.spec import Spec
 from streamomd.config.values import parse_scalar
-from streamomd.core.errors import ResumeRefusedError, UsageError, refuse_rows_in_memory
-from streamomd.core.registry import sources
+from streamomd.core.errors import (
+    InputNotFoundError,
+    ResumeRefusedError,
+    UsageError,
+    refuse_rows_in_memory,
+)
+from streamomd.core.installed import sources
 from streamomd.core.urls import (
     absolute,
     is_inside,
@@ -31,8 +36,51 @@ from streamomd.core.urls import (
     refuse_output_url,
     shown,
 )
+from streamomd.core.wording import similar_path
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
+
+MAX_LINE = 200  # characters of a line in a message; longer ones are cut
+
+
+def read_job(path: str) -> dict[str, Any]:
+    """The tables of a TOML job file. Raises InputNotFoundError, or UsageError naming the line."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise InputNotFoundError(f"no job file {path!r}{similar_path(path)}") from None
+    except ValueError as error:
+        raise UsageError(f"job {path!r} is not TOML: {error}") from None
+    except OSError as error:
+        raise UsageError(f"job {path!r} cannot be read: {error.strerror}") from None
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise UsageError(f"job {path!r} is not TOML: nested too deep") from None
+    except ValueError as error:
+        raise UsageError(f"job {path!r} is not TOML: {error}{_remedy(text, error)}") from None
+
+
+def _remedy(text: str, error: ValueError) -> str:
+    """The line that is not TOML, and the quotes it may lack; "" if the error names no line.
+
+    >>> print(_remedy("shards = data/", ValueError("Invalid value (at line 1, column 10)")))
+    <BLANKLINE>
+      shards = data/
+    text needs quotes: shards = "data/"
+    """
+    found = re.search(r"at line (\d+)", str(error))
+    lines = text.splitlines()
+    if not found or not 0 < int(found[1]) <= len(lines):
+        return ""
+    line = lines[int(found[1]) - 1].strip()
+    if "storage_options" in text:  # a line may be a secret
+        return ""
+    key, equals, value = (part.strip() for part in line.partition("="))
+    bare = equals and value and value[0] not in "\"'[{" and key.replace(".", "").isidentifier()
+    remedy = f'\ntext needs quotes: {key} = "{value.rstrip(chr(34))}"' if bare else ""
+    return f"\n  {line[:MAX_LINE]}{remedy}"
+
 
 CHANGEABLE = (
     "train.epochs", "train.prefetch", "train.threads", "checkpoint", "cluster", "update", "alert",

@@ -28,7 +28,7 @@ from streamomd.config.field_types import (
 from streamomd.config.job_table import Table, key
 from streamomd.config.values import MOST_NGRAMS
 from streamomd.core.errors import UsageError
-from streamomd.core.registry import sources
+from streamomd.core.installed import sources
 
 WHOLE = "a whole number from 0 to 4,294,967,295"
 EXAMPLE = '{ every = 10, after = "2026-01-01" }'

@@ -9,11 +9,11 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from streamomd.config.aliases import KEYS
+from streamomd.config.job_table import KEYS
 from streamomd.core.errors import UsageError
 from streamomd.core.message import Key, Message, invalid_value, joined
-from streamomd.core.nearest import nearest, suggestion
 from streamomd.core.urls import scrub
+from streamomd.core.wording import nearest, suggestion
 
 KINDS = {
     "bool": "true or false",

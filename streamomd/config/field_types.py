@@ -15,8 +15,8 @@ from streamomd.config.explain import brief
 from streamomd.config.filter_text import parse_filter
 from streamomd.core.errors import UsageError
 from streamomd.core.message import Key, Message, PerReader, Words, invalid_value
-from streamomd.core.nearest import nearest, suggestion
 from streamomd.core.urls import absolute, local_name, protocol, shown
+from streamomd.core.wording import nearest, suggestion
 
 PARTITIONS, PARTITION_KINDS = ("hive", "none"), ("integer", "date", "category")
 OTHERS = "*"

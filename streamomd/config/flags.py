@@ -9,11 +9,10 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from streamomd.config.aliases import KEYS, PARAMETERS, names_of
-from streamomd.config.job_table import is_number
+from streamomd.config.job_table import KEYS, PARAMETERS, is_number, names_of
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
-from streamomd.core.nearest import suggestion
+from streamomd.core.wording import suggestion
 
 LIST = "A,B,…"
 ARGUMENTS = ("callbacks", "client", "log", "quiet", "restart", "sets")

@@ -8,14 +8,13 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from streamomd.config.aliases import canonical_value
 from streamomd.config.explain import brief
 from streamomd.config.field_types import ClassWeights, Labels
-from streamomd.config.job_table import Table, key
+from streamomd.config.job_table import Table, canonical_value, key
 from streamomd.core.errors import UsageError
 from streamomd.core.message import Key, Message, PerReader, invalid_value
 from streamomd.losses import all_losses, find_loss
-from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.losses.derived import with_lipschitz
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule, fields
 

@@ -11,8 +11,8 @@ from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.message import Key, Message, PerReader, invalid_value
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules, find_rule
+from streamomd.rules.abilities import standardize_problem, target_problem
 from streamomd.rules.contract import Rule
-from streamomd.rules.standardizable import standardize_problem, target_problem
 
 NEEDS_BIAS = "needs the bias, the reference of standardised columns"
 

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from streamomd.config.aliases import canonical_keys
 from streamomd.config.explain import explain
+from streamomd.config.job_table import canonical_keys
 from streamomd.config.model_table import DEFAULT, FALLBACK
 from streamomd.config.refusals import names_no_rule, not_default, refuse_conflicts
 from streamomd.config.spec_tables import SpecTables

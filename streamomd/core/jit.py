@@ -77,9 +77,16 @@ def is_at_hand(function: Callable[..., Any], *signature: Any) -> bool:
     has it."""
     if (function, signature) in _found:
         return True
-    copy = _stamped(function, signature)
-    folder = Path(numba_cache()(copy).cache_path)
-    return any(folder.glob(f"*.{copy.__name__}-*.nbi"))
+    return is_saved(_stamped(function, signature))
+
+
+def is_saved(function: Callable[..., Any]) -> bool:
+    """Whether the disk cache has a function of this name, which says all that it is made of."""
+    try:
+        folder = Path(numba_cache()(function).cache_path)
+    except RuntimeError:  # there is no folder that can be written
+        return False
+    return any(folder.glob(f"*.{function.__name__}-*.nbi"))
 
 
 def callable_part(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,22 +20,19 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, ResumeRefusedError, StoppedError
 from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
+from streamomd.distributed.averaged_worker import ranges_of
 from streamomd.distributed.cluster import (
     ResultTimeoutError,
     TaskLostError,
     wait_for_result,
     wait_until_done,
 )
-from streamomd.distributed.events import subscribe_events
 from streamomd.distributed.memory_checks import refuse_too_small
 from streamomd.distributed.round_state import PartialState, RoundStart
 from streamomd.distributed.round_tasks import RoundTasks, place_parts
-from streamomd.distributed.state_pieces import ranges_of
+from streamomd.distributed.scheduler import subscribe_events
 from streamomd.distributed.worker_monitor import monitor_of, note_unused, usable_workers
-from streamomd.shards.cursor import Cursor
-from streamomd.shards.group_jobs import jobs_of
-from streamomd.shards.order import places
-from streamomd.shards.row_ranges import RowRange, split_rows
+from streamomd.shards.order import Cursor, RowRange, jobs_of, places, split_rows
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.drift_alerts import fails_on_alert, raise_alert, watch_parts

@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 from distributed import Client, Future, KilledWorker, LocalCluster
 from distributed.security import Security
 
-from streamomd.config.cluster_choice import is_scheduler_file
-from streamomd.config.cluster_factory import ClusterFactory
+from streamomd.config.cluster_choice import ClusterFactory, is_scheduler_file
 from streamomd.config.settings import seconds
 from streamomd.core.errors import (
     ClusterError,
@@ -26,13 +25,13 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.urls import scrub, shown
-from streamomd.distributed.handshake import open_client
-from streamomd.distributed.made_cluster import open_made
-from streamomd.distributed.quiet_logs import (
+from streamomd.distributed.connect import (
     QuietTaskErrors,
     loop_thread_of,
+    open_client,
     suppress_client_logs,
 )
+from streamomd.distributed.made_cluster import open_made
 from streamomd.distributed.scheduler import (
     address_of,
     refuse_lost,

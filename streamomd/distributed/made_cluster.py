@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from distributed import Client, SpecCluster
 
-from streamomd.config.cluster_factory import ClusterFactory
+from streamomd.config.cluster_choice import ClusterFactory
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import scrub
 from streamomd.training.progress import note

@@ -13,12 +13,12 @@ from typing import Any
 from distributed import Client, get_worker
 
 from streamomd.config.spec import Spec
-from streamomd.core.counted import counted
 from streamomd.core.errors import ClusterError
+from streamomd.core.wording import counted
+from streamomd.distributed.averaged_worker import ranges_of
 from streamomd.distributed.partition_owner import group_size, slice_bytes
-from streamomd.distributed.state_pieces import ranges_of
 from streamomd.distributed.worker_monitor import Waiting, usable_workers
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 from streamomd.training.partitions import edges, owned
 
 BASE_BYTES = 400 << 20

@@ -34,17 +34,15 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.errors import ClusterError
 from streamomd.core.finite import finite_parts
-from streamomd.distributed.control_channel import ControlChannel
+from streamomd.distributed.exchange import RowExchange, SumExchange
 from streamomd.distributed.retirement import holding_close
-from streamomd.distributed.row_exchange import RowExchange
-from streamomd.distributed.star import DRIVER, LEADER, PeerLostError, Star, peers_of
-from streamomd.distributed.sum_exchange import SumExchange
+from streamomd.distributed.star import DRIVER, LEADER, ControlChannel, PeerLostError, Star, peers_of
 from streamomd.distributed.worker_probe import VERSION
 from streamomd.engine.micro_batches import Sensed
 from streamomd.features import Names, Plan
-from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests, Found
 from streamomd.shards.filesystem import connect
+from streamomd.shards.order import Cursor
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.training.build_engine import engine_of
 from streamomd.training.checkpoint_manager import CommitSchedule

@@ -30,8 +30,7 @@ from streamomd.distributed.cluster import (
     wait_for_any,
     wait_for_result,
 )
-from streamomd.distributed.events import subscribe_events
-from streamomd.distributed.scheduler import refuse_lost
+from streamomd.distributed.scheduler import refuse_lost, subscribe_events
 from streamomd.distributed.worker_monitor import monitor_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import Watcher, note

@@ -21,7 +21,7 @@ from distributed.core import Status
 
 from streamomd.config.settings import seconds
 from streamomd.core.errors import StoppedError
-from streamomd.distributed.connection_errors import accepts_connections
+from streamomd.distributed.connect import accepts_connections
 from streamomd.distributed.scheduler import left_as_expected, workers_of
 from streamomd.distributed.worker_monitor import LEAVING, is_leaving
 from streamomd.training.metrics import Metrics

@@ -22,7 +22,8 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, NoCommitError
 from streamomd.core.urls import shown
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.features import Names, Plan
 from streamomd.shards.digests import Found
 from streamomd.training.build_engine import engine_of

@@ -13,13 +13,19 @@ from typing import Any
 
 from distributed import Client, Future
 
-from streamomd.distributed.averaged_worker import learn_pieces, learn_range, merge_states
+from streamomd.distributed.averaged_worker import (
+    join_pieces,
+    learn_pieces,
+    learn_range,
+    merge_pieces,
+    merge_states,
+    take_piece,
+)
 from streamomd.distributed.cluster import send_task, wait_until_done
 from streamomd.distributed.round_state import RoundStart, copy_state, start_state
-from streamomd.distributed.state_pieces import join_pieces, merge_pieces, take_piece
 from streamomd.distributed.worker_monitor import Waiting
-from streamomd.engine.merge_ranges import Ranges
-from streamomd.shards.row_ranges import RowRange
+from streamomd.engine.merge import Ranges
+from streamomd.shards.order import RowRange
 
 MERGE_FIRST = 1  # a merge frees a state, so it runs before a task that makes one
 START_FIRST = 2  # all others wait for it

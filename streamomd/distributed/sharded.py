@@ -31,7 +31,7 @@ from streamomd.distributed.worker_group import LostOwnersError, WorkerGroup
 from streamomd.distributed.worker_monitor import note_unused, usable_workers
 from streamomd.distributed.worker_probe import VERSION
 from streamomd.features import Names
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.drift_alerts import fails_on_alert, report_alerts

@@ -14,9 +14,9 @@ from distributed import Client, Future
 
 from streamomd.config.settings import seconds
 from streamomd.config.spec import Spec
-from streamomd.core.counted import counted
 from streamomd.core.errors import ClusterError
 from streamomd.core.urls import scrub
+from streamomd.core.wording import counted
 from streamomd.distributed.scheduler import (
     address_of,
     ask_workers,

@@ -2,78 +2,37 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
-from streamomd.core.errors import TooLargeError
-from streamomd.core.message import Key, Message
-from streamomd.engine import (
-    block_weights,
-    frozen_rows,
-    missing_values,
-    scaled_target,
-    stored_rows,
-)
-from streamomd.engine.compile import (
-    compiled_function,
-    compiled_loop,
-    plain_loop,
-    rebase_signature,
-    standardise_signature,
-)
-from streamomd.engine.divided import DividedState, group_layout, is_divisible
-from streamomd.engine.loops import block, block_row, dense, rebase, recent_rows, target_rows
-from streamomd.engine.loops.row import Shape
+from streamomd.core.batch import Batch, DenseBatch, SparseBatch
+from streamomd.engine import block_weights, frozen_rows, scaled_target, standardize, stored_rows
+from streamomd.engine.divided import DividedState, is_divisible
+from streamomd.engine.late import OF_SOLVE, OF_VALUE, work_of
+from streamomd.engine.loops import block, dense, rebase, target_rows
 from streamomd.engine.loops.standardized_rows import standardise_rows
-from streamomd.engine.loops.step import move_numbers, numbers_of
+from streamomd.engine.operations import rebase_signature, standardise_signature
 from streamomd.engine.standardize import Front, StandardizedRows, change_reference, raw_weights
-from streamomd.engine.state import Layout, State
-from streamomd.losses import Loss
+from streamomd.engine.state import State
+from streamomd.engine.walks import Walks
 from streamomd.rules.common.standardized import LEAD, smoothing
-from streamomd.rules.contract import Block, Coordinates, RecentRows, fields
+from streamomd.rules.contract import Coordinates
 
 Floats = NDArray[np.float64]
-Call = Callable[[], Any]
-LEAST_WORK = 1 << 16
-"""Values of a batch, counted for each class, from which threads learn it. They take 0.2 ms; to wake
-a thread takes about as long on a busy machine."""
 
 
-@dataclass
-class Engine:
+class Engine(Walks):
     """The loops of one rule, loss and layout.
 
     classes: 1 in regression, else how many. params: hyper-parameters as ``Rule.parse_params`` gives
     them, the same for each learner. compiled: False for plain Python, slow and bit-identical.
+    late: what the disk cache lacks is compiled once it is worth it, see ``late``.
     """
-
-    layout: Layout
-    loss: Loss
-    classes: int
-    bias: bool
-    params: dict[str, Any]
-    loss_params: dict[str, Any] = field(default_factory=dict)
-    compiled: bool = True
-    compile_seconds: float = field(default=0.0, init=False)
-    _loops: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
-    _dense: bool = field(default=False, init=False, repr=False)
-    _groups: dict[int, Engine] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        numbers = [
-            *self.layout.rule.hyper_numbers(self.params), *self.loss.numbers(self.loss_params)
-        ]  # fmt: skip
-        self.hyper = np.tile(np.array(numbers, dtype=np.float64), self.layout.learners)
-        size = self.layout.size * self.layout.learners
-        self._dense = self.compiled and dense.fits(self.layout.rule, self.params, size)
 
     @classmethod
     def side_by_side(cls, engines: Sequence[Self]) -> Self:
@@ -192,29 +151,19 @@ class Engine:
 
     def fill_values(self, state: State) -> Floats:
         """What a missing value is replaced by, for each column of ``layout.means``."""
-        return missing_values.fill_values(state.means, self._least)
+        return standardize.fill_values(state.means, self._least)
 
     def filled(self, state: State, batch: Batch, *, learns: bool = False) -> Batch:
         """The rows with their missing values replaced. learns: the means count these rows."""
         if not self.layout.means:
             return batch
         columns = np.array(self.layout.means)
-        return missing_values.filled(state.means, columns, batch, self._least, learns=learns)
+        return standardize.filled(state.means, columns, batch, self._least, learns=learns)
 
     @property
     def _least(self) -> float:
         """The least magnitude from which the rule learns."""
         return self.layout.rule.row.range.of(self.layout.dtype).least
-
-    @cached_property
-    def step_numbers(self) -> int:
-        """Numbers of a learner's step in a micro-batch: 1 if it moves, else 0, then its move."""
-        return move_numbers(self.layout.rule)
-
-    @cached_property
-    def row_numbers(self) -> int:
-        """Numbers that a partition adds to a row in ``micro_batches.sense``."""
-        return numbers_of(self.layout.rule, self.layout.learners)
 
     def weights(self, state: State, low: int, high: int, first: int = 0) -> Floats:
         """w of coordinates low … high − 1, (high − low, learners), as the next row would use it.
@@ -271,7 +220,8 @@ class Engine:
         found: where they are written, if given.
         """
         found = np.empty((len(y), 2)) if found is None else found
-        self.loop("row_losses")(rows_before, self.hyper, y, weight, margins, found)
+        loop = self.loop("row_losses", work=OF_VALUE * margins.size)
+        loop(rows_before, self.hyper, y, weight, margins, found)
         return found
 
     def rows_learned(self, state: State) -> float:
@@ -279,73 +229,26 @@ class Engine:
         its log loss depends; 0 of other rules."""
         return float(state.totals[0, 0]) if self.layout.block else 0.0
 
-    def _numbers(self, state: State) -> tuple[NDArray[Any], Floats, Floats, float]:
-        return state.cells, state.totals.reshape(-1), self.hyper, float(state.clock)
-
     def _walk(
         self, operation: str, state: State, sums: Floats, batch: Batch, hyper: Floats | None = None
     ) -> tuple[Floats, Any]:
         if isinstance(state, DividedState):
             return self._walk_groups(operation, state, sums, batch)
         margins = np.empty((len(batch), self.layout.learners))
-        rows = batch.arrays
-        loop = self.loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
-        stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
+        rows, matrices = batch.arrays, self._matrices(state)
+        work = work_of(batch, self.layout.learners, matrices)
+        loop = self.loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name, work)
+        stored = (state.cells, state.totals.reshape(-1), *matrices)
         moved = (sums, self.hyper if hyper is None else hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
-
-    def _walk_groups(
-        self, operation: str, state: DividedState, sums: Floats, batch: Batch
-    ) -> tuple[Floats, Any]:
-        rows, is_dense = batch.arrays, isinstance(batch, DenseBatch)
-        learns = operation in ("learn", "dense")
-        by_columns = learns and is_dense and dense.filled(batch.values)
-
-        def prepare(
-            engine: Engine, group: State, first: int, losses: Floats, margins: Floats
-        ) -> Call:
-            learn = "dense" if by_columns and engine._dense else "learn"
-            loop = engine.loop(learn if learns else operation, is_dense, rows[2].dtype.name)
-            stored = (group.cells, group.totals.reshape(-1), *engine._matrices(group))
-            moved = (losses, engine.hyper, float(state.clock))
-            return partial(loop, *stored, *moved, *rows, batch.y - first, batch.weight, margins)
-
-        return self._in_groups(state, sums, batch, prepare)
-
-    def _in_groups(
-        self, state: DividedState, sums: Floats, batch: Batch, prepare: Callable[..., Call]
-    ) -> tuple[Floats, Any]:
-        """Margins and clock after a loop for each group of classes, in a thread each.
-
-        prepare(engine, group, first, losses, margins) gives a call of a loop, which is compiled in
-        the caller's thread. first: the group's first class. losses: see ``row.is_group``.
-        """
-        margins = np.empty((len(batch), self.layout.learners))
-        firsts, each = state.firsts, np.zeros((2, margins.size))
-        calls, low = [], 0
-        for first, group in zip(firsts.tolist(), state.groups, strict=False):
-            engine = self._group_engine(group.layout.learners)
-            shape = len(batch), group.layout.learners
-            found, losses = each[:, low : low + math.prod(shape)]
-            before, low = engine.compile_seconds, low + math.prod(shape)
-            calls.append(prepare(engine, group, first, losses, found.reshape(shape)))
-            self.compile_seconds += engine.compile_seconds - before
-        worth = batch.values.size * self.layout.learners >= LEAST_WORK
-        clocks = state.threads.run(calls, worth=worth)
-        self.loop("add")(sums, firsts, *each, batch.y, batch.weight, margins)
-        return margins, clocks[0]
-
-    def _group_engine(self, classes: int) -> Engine:
-        """The loops of a group; groups of one size share them."""
-        if classes not in self._groups:
-            self._groups[classes] = replace(self, layout=group_layout(self.layout, classes))
-        return self._groups[classes]
 
     def _learn_block(self, state: State, sums: Floats, batch: Batch, *, part: bool) -> Floats:
         """Learn up to the next change of reference, change it, and go on."""
         margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
-        learn = self.loop("learn", isinstance(batch, DenseBatch), rows[2].dtype.name)
-        *arrays, places, numeric = self._matrices(state)
+        matrices = self._matrices(state)
+        work = work_of(batch, self.layout.learners, matrices)
+        learn = self.loop("learn", isinstance(batch, DenseBatch), rows[2].dtype.name, work)
+        *arrays, places, numeric = matrices
         if part:
             places = places[: state.used_places]
         first = stored_rows.FirstRows.of(self, state, batch, part=part)
@@ -353,12 +256,13 @@ class Engine:
         learned = (sums, self.hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
         is_dense, group = isinstance(batch, DenseBatch), arrays[-1].shape[2]
         given = self.layout.learners, places, numeric, rows[0]
-        change, scratch = self._rebase(), block.scratch(*given, dense=is_dense)
+        scratch = block.scratch(*given, dense=is_dense)
         table = arrays[1].reshape(-1, arrays[1].shape[2])
         walk = partial(learn, *stored[:3], table, *stored[4:])
         rests = frozen_rows.rests(self, state, part=part)
         row = walk(0, False, rests, *learned, *scratch)
         while row != len(batch):
+            change = self._rebase(OF_SOLVE * arrays[-1].size)
             change(*stored[:-1], self.kind, *rebase.scratch(places, group))
             if row >= 0:
                 first.solve(row)
@@ -370,7 +274,8 @@ class Engine:
     def _predict_block(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """By the model as it is saved."""
         margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
-        loop = self.loop("predict", isinstance(batch, DenseBatch), rows[2].dtype.name)
+        work = work_of(batch, self.layout.learners, ())
+        loop = self.loop("predict", isinstance(batch, DenseBatch), rows[2].dtype.name, work)
         stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
         moved = (sums, self.hyper, float(state.clock))
         given = (*rows, batch.y, batch.weight, margins)
@@ -407,7 +312,7 @@ class Engine:
         units = replace(batch, y=y)
         margins, clock = self._walk(operation, state, np.zeros(3), units, hyper)
         given = (target, learns, sums, self.hyper, batch.y, batch.weight, margins)
-        self.loop("count")(*given)
+        self.loop("count", work=OF_VALUE * margins.size)(*given)
         return margins, clock
 
     def _change_references(self, state: State) -> None:
@@ -431,108 +336,9 @@ class Engine:
         target[target_rows.C], target[target_rows.S] = c, s
 
     def _standardized(self, state: State, batch: Batch) -> StandardizedRows:
-        write = self.function(standardise_rows, standardise_signature())
+        work = work_of(batch, 1, ())
+        write = self.function(standardise_rows, standardise_signature(), work)
         return StandardizedRows(write, state, batch)
 
-    def _rebase(self) -> Any:
-        return self.function(rebase.rebase, rebase_signature(self.layout.dtype))
-
-    def function(self, function: Any, signature: Any) -> Any:
-        """A function that serves every rule and loss, compiled where loops are."""
-        key = function.__name__, False, ""
-        if key not in self._loops:
-            started = time.perf_counter()
-            made = compiled_function(function, signature) if self.compiled else function
-            self._loops[key] = made
-            self.compile_seconds += time.perf_counter() - started
-        return self._loops[key]
-
-    @cached_property
-    def kind(self) -> rebase.Kind:
-        """What functions that serve every rule and loss have to know of them."""
-        layout, loss, storage = self.layout, self.loss, self.layout.rule.storage
-        assert isinstance(storage, Block)
-        prior, prior_bias = (float(self.params.get(name, 0.0)) for name in ("prior", "prior_bias"))
-        # Groups do not know of each other: without it each would explain all of a row.
-        prior *= layout.groups
-        return rebase.Kind(
-            layout.width, layout.numeric, storage.second, storage.first, loss.quadratic,
-            block_row.centres(loss, self.classes), prior, prior_bias,
-        )  # fmt: skip
-
-    def _matrices(self, state: State) -> tuple[Any, ...]:
-        """What the loops of a rule's storage take in addition to cells and totals."""
-        layout = self.layout
-        if layout.block:
-            return (*(state.extra[name] for name in layout.block), layout.numeric)
-        return tuple(state.extra.values()) if layout.rule.storage.matrices else ()
-
-    def _walk_recent(
-        self, operation: str, state: State, sums: Floats, batch: Batch
-    ) -> tuple[Floats, Any]:
-        """Learn with the stored rows in front, and store the last ones."""
-        h, storage = self.layout.rule.hyper_of(self.params), self.layout.rule.storage
-        assert isinstance(storage, RecentRows)
-        before = StoredRows(**state.extra)
-        stored = len(before.y) + len(batch)
-        if storage.most and stored > getattr(h, storage.most):
-            most = f"{getattr(h, storage.most):,.0f} of them"
-            found = f"rule {self.layout.rule.name!r} stores every row, at most {most}"
-            raise TooLargeError(
-                Message(
-                    "too_many", "{found} ({key}): {remedy}",
-                    key=Key(f"model.params.{storage.most}"), found=found,
-                    remedy="use fewer rows, or dual_ascent, which stores the last k",
-                )
-            )  # fmt: skip
-        rows = recent_rows.extended(before, batch, int(self.bias))
-        depth = int(getattr(h, storage.depth)) if storage.depth else len(rows.y)
-
-        def prepare(engine: Engine, some: State, first: int, sums: Floats, margins: Floats) -> Call:
-            own = rows.alpha[:, first : first + some.layout.learners]
-            alpha, loop = np.ascontiguousarray(own), engine.loop(operation)
-            moved = (alpha, sums, engine.hyper, float(state.clock), len(before.y), depth)
-            stored = (*rows[:3], rows.y - first, rows.importance)
-
-            def walk() -> Any:
-                clock = loop(some.cells, some.totals.reshape(-1), *moved, *stored, margins)
-                own[...] = alpha
-                return clock
-
-            return walk
-
-        if isinstance(state, DividedState):
-            margins, clock = self._in_groups(state, sums, batch, prepare)
-        else:
-            margins = np.empty((len(batch), self.layout.learners))
-            clock = prepare(self, state, 0, sums, margins)()
-        state.extra = recent_rows.last(rows, depth - 1 if storage.depth else depth)._asdict()
-        return margins, clock
-
-    def loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
-        """The loop for batches of such rows, compiled or loaded when it is first needed."""
-        key = operation, dense, value
-        if key not in self._loops:  # hashing a rule is slow
-            started = time.perf_counter()
-            self._loops[key] = self._make(*key)
-            self.compile_seconds += time.perf_counter() - started
-        return self._loops[key]
-
-    def _make(self, operation: str, dense: bool, value: str) -> Any:
-        layout, shape = self.layout, self.shape(dense)
-        loss = self.loss if self._is_implicit() else replace(self.loss, along=None)
-        if not self.compiled:
-            return plain_loop(operation, layout.rule, loss, shape)
-        return compiled_loop(operation, layout.rule, loss, shape, layout.dtype, value)
-
-    def shape(self, dense: bool) -> Shape:
-        """What a loop is compiled for in addition to the rule and the loss."""
-        layout = self.layout
-        return Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
-
-    def _is_implicit(self) -> bool:
-        """Whether a learner takes implicit steps: else their pass over a row is not compiled."""
-        names = fields(self.layout.rule.hyper)
-        numbers = self.hyper.reshape(self.layout.learners, -1)
-        implicit = self.layout.rule.row.implicit
-        return implicit != "" and bool(numbers[:, names.index(implicit)].any())
+    def _rebase(self, work: float) -> Any:
+        return self.function(rebase.rebase, rebase_signature(self.layout.dtype), work)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +11,13 @@ from streamomd.engine.frozen_rows import is_fitted, saved_mix
 from streamomd.engine.loops import block_predict, rebase
 from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.state import State
+from streamomd.engine.walks import Walks
 from streamomd.rules.contract import Block
-
-if TYPE_CHECKING:
-    from streamomd.engine import Engine
 
 Floats = NDArray[np.float64]
 
 
-def all_weights(engine: Engine, state: State, low: int, high: int, first: int) -> Floats:
+def all_weights(engine: Walks, state: State, low: int, high: int, first: int) -> Floats:
     """As ``Engine.weights``: those of the cells and those of the block."""
     rule = engine.layout.rule
     own = [state.slot(slot.name)[low:high] for slot in rule.own_slots]
@@ -33,7 +31,7 @@ def all_weights(engine: Engine, state: State, low: int, high: int, first: int) -
     return found
 
 
-def weights_of_block(engine: Engine, state: State) -> Floats:
+def weights_of_block(engine: Walks, state: State) -> Floats:
     """What the block adds to the weights of its coordinates, in raw units, (learners, block).
 
     All of the weight of the bias and of numeric columns, see ``loops.block_predict.make_raw``.
@@ -56,7 +54,7 @@ def moments(state: State) -> tuple[Floats, Floats]:
     return mean, np.sqrt(squares / max(state.totals[0, 1], 1e-300))
 
 
-def mixture(engine: Engine, state: State) -> tuple[float, int] | None:
+def mixture(engine: Walks, state: State) -> tuple[float, int] | None:
     """The second-order predictor's share of a saved model's predictions, and the row since which
     it, or the other one, has had the larger part; 0 where frozen predictions decide. None for rules
     with one predictor."""

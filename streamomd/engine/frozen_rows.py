@@ -7,6 +7,7 @@ been learned, nor are those of a part of a round, whose state is not the model's
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -14,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch
-from streamomd.engine.compile import copy_signature
+from streamomd.engine.late import work_of
+from streamomd.engine.layout import Layout
 from streamomd.engine.loops.frozen import (
     FIELDS,
     LENGTH,
@@ -27,7 +29,8 @@ from streamomd.engine.loops.frozen import (
 )
 from streamomd.engine.loops.rebase import AT, G, W
 from streamomd.engine.loops.reference import C, S
-from streamomd.engine.state import Layout, State
+from streamomd.engine.operations import copy_signature
+from streamomd.engine.state import State
 from streamomd.losses import Loss
 from streamomd.rules.common.pooled import DECIDED, UNUSED
 from streamomd.rules.common.standardized import AUTO
@@ -45,10 +48,12 @@ class EngineOf(Protocol):
     classes: int
     params: dict[str, Any]
 
-    def loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
+    def loop(
+        self, operation: str, dense: bool = False, value: str = "float64", work: float = math.inf
+    ) -> Any:
         """The loop of an operation."""
 
-    def function(self, function: Any, signature: Any) -> Any:
+    def function(self, function: Any, signature: Any, work: float = math.inf) -> Any:
         """A function that serves every rule and loss."""
 
 
@@ -94,7 +99,8 @@ def score(engine: EngineOf, state: State, batch: Batch) -> None:
             np.add.at(state.extra["chain"], LENGTH + numbers, batch.weight)
         return
     rows = batch.arrays
-    loop = engine.loop("score", isinstance(batch, DenseBatch), rows[2].dtype.name)
+    work = work_of(batch, state.layout.learners, ())
+    loop = engine.loop("score", isinstance(batch, DenseBatch), rows[2].dtype.name, work)
     copied = (state.extra["copies"].reshape(-1), state.extra["front"], state.extra["chain"])
     numeric = state.layout.numeric
     given = (*rows, batch.y, batch.weight, scratch(state.layout.learners))
@@ -102,7 +108,8 @@ def score(engine: EngineOf, state: State, batch: Batch) -> None:
 
 
 def take_copy(engine: EngineOf, state: State) -> None:
-    """Copy the weights of B and G in raw units, and the range of predicted numbers."""
+    """Copy the weights of B and G in raw units, and the range of predicted numbers. Of the square
+    loss rows are scored by the copy before this one, once copies are dense."""
     layout, chain, extra = state.layout, state.extra["chain"], state.extra
     waits = engine.loss.quadratic and is_dense(int(state.totals[0, AT["t"]]), layout.size)
     name = "next_" if waits else ""
@@ -119,7 +126,7 @@ def take_copy(engine: EngineOf, state: State) -> None:
     copies, front = extra[f"{name}copies"], extra[f"{name}front"]
     most = np.finfo(layout.dtype).max
     columns = {slot.name: at.start for slot, at in layout.columns()}
-    copy = engine.function(copy_weights, copy_signature(layout.dtype))
+    copy = engine.function(copy_weights, copy_signature(layout.dtype), copies.size)
     copy(state.cells, layout.width, columns["w"], columns["g"], copies)
     copies[places[used], :, 0] = np.clip(block[:, used].T, -most, most)
     front[:, 0], front[:, 1] = block[:, : 1 + layout.numeric], first

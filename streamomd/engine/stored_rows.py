@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamomd.core.batch import Batch, StoredRows, taken
-from streamomd.engine.compile import solve_signature
+from streamomd.engine.late import OF_SOLVE
 from streamomd.engine.loops.block_solve import LAST, is_due, solve
 from streamomd.engine.loops.rebase import AT
 from streamomd.engine.loops.recent_rows import extended
+from streamomd.engine.operations import solve_signature
 from streamomd.engine.state import State
+from streamomd.engine.walks import Walks
 from streamomd.rules.contract import Block
-
-if TYPE_CHECKING:
-    from streamomd.engine import Engine
 
 MOST = 1 << 20
 """Values of the stored rows, 16 MiB: rows of more, as of long texts, are no longer stored."""
@@ -26,14 +24,14 @@ MOST = 1 << 20
 class FirstRows:
     """Those of a state, while a batch is learned. row: up to which the batch's are stored."""
 
-    engine: Engine
+    engine: Walks
     state: State
     batch: Batch
     stores: bool
     row: int = 0
 
     @classmethod
-    def of(cls, engine: Engine, state: State, batch: Batch, *, part: bool) -> FirstRows:
+    def of(cls, engine: Walks, state: State, batch: Batch, *, part: bool) -> FirstRows:
         """Rows are stored while all that were learned are: not by a part of a round, nor in a
         second pass, nor where the block has groups."""
         layout, totals = engine.layout, state.totals[0]
@@ -73,7 +71,8 @@ class FirstRows:
             self.drop()
             return
         rows = len(state.extra["y"])
-        function = self.engine.function(solve, solve_signature(layout.dtype))
+        steps = OF_SOLVE * rows * layout.most * layout.learners
+        function = self.engine.function(solve, solve_signature(layout.dtype), steps)
         arrays = [state.extra[name] for name in layout.block]
         stored = [state.extra[name] for name in StoredRows._fields[:-1]]
         d = layout.most

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from streamomd.config.model_table import Model
-from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, SchemaError, UsageError
 from streamomd.core.message import Message, PerReader, Words
 from streamomd.core.urls import printable
+from streamomd.core.wording import counted
 from streamomd.features.arrow_types import SCALARS, family, named
 from streamomd.features.plan import Label
 from streamomd.features.refused_columns import FIRST

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch, SparseBatch
-from streamomd.core.column_values import ColumnValues
+from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch
 from streamomd.core.profiling import Stage
 from streamomd.features.bad_rows import (
     BadRows,

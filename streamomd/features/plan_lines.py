@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamomd.core.counted import counted, listed
 from streamomd.core.urls import printable
+from streamomd.core.wording import counted, listed
 from streamomd.features.plan import COUNTED, Partition, Plan, Text, number_name
 
 

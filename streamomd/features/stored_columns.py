@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from streamomd.core.column_values import SHIFT, ColumnValues
+from streamomd.core.batch import SHIFT, ColumnValues
 from streamomd.features.canonical import Csr
 from streamomd.features.crosses import cross_name
 from streamomd.features.csr import Columns, indptr_of

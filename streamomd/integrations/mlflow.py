@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from streamomd.checkpoint import open_store, read_ledger
-from streamomd.checkpoint.commit_list import read_commit
+from streamomd.checkpoint.commit_reader import read_commit
 from streamomd.core.errors import InputNotFoundError, MissingExtraError, OutputExistsError
 from streamomd.core.urls import shown
 from streamomd.features import Plan

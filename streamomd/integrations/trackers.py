@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamomd.core.errors import MissingExtraError, UsageError
-from streamomd.core.nearest import nearest
 from streamomd.core.urls import scrub
+from streamomd.core.wording import nearest
 from streamomd.training.callbacks import Callback
 
 TABLES = ("data", "model", "train")

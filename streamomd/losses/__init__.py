@@ -6,7 +6,7 @@ import functools
 import importlib
 import pkgutil
 
-from streamomd.core.registry import find, load
+from streamomd.core.installed import find, load
 from streamomd.losses.contract import Loss
 
 __all__ = ["Loss", "all_losses", "find_loss"]

@@ -11,7 +11,7 @@ own flow along the row instead of its slope at the start.
 a row, s = -h l'(m + chi s). slope is l'(m), which its caller has. chi >= 0 is by how much s = 1
 moves the margin; h chi is finite. a is h times the secant's curvature, h (|l'(m)| - |s| / h) / (chi
 |s| / h); where chi s is 0, h l''(m).
-``exact_step.make_solve`` makes one of any other loss, with a = 0.
+``derived.make_solve`` makes one of any other loss, with a = 0.
 
 A coupled loss sees the margins of all learners: ``couple(margins, i, y, slopes)`` gives row i's
 loss and writes a slope for each learner; y is the class's number.

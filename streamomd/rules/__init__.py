@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 
 from streamomd.core.errors import UsageError
-from streamomd.core.registry import find, load, offers
+from streamomd.core.installed import find, load, offers
 from streamomd.rules.contract import Rule
 
 GROUP = "streamomd.rules"

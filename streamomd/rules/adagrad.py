@@ -40,7 +40,7 @@ import math
 from typing import Annotated, Any, NamedTuple
 
 from streamomd.rules.certificates.adagrad_bounds import certified_forms
-from streamomd.rules.common.prox import lead, shrunk
+from streamomd.rules.common.sets import lead, shrunk
 from streamomd.rules.common.weighted_balls import NONE, Ball
 from streamomd.rules.contract import Max, Mean, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Between, NotNegative, Positive, YesNo

@@ -43,7 +43,7 @@ from typing import Annotated, Any, NamedTuple
 
 from streamomd.rules.certificates.adagrad_bounds import averaging_certified
 from streamomd.rules.common.ftrl_curvature import delta_of
-from streamomd.rules.common.prox import lead
+from streamomd.rules.common.sets import lead
 from streamomd.rules.common.weighted_balls import NONE, Ball
 from streamomd.rules.contract import Losses, Max, Observe, Row, RowHooks, Rule, Saved, Slots, Sum
 from streamomd.rules.params import Between, Lipschitz, NotNegative, Positive

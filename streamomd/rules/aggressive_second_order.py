@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificates.second_order_bounds import aggressive_certified
+from streamomd.rules.certificates.matrix_bounds import aggressive_certified
 from streamomd.rules.common.full_matrix import (
     LIMIT,
     Limit,

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.second_order_bounds import arow_certified
+from streamomd.rules.certificates.matrix_bounds import arow_certified
 from streamomd.rules.common.full_matrix import (
     LIMIT,
     Limit,

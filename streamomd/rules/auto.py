@@ -17,9 +17,9 @@ it follows the latest rows. So weights are copied now and then, eight times in a
 and rows are also predicted by the newest copy, which has learned none of the rows since, or with
 the square loss by the one before it. On these frozen predictions the saved model is fitted,
 ``prefer`` = "auto": G's share, and with log losses a scale of B's block, one of its other
-coordinates, and the share of the classes' frequencies. ``saved_loss`` of the result is the mean loss of frozen
-predictions. ``prefer`` = "recent" saves the mixture that predicts the next row, "whole" B alone:
-for data whose rows of all times count alike.
+coordinates, and the share of the classes' frequencies. ``saved_loss`` of the result is the mean
+loss of frozen predictions. ``prefer`` = "recent" saves the mixture that predicts the next row,
+"whole" B alone: for data whose rows of all times count alike.
 
 While neither the next row's prediction (lead > 40) nor the saved model (less than 1 %) uses B, it
 rests, with log losses: it learns from 512 rows in 4,096, and each of these counts eight times.
@@ -58,7 +58,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from streamomd.rules import adagrad_standardized, laplace
-from streamomd.rules.certificates.ridge_bounds import ridge_certified
+from streamomd.rules.certificates.matrix_bounds import ridge_certified
 from streamomd.rules.common.standardized import (
     AUTO,
     BLOCK,
@@ -71,13 +71,8 @@ from streamomd.rules.common.standardized import (
     mixed,
     share_of_lead,
 )
-from streamomd.rules.contract import Block, Mean, RowHooks, Rule, Saved, Slots, Sum
+from streamomd.rules.contract import Block, Mean, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
-
-
-def older(saved: Saved) -> str:
-    """Version 4 had one copy of the weights, and a choice of three models."""
-    return laplace.older(saved) if saved.version < 4 else "its frozen predictions were others"
 
 
 class Hyper(NamedTuple):
@@ -117,7 +112,7 @@ RULE = ridge_certified(Rule(
     source="rules laplace and adagrad_standardized",
     hyper=Hyper,
     state=Slots(
-        own=Own, shared=Shared, totals=Totals, version=5, older=older,
+        own=Own, shared=Shared, totals=Totals, version=laplace.VERSION, older=laplace.older,
     ),
     weight=weight,
     step=mixed,

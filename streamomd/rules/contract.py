@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from streamomd.core.errors import UsageError
 from streamomd.core.message import invalid_value
-from streamomd.core.nearest import nearest
+from streamomd.core.wording import nearest
 from streamomd.rules.groups import (
     MATRIX,
     PROJECTED,
@@ -201,13 +201,15 @@ class Rule:
         """An equal rule without the slots that these parameters do not need."""
         able = isinstance(self.storage, Coordinates | RecentRows)
         reduced = self.storage.reduced if able else None  # type: ignore[union-attr]
-        return (reduced and reduced(params)) or self
+        found: Rule = (reduced and reduced(params)) or self
+        return found
 
     def for_loss(self, loss: str) -> Rule:
         """The rule that learns with this loss under the same name."""
         storage = self.storage
         if isinstance(storage, Block) and storage.other and loss not in storage.curved:
-            return storage.other
+            other: Rule = storage.other
+            return other
         return self
 
     def looks(self, params: Params) -> bool:

@@ -33,9 +33,8 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificates.ascent_bounds import ascent_claims, ascent_dual, with_sets
-from streamomd.rules.common.linked_ascent import with_links
+from streamomd.rules.common.linked import maximum, with_links
 from streamomd.rules.common.links import L2, Link, Power
-from streamomd.rules.common.two_multipliers import maximum
 from streamomd.rules.contract import (
     Certificate,
     Losses,

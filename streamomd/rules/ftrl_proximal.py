@@ -40,9 +40,8 @@ from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificates.ftrl_bounds import proximal_certified
 from streamomd.rules.common.ftrl_curvature import EVERY, first, pace
-from streamomd.rules.common.prox import clip, lead
 from streamomd.rules.common.proximal_ball import free_begin
-from streamomd.rules.common.sets import box_of
+from streamomd.rules.common.sets import box_of, clip, lead
 from streamomd.rules.common.weighted_balls import NONE, Ball
 from streamomd.rules.contract import Certificate, Mean, Row, Rule, Slots, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive

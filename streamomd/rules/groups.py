@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
 
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.sets import ComparatorSet
 from streamomd.rules.ranges import ANY, Range
-
-if TYPE_CHECKING:
-    from streamomd.rules.contract import Rule
 
 Sum = Annotated[float, "sum"]
 Mean = Annotated[float, "mean"]
@@ -26,6 +23,8 @@ Coords = Annotated[float, "coords"]
 
 Functions = Callable[..., Any]
 Params = Mapping[str, Any]
+AnyRule = Any
+"""A rule or None: ``contract.Rule`` is made of what is defined here."""
 Numbers = type[tuple[float, ...]]
 """A NamedTuple of floats, each with a default."""
 
@@ -209,7 +208,7 @@ class Coordinates:
     kind: ClassVar[str] = "coordinates"
     matrices: ClassVar[int] = 0
     rounds: ClassVar[int] = 1
-    reduced: Callable[[Params], Rule | None] | None = None
+    reduced: Callable[[Params], AnyRule] | None = None
 
 
 @dataclass(frozen=True)
@@ -274,7 +273,7 @@ class RecentRows:
     most: str = ""
     share: Functions | None = None
     curvature: Functions | None = None
-    reduced: Callable[[Params], Rule | None] | None = None
+    reduced: Callable[[Params], AnyRule] | None = None
 
 
 @dataclass(frozen=True)
@@ -303,7 +302,7 @@ class Block:
     learns_first: Functions
     most: Callable[[Params], int]
     curved: tuple[str, ...] = ()
-    other: Rule | None = None
+    other: AnyRule = None
 
 
 Storage = Coordinates | Matrix | RootMatrix | RecentRows | Block
@@ -343,7 +342,7 @@ class Certificate:
     claims: Callable[[Run], list[Claim]] | None = None
     reason: str = "no paper proves a bound for it"
     losses: tuple[str, ...] = ()
-    accounted: Rule | None = None
+    accounted: AnyRule = None
     feasible: Callable[[Any, Any], ComparatorSet] | None = None
     live: Functions | None = None
     live_name: str = ""

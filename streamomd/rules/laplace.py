@@ -59,7 +59,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.ridge_bounds import ridge_certified
+from streamomd.rules.certificates.matrix_bounds import ridge_certified
 from streamomd.rules.common import standardized
 from streamomd.rules.common.standardized import (
     BLOCK,

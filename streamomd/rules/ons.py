@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificates.newton_bounds import NONE, ons_certified, ons_set
+from streamomd.rules.certificates.matrix_bounds import NONE, ons_certified, ons_set
 from streamomd.rules.common.full_matrix import LIMIT, Limit, largest
 from streamomd.rules.contract import (
     Certificate,

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
-from streamomd.core.nearest import nearest
+from streamomd.core.wording import nearest
 
 
 @dataclass(frozen=True)

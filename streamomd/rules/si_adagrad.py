@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.certificates.scale_bounds import si_adagrad_certified
+from streamomd.rules.certificates.adagrad_bounds import si_adagrad_certified
 from streamomd.rules.contract import Losses, Max, Observe, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Lipschitz, Positive
 from streamomd.rules.ranges import RATIOS

@@ -37,7 +37,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.certificates.scale_bounds import si_pnorm_claims
+from streamomd.rules.certificates.adagrad_bounds import si_pnorm_claims
 from streamomd.rules.common.power_sums import POWER_SUMS, Own, Shared, Totals, align, powered
 from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Lipschitz, Positive

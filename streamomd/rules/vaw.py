@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.newton_bounds import vaw_certified
+from streamomd.rules.certificates.matrix_bounds import vaw_certified
 from streamomd.rules.common.full_matrix import (
     LIMIT,
     Limit,

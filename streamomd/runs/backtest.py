@@ -15,7 +15,6 @@ from streamomd.config.build_job import may_change
 from streamomd.config.explain import brief
 from streamomd.config.refusals import refuse_delay
 from streamomd.config.spec import Spec
-from streamomd.core.counted import counted
 from streamomd.core.errors import (
     DataError,
     OutputExistsError,
@@ -24,8 +23,8 @@ from streamomd.core.errors import (
     UnsupportedError,
     UsageError,
 )
-from streamomd.core.nearest import suggestion
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted, suggestion
 from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.modes import no_rows_learned
 from streamomd.runs.reporting import Reporting

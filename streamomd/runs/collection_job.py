@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamomd.checkpoint.segments import Facts
-from streamomd.config.job_file import read_job
+from streamomd.config.build_job import read_job
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
-from streamomd.shards.dataset import COLLECTION, Dataset
+from streamomd.shards.order import COLLECTION, Dataset
 from streamomd.training.allowed_urls import find_recorded
 from streamomd.training.shard_views import view_shards
 

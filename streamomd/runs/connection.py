@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from streamomd.config.cluster_choice import NO_CLUSTER, ClusterChoice, choose_cluster
-from streamomd.config.cluster_factory import ClusterFactory
+from streamomd.config.cluster_choice import (
+    NO_CLUSTER,
+    ClusterChoice,
+    ClusterFactory,
+    choose_cluster,
+)
 from streamomd.config.spec import Spec
 from streamomd.core.errors import StoppedError, UsageError
 from streamomd.core.urls import protocol, shown

@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, Skipped, Times
-from streamomd.core.counted import counted
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
-from streamomd.runs.exact import ExactRun
-from streamomd.runs.walk import Learner, Part, Parts, parts_of
-from streamomd.shards.cursor import Cursor
-from streamomd.shards.dataset import Dataset
+from streamomd.core.wording import counted
+from streamomd.runs.walk import ExactRun, Learner, Part, Parts, parts_of
+from streamomd.shards.order import Cursor, Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager

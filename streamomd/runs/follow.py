@@ -17,13 +17,18 @@ from typing import Any, NoReturn
 
 from streamomd.config.run_tables import Update
 from streamomd.config.spec import Spec
-from streamomd.core.counted import counted
 from streamomd.core.errors import AlertError, InputNotFoundError, StoppedError, StorageError
-from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import emit, name_run
 from streamomd.core.urls import shown, typed
-from streamomd.runs.follow_alerts import FollowCallback, LagAlert, LagWatcher, Outage
-from streamomd.runs.landings import Clock, Landings
+from streamomd.core.wording import counted, named_keywords
+from streamomd.runs.follow_alerts import (
+    Clock,
+    FollowCallback,
+    LagAlert,
+    LagWatcher,
+    Landings,
+    Outage,
+)
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.update_choice import choice_of, given_keys, update_table

@@ -9,8 +9,16 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from streamomd.core.listening_socket import address_text, is_loopback, listen, names_this_machine
-from streamomd.core.prometheus_text import TYPE, Family, prometheus_text, require_prometheus
+from streamomd.core.http_servers import (
+    TYPE,
+    Family,
+    address_text,
+    is_loopback,
+    listen,
+    names_this_machine,
+    prometheus_text,
+    require_prometheus,
+)
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.training.progress import note
 

@@ -10,16 +10,15 @@ from functools import partial
 from typing import Any
 
 from streamomd.config.spec import Spec
-from streamomd.core.counted import counted, worded
 from streamomd.core.errors import DataError, DivergedError, StreamomdError, TooLargeError
 from streamomd.core.finite import FiniteCheck
-from streamomd.core.phases import phase
 from streamomd.core.profiling import Stage, current
-from streamomd.core.run_events import emit
+from streamomd.core.run_events import emit, phase
+from streamomd.core.wording import counted, worded
 from streamomd.runs.connection import report_lost_scheduler
-from streamomd.runs.exact import ExactRun
 from streamomd.runs.reporting import Reporting
-from streamomd.shards.dataset import Dataset
+from streamomd.runs.walk import ExactRun
+from streamomd.shards.order import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager

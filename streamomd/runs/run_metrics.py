@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamomd.core.prometheus_text import Family, Labels
+from streamomd.core.http_servers import Family, Labels
 from streamomd.core.run_events import Event
 from streamomd.training.metrics import Floats, Metrics
 from streamomd.training.model_data import ModelData

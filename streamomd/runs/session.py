@@ -22,14 +22,13 @@ from streamomd.runs.collection_job import find_recorded_rows, refuse_other_modes
 from streamomd.runs.connection import connect_cluster, record_cluster
 from streamomd.runs.modes import learn_remaining_rows
 from streamomd.runs.reporting import Reporting
-from streamomd.shards.dataset import Dataset
 from streamomd.shards.directory_columns import partition_notes
 from streamomd.shards.filtered_shards import filter_columns, filter_notes
-from streamomd.shards.first_rows import unique_string_notes
+from streamomd.shards.first_rows import column_in_order, unique_string_notes
+from streamomd.shards.order import Dataset
 from streamomd.shards.shard import ShardSet, checksum_notes
-from streamomd.shards.time_order import column_in_order
 from streamomd.sources.find import describe_sources, find
-from streamomd.sources.table_options import TableOptions
+from streamomd.sources.tables import TableOptions
 from streamomd.training.allowed_urls import by_url
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model

@@ -12,7 +12,7 @@ from streamomd.config.run_tables import Update
 from streamomd.config.spec import Spec
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import UnsupportedError, UsageError
-from streamomd.shards.dataset import COLLECTION
+from streamomd.shards.order import COLLECTION
 from streamomd.sources.known_sources import by_source
 from streamomd.sources.new_files import Choice
 

@@ -25,13 +25,12 @@ from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
 from streamomd.runs.update_choice import refuse_update
-from streamomd.shards.columns import distinct_schemas
-from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import filter_columns
+from streamomd.shards.order import Cursor
 from streamomd.shards.read_footers import recorded_projection
 from streamomd.shards.reader import digests_of
-from streamomd.shards.renames import refuse_unknown_renames
+from streamomd.shards.renames import distinct_schemas, refuse_unknown_renames
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.sources.arrivals import (
     Arrivals,
@@ -40,11 +39,10 @@ from streamomd.sources.arrivals import (
     without_bad_shards,
 )
 from streamomd.sources.contract import Request
-from streamomd.sources.copies import Contents
 from streamomd.sources.find import Listing, list_shards
 from streamomd.sources.known_sources import by_source, source_of
-from streamomd.sources.new_files import Choice, SkippedShard
-from streamomd.sources.table_options import TableOptions
+from streamomd.sources.new_files import Choice, Contents, SkippedShard
+from streamomd.sources.tables import TableOptions
 from streamomd.training.allowed_urls import check_sources
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import ledger_facts

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch
 from streamomd.core.errors import BadRowError
-from streamomd.core.registry import sources
+from streamomd.core.installed import sources
 from streamomd.features import Names, Plan, encode
 from streamomd.features.bad_rows import BAD_ROW
 from streamomd.shards.open_shard import explain
-from streamomd.shards.prediction_files import passthrough_columns
+from streamomd.shards.output_files import passthrough_columns
 from streamomd.shards.reader import Piece, ShardBatch
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from streamomd.shards.group_jobs import Job
+from streamomd.shards.order import Job
 from streamomd.shards.stored_object import Span, StoredObject
 
 JOBS_AT_ONCE = 16

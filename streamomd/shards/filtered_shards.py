@@ -10,12 +10,12 @@ from typing import NoReturn
 import pyarrow as pa
 
 from streamomd.config.filter_text import Comparison, Condition, Junction, parse_filter, problem_at
-from streamomd.core.counted import counted
 from streamomd.core.errors import SchemaError
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted
 from streamomd.features.plan import Partition
-from streamomd.shards.columns import near
-from streamomd.shards.formats.parquet_statistics import Bounds
+from streamomd.shards.formats.parquet_footer import Bounds
+from streamomd.shards.renames import near
 from streamomd.shards.row_filter import bind, in_domain, outcomes
 from streamomd.shards.shard import Constant, Shard, ShardSet
 

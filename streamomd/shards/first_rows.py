@@ -1,20 +1,21 @@
-"""What the first rows say of columns: the longest list, strings that are nearly unique, curves."""
+"""What the first rows say: the longest list, nearly unique strings, times in order, curves."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from streamomd.config.values import join_list
 from streamomd.core.errors import StreamomdError
 from streamomd.core.hats import Curve
 from streamomd.core.urls import printable
-from streamomd.features.arrow_types import plain
+from streamomd.features.arrow_types import DATES, family, plain
 from streamomd.features.curves import ROWS, curves_of
 from streamomd.features.encode import first_numbers
 from streamomd.features.lists import elements_of
@@ -23,7 +24,8 @@ from streamomd.shards.filesystem import is_local
 from streamomd.shards.reader import ShardBatch, read_batches
 from streamomd.shards.shard import ShardSet
 
-LEAST_ROWS, MOST_ROWS = 100, 10_000
+LEAST_ROWS = 100
+MOST_ROWS = 10_000
 """Rows that are enough to know, and rows that are looked at."""
 MOST_COLUMNS = 100
 """Columns that are looked at, the first ones."""
@@ -141,3 +143,65 @@ def _notes(found: UniqueStrings) -> list[str]:
         f"hint: nearly every row has its own value in {names}, hashed as categories: pass "
         f"{', '.join(remedies)}"
     ]
+
+
+MOST_GROUPS, MOST_FAR = 16, 3
+"""Row groups that are looked at, evenly spread, the first and the last among them: on a disk, and
+in a store, where each takes a request."""
+MOST_ORDER_ROWS = 10_000
+"""Rows that are looked at in each, the first ones."""
+MOST_TIME_COLUMNS = 8
+Times = NDArray[np.int64]
+
+
+def column_in_order(shards: ShardSet) -> str:
+    """The first column of dates or timestamps that never falls from row to row and is not constant,
+    in the row groups that are looked at; "" if there is none, or of few rows."""
+    if shards.rows < LEAST_ROWS:
+        return ""
+    schema = next(iter(shards)).stored_schema
+    columns = [one.name for one in schema if family(one.type) in DATES][:MOST_TIME_COLUMNS]
+    ends = dict.fromkeys(columns, (0, 0, 0))  # rows, first and last time
+    try:
+        for batch in _sample(shards, columns) if columns else ():
+            for name in [*ends]:
+                times = _microseconds(batch.column(batch.schema.get_field_index(name)))
+                rows, first, last = ends[name]
+                if not len(times):
+                    continue
+                if (rows and times[0] < last) or (times[1:] < times[:-1]).any():
+                    del ends[name]
+                    continue
+                ends[name] = rows + len(times), first if rows else int(times[0]), int(times[-1])
+    except StreamomdError:
+        return ""  # the run reads these rows next, and raises it
+    return next((name for name, (_, first, last) in ends.items() if first < last), "")
+
+
+def _sample(shards: ShardSet, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The first rows of some row groups, in their order."""
+    groups = []
+    for place, shard in enumerate(shards):
+        ends = np.cumsum(shard.groups).tolist()
+        both = zip(ends, shard.groups, strict=True)
+        groups += [(place, end - rows, rows) for end, rows in both if rows]
+    most = MOST_GROUPS if is_local(shards.fs) else MOST_FAR
+    chosen = np.unique(np.linspace(0, len(groups) - 1, most).round().astype(int)).tolist()
+    for place, begin, rows in (groups[at] for at in chosen):
+        end = begin + min(rows, MOST_ORDER_ROWS)
+        batches = read_batches(
+            shards, places=[place], columns=columns, start=(0, begin), threads=1, budget_bytes=1,
+            unit_bytes=1 << 20,
+        )  # fmt: skip
+        with closing(iter(batches)) as pieces:
+            for piece in pieces:
+                if piece.row >= end:
+                    break
+                yield piece.batch.slice(0, end - piece.row)
+
+
+def _microseconds(values: pa.Array) -> Times:
+    """Since 1970, of the values that are not null."""
+    ticks = values.drop_null().cast(pa.timestamp("us"), safe=False).view(pa.int64())
+    found: Times = ticks.to_numpy(zero_copy_only=False)
+    return found

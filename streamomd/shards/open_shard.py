@@ -17,9 +17,9 @@ from streamomd.core.errors import (
     StreamomdError,
 )
 from streamomd.core.urls import scrub, shown
-from streamomd.shards.columns import require_columns
-from streamomd.shards.constants import read_columns, stored_columns
 from streamomd.shards.digests import Digests
+from streamomd.shards.directory_columns import read_columns, stored_columns
+from streamomd.shards.file_schema import same_columns
 from streamomd.shards.filesystem import Entry, is_local
 from streamomd.shards.formats.contract import Format, Groups, ReadAt, ReadRequest
 from streamomd.shards.formats.footer import (
@@ -30,7 +30,7 @@ from streamomd.shards.formats.footer import (
     read_footer,
     stat_file,
 )
-from streamomd.shards.schema_facts import same_columns
+from streamomd.shards.renames import require_columns
 from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import Shard
 from streamomd.shards.shard_file import identity, open_file, version

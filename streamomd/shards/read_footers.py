@@ -15,19 +15,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from streamomd.checkpoint.segments import HASH_BYTES, TYPES, Facts, groups_of
-from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, InputNotFoundError
-from streamomd.core.phases import phase
-from streamomd.core.run_events import same_receivers
+from streamomd.core.run_events import phase, same_receivers
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted
+from streamomd.shards.file_schema import Projection, parse_projection, schema_of_text
 from streamomd.shards.filesystem import CONNECTIONS, Entry, is_local, stat_entry
 from streamomd.shards.formats.footer import FORMATS, read_shard
-from streamomd.shards.listed import Listed
-from streamomd.shards.projection import Projection, parse_projection
 from streamomd.shards.renames import project, with_projection
-from streamomd.shards.schema_facts import schema_of_text
-from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.shard import Listed, Shard, ShardSet
 from streamomd.shards.stored_object import RECENT_BYTES
 
 if TYPE_CHECKING:

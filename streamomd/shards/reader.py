@@ -17,17 +17,15 @@ from streamomd.core.profiling import Stage, current
 from streamomd.features.bad_rows import Conflict
 from streamomd.features.binary_lists import decoded
 from streamomd.features.hashed import HashedValues
-from streamomd.shards.allocator import Release, return_freed_memory
-from streamomd.shards.constants import read_columns, with_constant_columns
 from streamomd.shards.digests import Digests
+from streamomd.shards.directory_columns import read_columns, with_constant_columns
 from streamomd.shards.fetch_ahead import Claim, FetchAhead, Fetched
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.formats.contract import ReadRequest
-from streamomd.shards.group_jobs import Group, Job, jobs_of
-from streamomd.shards.io_costs import shares
-from streamomd.shards.job_bytes import JobBytes
+from streamomd.shards.io_costs import JobBytes, shares
 from streamomd.shards.open_shard import OpenShard, explain
-from streamomd.shards.prefetch import Prefetcher, Run
+from streamomd.shards.order import Group, Job, jobs_of
+from streamomd.shards.prefetch import Prefetcher, Release, Run, return_freed_memory
 from streamomd.shards.row_filter import satisfied
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.stored_object import BATCH_BYTES

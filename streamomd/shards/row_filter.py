@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.filter_text import Comparison, Condition, Junction, Negation, Value
 from streamomd.features.arrow_types import family, plain
-from streamomd.shards.formats.parquet_statistics import Bounds
+from streamomd.shards.formats.parquet_footer import Bounds
 
 Outcome = bool | None
 """What a filter is in a row; None: null."""

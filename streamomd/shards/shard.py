@@ -1,4 +1,4 @@
-"""Metadata of a shard, known before its rows are read."""
+"""Metadata of a file: as a source lists it, and as a shard, known before its rows are read."""
 
 from __future__ import annotations
 
@@ -9,17 +9,51 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted
 from streamomd.features.binary_lists import declared
-from streamomd.shards.formats.parquet_statistics import GroupStatistics
-from streamomd.shards.projection import Projection
+from streamomd.shards.file_schema import Projection, schema_facts
+from streamomd.shards.formats.parquet_footer import GroupStatistics
 from streamomd.shards.row_filter import RowFilter
-from streamomd.shards.schema_facts import schema_facts
 
 if TYPE_CHECKING:
     import fsspec
+
+    from streamomd.shards.file_schema import TableColumns
+
+
+class Table(NamedTuple):
+    """The table that a file is of, for messages. kind: such as "Delta". url: of its root. missing:
+    why a file of it may be missing, with ``{version}`` for that of the commit that added it."""
+
+    kind: str
+    url: str
+    missing: str
+
+
+class Listed(NamedTuple):
+    """A file of a directory, glob or table, as it is listed.
+
+    path: exact name inside the file system. url: absolute, without userinfo. name: the path
+    relative to the source that lists it. size: bytes, −1 if not listed. mtime_ns, etag: where the
+    file system has them. partitions: column and text of each partition value (None: null), where a
+    table's log records them; None: they are in the name. version: of the table's commit that added
+    the file, and its position in that commit. table: of which it is. columns: of a table whose
+    columns have ids, by which those of its files are found.
+    """
+
+    path: str
+    url: str
+    name: str
+    size: int = -1
+    mtime_ns: int | None = None
+    etag: str | None = None
+    partitions: tuple[tuple[str, str | None], ...] | None = None
+    version: tuple[int, int] = (0, 0)
+    table: Table | None = None
+    columns: TableColumns | None = None
+
 
 SHA256_LETTERS = 64
 

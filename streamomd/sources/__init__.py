@@ -3,7 +3,7 @@
 A package's own source uses what is imported here; see docs/write-your-own-source.md.
 """
 
-from streamomd.shards.listed import Listed
+from streamomd.shards.shard import Listed
 from streamomd.sources.contract import Request, Source, SourceFiles
 
 __all__ = ["Listed", "Request", "Source", "SourceFiles"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from streamomd.checkpoint.fingerprint import Difference, explain
-from streamomd.core.counted import counted
+from streamomd.checkpoint.ledger import Difference, explain
 from streamomd.core.errors import (
     DataError,
     ResumeRefusedError,
 )
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted
 
 if TYPE_CHECKING:
     pass

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamomd.checkpoint.fingerprint import Difference, compare
+from streamomd.checkpoint.ledger import Difference, compare
 from streamomd.checkpoint.segments import Facts, shorten_facts
 from streamomd.core.errors import (
     ChangedDataError,
@@ -24,16 +24,16 @@ from streamomd.core.errors import (
 )
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
-from streamomd.shards.listed import Listed
 from streamomd.shards.order import natural_key, path_key
 from streamomd.shards.read_footers import open_each, shard_set
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import Listed, ShardSet
 from streamomd.sources.arrival_messages import notes_of, refuse_found, set_aside, skipped_notes
-from streamomd.sources.copies import Comparison, Contents
 from streamomd.sources.files.paths import PathPattern
 from streamomd.sources.find import Listing, refuse_duplicates
 from streamomd.sources.new_files import (
     Choice,
+    Comparison,
+    Contents,
     NewFiles,
     SkippedShard,
     is_of_table,

@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamomd.core.urls import location, protocol
-from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
+from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 
 if TYPE_CHECKING:
     import fsspec
 
     from streamomd.checkpoint.segments import Facts
-    from streamomd.shards.listed import Listed
+    from streamomd.shards.shard import Listed
 
 OF_FILES = (
     "data.as_files", "data.partitions", "data.arrival", "update.settle", "update.until",

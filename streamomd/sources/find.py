@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamomd.checkpoint.segments import Facts
 from streamomd.core.errors import DataError, UsageError, refuse_rows_in_memory
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import protocol, shown, userinfo
 from streamomd.shards.filesystem import connect, is_local
-from streamomd.shards.listed import Listed
 from streamomd.shards.order import path_key
 from streamomd.shards.read_footers import NONE_KNOWN, open_listed
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import Listed, ShardSet
 from streamomd.sources.contract import ALL, SCHEMA, Request, SourceFiles
 from streamomd.sources.files.paths import PathPattern
 from streamomd.sources.known_sources import by_source, describe_position
-from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
+from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 from streamomd.sources.text.text_cache import as_shards, is_converted, text_notes
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from streamomd.core.errors import UsageError
-from streamomd.core.nearest import SCHEMES
-from streamomd.core.registry import load_named
+from streamomd.core.installed import load_named
 from streamomd.core.urls import protocol, shown
+from streamomd.core.wording import SCHEMES
 from streamomd.sources.contract import Source
 from streamomd.sources.delta.delta_source import DeltaSource
 from streamomd.sources.files.file_source import FileSource

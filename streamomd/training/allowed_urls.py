@@ -18,7 +18,7 @@ from streamomd.shards.renames import with_projection
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.sources.find import find
 from streamomd.sources.known_sources import refuse_recorded
-from streamomd.sources.table_options import TableOptions
+from streamomd.sources.tables import TableOptions
 from streamomd.training.progress import note
 
 MOST_LINES = 20

@@ -9,9 +9,9 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import TooLargeError
 from streamomd.core.message import Key, Message, PerReader
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 from streamomd.features import Plan
-from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.losses.derived import with_lipschitz
 from streamomd.rules.contract import Block
 
 
@@ -21,7 +21,8 @@ def engine_of(spec: Spec, plan: Plan) -> Engine:
     layout = layout_of(spec, plan)
     _refuse_too_many(layout, model.params)
     params = with_lipschitz(spec.rule, loss, model.params, model.loss_params)
-    return Engine(layout, loss, _classes(spec, plan), model.bias, params, model.loss_params)
+    classes = _classes(spec, plan)
+    return Engine(layout, loss, classes, model.bias, params, model.loss_params, late=True)
 
 
 def layout_of(spec: Spec, plan: Plan) -> Layout:

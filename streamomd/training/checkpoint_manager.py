@@ -13,7 +13,6 @@ from typing import Any
 from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, write_shared
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.run_tables import Checkpoint
-from streamomd.core.counted import counted
 from streamomd.core.errors import (
     ChangedDataError,
     ConcurrentWriterError,
@@ -26,6 +25,7 @@ from streamomd.core.errors import (
 from streamomd.core.profiling import Stage
 from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted
 from streamomd.shards.digests import Digests, Found
 from streamomd.training.async_commit import AsyncCommitter, CommitAbandonedError, async_committer
 from streamomd.training.metrics import Metrics

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.errors import UnsupportedError, UsageError
-from streamomd.core.nearest import suggestion
 from streamomd.core.urls import printable
+from streamomd.core.wording import suggestion
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.features import Plan

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.column_values import SHIFT, ColumnValues, Keys
+from streamomd.core.batch import SHIFT, ColumnValues, Keys
 
 Floats = NDArray[np.float64]
 NO_KEYS: Keys = np.empty(0, np.int64)

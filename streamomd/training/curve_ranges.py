@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch
-from streamomd.core.counted import listed
 from streamomd.core.urls import printable
+from streamomd.core.wording import listed
 from streamomd.features.plan import Plan, number_at, number_name
 
 LOOKED_AT = 1000

@@ -10,8 +10,9 @@ import numpy as np
 from streamomd.config.spec import Spec
 from streamomd.core.batch import DenseBatch
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout, State
-from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
+from streamomd.losses.derived import with_lipschitz
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Block
 from streamomd.training.metrics import Metrics

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from streamomd.config.run_tables import Alert
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, taken
-from streamomd.core.counted import counted
 from streamomd.core.errors import AlertError, UnsupportedError
 from streamomd.core.urls import printable
+from streamomd.core.wording import counted
 from streamomd.engine import Engine
 from streamomd.features import Plan
 from streamomd.features.stored_columns import category_columns

@@ -17,8 +17,7 @@ from streamomd.config.data_table import Data
 from streamomd.core.batch import Skipped, Times
 from streamomd.engine import Engine
 from streamomd.engine.state import State
-from streamomd.shards.dataset import Dataset
-from streamomd.shards.order import path_key
+from streamomd.shards.order import Dataset, path_key
 from streamomd.shards.shard import ShardSet
 from streamomd.training.metrics import Metrics, finite
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from streamomd.core.errors import UsageError
-from streamomd.core.nearest import similar_path
 from streamomd.core.run_events import Event
 from streamomd.core.urls import harmless, scrub
+from streamomd.core.wording import similar_path
 
 
 def json_line(event: Event) -> str:

@@ -37,13 +37,13 @@ from streamomd.core.errors import (
     SweepError,
 )
 from streamomd.core.finite import NOT_FINITE, part_problem
-from streamomd.core.own_version import upgrade_hint
+from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import absolute, printable, shown
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 from streamomd.features import Names, Plan
-from streamomd.rules.state_versions import refuse_other_state
-from streamomd.shards.cursor import Cursor
+from streamomd.rules.abilities import refuse_other_state
 from streamomd.shards.filtered_shards import Unread
+from streamomd.shards.order import Cursor
 from streamomd.training.build_engine import layout_of
 from streamomd.training.drift_alerts import check_counters
 from streamomd.training.metrics import Metrics

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch, Floats, SparseBatch
-from streamomd.core.column_values import ColumnValues
+from streamomd.core.batch import Batch, ColumnValues, DenseBatch, Floats, SparseBatch
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.finite import is_finite
 from streamomd.features import Names, Plan, decode_labels

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
-from streamomd.core.nearest import named_keywords
-from streamomd.core.registry import converter
-from streamomd.sources.table_options import TableOptions
+from streamomd.core.installed import converter
+from streamomd.core.wording import named_keywords
+from streamomd.sources.tables import TableOptions
 from streamomd.training.memory_rows import (
     dicts_of_rows,
     is_shards,

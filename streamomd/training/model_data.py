@@ -16,9 +16,9 @@ from streamomd.core.urls import shown
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan
-from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import Unread
+from streamomd.shards.order import Cursor
 from streamomd.training.build_engine import engine_of
 from streamomd.training.class_weights import (
     ClassWeights,

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
-from streamomd.core.counted import counted
 from streamomd.core.urls import printable
+from streamomd.core.wording import counted
 from streamomd.features import Plan
-from streamomd.rules.standardizable import standardize_problem
+from streamomd.rules.abilities import standardize_problem
 from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
 from streamomd.training.progress import note

@@ -16,14 +16,14 @@ from streamomd.checkpoint import (
     read_ledger,
     write_document,
 )
-from streamomd.checkpoint.commit_list import sequences
+from streamomd.checkpoint.commit_reader import sequences
 from streamomd.checkpoint.documents import repair
 from streamomd.core.errors import ConcurrentWriterError, CorruptionError, ResumeRefusedError
-from streamomd.core.own_version import upgrade_hint
+from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import shown
-from streamomd.shards.dataset import Dataset
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import unread_of
+from streamomd.shards.order import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager

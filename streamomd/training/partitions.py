@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch, SparseBatch
-from streamomd.core.column_values import joined_values
+from streamomd.core.batch import Batch, DenseBatch, SparseBatch, joined_values
 from streamomd.engine import Engine
 from streamomd.engine.micro_batches import Sensed, apply, decide, sense
 from streamomd.engine.state import State

@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.counted import counted
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
 from streamomd.core.urls import is_inside, shown
+from streamomd.core.wording import counted
 from streamomd.engine import Engine
 from streamomd.engine.standard_errors import MarginErrors, has_errors, margin_errors
 from streamomd.engine.state import State
 from streamomd.features import Plan, decode_labels
-from streamomd.shards.columns import check_columns, distinct_schemas
 from streamomd.shards.filtered_shards import filtered, unread_of, worded_filter
-from streamomd.shards.prediction_files import (
+from streamomd.shards.output_files import (
     INTERVAL,
     NEW_VALUE,
     PredictionWriter,
@@ -29,9 +28,10 @@ from streamomd.shards.prediction_files import (
     output_names,
     remove_unfinished,
 )
+from streamomd.shards.renames import check_columns, distinct_schemas
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.find import describe_sources
-from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
+from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.residuals import LEVELS, least_rows
 from streamomd.training.model_data import ModelData

@@ -16,11 +16,9 @@ from typing import Any, NamedTuple, Protocol, TextIO
 
 import numpy as np
 
-from streamomd.core.counted import counted, worded
-from streamomd.core.phases import around_line
-from streamomd.core.run_events import Event, emit, is_json, json_format, receiving
-from streamomd.core.terminal import width_of, wrap
+from streamomd.core.run_events import Event, around_line, emit, is_json, json_format, receiving
 from streamomd.core.urls import harmless
+from streamomd.core.wording import counted, width_of, worded, wrap
 from streamomd.training.json_log import JsonStderr
 from streamomd.training.metrics import Metrics
 

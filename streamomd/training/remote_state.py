@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from streamomd.checkpoint import Store, StoredParts, read_part, read_parts
 from streamomd.core.finite import part_problem
-from streamomd.engine.state import MEANS, Arrays, Layout, State
+from streamomd.engine.layout import MEANS, Layout
+from streamomd.engine.state import Arrays, State
 
 
 class RemoteState(State):

@@ -10,10 +10,10 @@ from streamomd.checkpoint import Loaded
 from streamomd.config.build_job import change_job
 from streamomd.config.field_types import as_renames
 from streamomd.config.flags import dotted
-from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, ResumeRefusedError, UsageError
 from streamomd.core.finite import NOT_FINITE
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted
 from streamomd.features.infer_plan import nearest
 from streamomd.shards.filtered_shards import filter_columns
 from streamomd.sources.known_sources import options_for

@@ -17,8 +17,8 @@ from streamomd.shards.cache.folder import GIB, CacheFolder
 from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
 from streamomd.shards.filesystem import is_local
-from streamomd.shards.group_jobs import Group, Job
-from streamomd.shards.prediction_files import empty_rows
+from streamomd.shards.order import Group, Job
+from streamomd.shards.output_files import empty_rows
 from streamomd.shards.reader import Piece, Read, Reader, ShardBatch, open_group, read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.training.progress import note

@@ -14,7 +14,7 @@ from streamomd.shards.renames import refuse_unknown_renames, with_renames
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.find import find, source_texts
 from streamomd.sources.known_sources import options_for, refuse_without_effect
-from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
+from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 
 
 def view_shards(

@@ -11,7 +11,7 @@ import numpy as np
 from streamomd.core.batch import Batch, taken
 from streamomd.engine import Engine
 from streamomd.engine.state import State
-from streamomd.shards.group_values import Value, check_sliced, places_of, weights_of_values
+from streamomd.shards.distinct_values import Value, check_sliced, places_of, weights_of_values
 from streamomd.shards.shard import ShardSet
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.bins import COARSE

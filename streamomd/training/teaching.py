@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from streamomd.core.batch import Times
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 from streamomd.training.metrics.by_time import NEVER
 
 

@@ -18,7 +18,7 @@ from streamomd.core.profiling import Stage
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.features import Plan
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 from streamomd.training.class_weights import ClassWeights, learn_weighted
 from streamomd.training.drift_alerts import learned_rows, plan_to_read, watch_rows
 from streamomd.training.holdout import stretches_of
@@ -227,7 +227,7 @@ def _predict_held(
 
 def _buffer(rows: int) -> Floats:
     """Where this thread computes losses, (rows, 2): in new memory they would take a quarter longer,
-    which glibc returns to the system each time (``shards.allocator``)."""
+    which glibc returns to the system each time (``shards.prefetch``)."""
     found = getattr(_own, "losses", None)
     if found is None or len(found) < rows:
         _own.losses = found = np.empty((rows, 2))

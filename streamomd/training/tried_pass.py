@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch
 from streamomd.engine import Engine
 from streamomd.engine.state import State
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 from streamomd.training.metrics import Metrics
 
 Floats = NDArray[np.float64]

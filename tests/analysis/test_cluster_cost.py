@@ -23,7 +23,7 @@ from streamomd.analysis.cluster_cost import (
     total_seconds,
 )
 from streamomd.config.spec import Spec
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 from streamomd.rules import all_rules, find_rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "modes.md").read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from running import everything, run, shards, train
 
-from streamomd.analysis.compare_runs import compare_runs
+from streamomd.analysis.history import compare_runs
 
 
 @pytest.fixture(scope="module")

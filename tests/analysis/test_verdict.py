@@ -25,7 +25,7 @@ from streamomd.analysis.report.verdict import (
     sentences,
     verdict_box,
 )
-from streamomd.shards.time_order import column_in_order
+from streamomd.shards.first_rows import column_in_order
 from streamomd.sources.find import find
 from streamomd.training.model_figures import last_tenth
 

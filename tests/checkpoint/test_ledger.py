@@ -23,7 +23,7 @@ from streamomd.checkpoint.segments import (
     shorten_facts,
 )
 from streamomd.core.errors import CorruptionError
-from streamomd.shards.schema_facts import SchemaFacts
+from streamomd.shards.file_schema import SchemaFacts
 
 COLUMNS = pa.schema([(f"column {at}", pa.float64()) for at in range(50)])
 SCHEMA, TYPES = SchemaFacts(COLUMNS).columns, SchemaFacts(COLUMNS).text

@@ -37,7 +37,7 @@ PART = ".safetensors"
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between attempts, neither ours nor those of s3fs."""
-    monkeypatch.setattr("streamomd.checkpoint.stores.retry.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("streamomd.checkpoint.stores.remote.FIRST_PAUSE", 0.001)
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
 
 

@@ -13,7 +13,7 @@ from running import everything, run, shards, train
 
 import streamomd
 from streamomd.cli import job_flags, main
-from streamomd.cli.choice import Choice
+from streamomd.cli.command_group import Choice
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 

@@ -10,8 +10,8 @@ import pytest
 from running import run, shards, train
 
 import streamomd
-from streamomd.config.aliases import KEYS, PARAMETERS, VALUES
 from streamomd.config.flags import all_flags, assign, dotted
+from streamomd.config.job_table import KEYS, PARAMETERS, VALUES
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.losses import all_losses, find_loss

@@ -11,9 +11,9 @@ import pytest
 
 from streamomd.cli import main
 from streamomd.cli.job_flags import JobCommand, job_options
-from streamomd.config.aliases import VALUES
 from streamomd.config.data_table import Csv
 from streamomd.config.flags import Flag, all_flags, assign, assign_flags, dotted
+from streamomd.config.job_table import VALUES
 from streamomd.config.run_tables import Alert, Update
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError

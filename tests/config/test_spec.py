@@ -15,8 +15,7 @@ from running import everything, rows, run, write
 from vault import Vault, filled
 
 import streamomd
-from streamomd.config.build_job import build_job, parse_sets
-from streamomd.config.job_file import read_job
+from streamomd.config.build_job import build_job, parse_sets, read_job
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import is_inside, typed, without_secrets

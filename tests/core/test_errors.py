@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamomd.checkpoint.stores import retry
+from streamomd.checkpoint.stores import remote
 from streamomd.core.errors import StorageError, StreamomdError
 from streamomd.shards.filesystem import store_errors
 
@@ -33,14 +33,14 @@ def test_every_error_crosses_processes() -> None:
 @pytest.mark.parametrize("name", ["NoCredentialsError", "DefaultCredentialsError"])
 def test_missing_credentials_come_with_advice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a checkpoint as of shards; no other error gets it."""
-    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.0)
     for kind, advised in ((type(name, (Exception,), {}), True), (TimeoutError, False)):
 
         def fail(kind: type[Exception] = kind) -> None:
             raise kind("no answer")
 
         with pytest.raises(StorageError, match="no answer") as of_checkpoint:
-            retry.retry_request(fail, "s3://b/run/FORMAT.json cannot be checked")
+            remote.retry_request(fail, "s3://b/run/FORMAT.json cannot be checked")
         with (
             pytest.raises(StorageError, match="no answer") as of_shards,
             store_errors("s3://b/rows"),

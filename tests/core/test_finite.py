@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as drawn
 from streamomd.core import finite
 from streamomd.core.errors import DivergedError
 from streamomd.core.finite import FiniteCheck, finite_parts, is_finite, part_problem
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.rules import find_rule
 
 SIZES = drawn.array_shapes(max_dims=3, max_side=6)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamomd.checkpoint.temporary import is_abandoned, temporary_name
+from streamomd.checkpoint.stores.local import is_abandoned, temporary_name
 
 COMMAND = (sys.executable, "-m", "streamomd")
 # Four attempts, each of which s3fs makes from five, would take eight seconds.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from streamomd.cli.options import job_and_shards
-from streamomd.core.nearest import similar_path
+from streamomd.core.wording import similar_path
 
 
 def test_a_link_to_nothing_is_not_its_own_neighbor(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamomd.cli.formatting import format_table
-from streamomd.core.terminal import width_of, wrap
+from streamomd.core.wording import width_of, wrap
 
 WORDS = st.text(st.characters(categories=["L", "N", "P"], exclude_characters="`"), min_size=1)
 

@@ -14,8 +14,8 @@ from kubernetes import client
 
 from streamomd.cli import main
 from streamomd.config.spec import Spec
-from streamomd.integrations.serve.access_token import VARIABLE
 from streamomd.integrations.serve.http_app import OPEN
+from streamomd.integrations.serve.request_rows import VARIABLE
 from streamomd.integrations.serve.run_server import GRACE_SECONDS
 
 FOLDER = DEPLOY / "kubernetes"

@@ -26,7 +26,7 @@ from streamomd.distributed import averaged, averaged_worker, cluster, memory_che
 from streamomd.distributed.averaged import Averaged
 from streamomd.engine.merge import tree
 from streamomd.rules import all_rules
-from streamomd.shards.row_ranges import split_rows
+from streamomd.shards.order import split_rows
 from streamomd.sources.find import find
 from streamomd.training.model import Model
 from streamomd.training.progress import verbose_output

@@ -20,7 +20,7 @@ from streamomd.distributed.averaged import Averaged, rounds_of
 from streamomd.engine.merge import tree
 from streamomd.engine.state import State
 from streamomd.rules import all_rules
-from streamomd.shards.row_ranges import RowRange
+from streamomd.shards.order import RowRange
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.find import find
 from streamomd.training import training_step

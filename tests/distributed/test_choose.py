@@ -11,7 +11,7 @@ from clustered import at_task, job
 from distributed import Client, LocalCluster
 
 import streamomd
-from streamomd.distributed import decode, row_source
+from streamomd.distributed import decode
 from streamomd.shards.reader import Piece
 
 # Dask's own warnings of workers that die are what is provoked here.
@@ -28,11 +28,11 @@ def test_the_faster_one_continues(
     faster: str,
 ) -> None:
     """Both are tried, one is chosen and said, and no row is learned twice or left out."""
-    monkeypatch.setattr(row_source, "TRIAL_SECONDS", 1.0)
-    monkeypatch.setattr(row_source, "MIN_REMAINING_SECONDS", 0.0)
+    monkeypatch.setattr(decode, "TRIAL_SECONDS", 1.0)
+    monkeypatch.setattr(decode, "MIN_REMAINING_SECONDS", 0.0)
     slow = 99.0  # pieces may differ in length, by less than that
     clock = iter([0.0, 1.0, 0.0, slow] if faster == "this process" else [0.0, slow, 0.0, 1.0])
-    monkeypatch.setattr(row_source, "clock", lambda: next(clock))
+    monkeypatch.setattr(decode, "clock", lambda: next(clock))
     monkeypatch.setattr(decode, "UNIT_BYTES", 10_000)
     monkeypatch.setattr("streamomd.training.row_stream.UNIT_BYTES", 10_000)
     there = streamomd.train(job(data), client=client, checkpoint="none")
@@ -47,8 +47,8 @@ def test_in_auto_a_cluster_that_fails_is_left(
     """The scheduler dies while its workers decode: this process continues, no row twice."""
     monkeypatch.setattr(decode, "TASK_BYTES", 60_000)
     monkeypatch.setattr("streamomd.training.row_stream.UNIT_BYTES", 10_000)
-    monkeypatch.setattr(row_source, "TRIAL_SECONDS", 0.0)
-    monkeypatch.setattr(row_source, "MIN_REMAINING_SECONDS", 0.0)
+    monkeypatch.setattr(decode, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(decode, "MIN_REMAINING_SECONDS", 0.0)
     lost = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
     client = Client(lost, set_as_default=False)
     done = at_task(monkeypatch, 2, lost.close)
@@ -65,8 +65,8 @@ def test_what_is_soon_done_is_done_here(
 ) -> None:
     """Where less than half a minute is left at five rows a second, nothing is asked of the cluster;
     the rows are the same."""
-    ticks, asks = itertools.count(0.0, row_source.TRIAL_SECONDS), []
-    monkeypatch.setattr(row_source, "clock", lambda: next(ticks))
+    ticks, asks = itertools.count(0.0, decode.TRIAL_SECONDS), []
+    monkeypatch.setattr(decode, "clock", lambda: next(ticks))
 
     def here(places: Any, start: tuple[int, int]) -> Any:
         yield from (Piece(0, row, 10, None) for row in range(start[1], 200, 10))
@@ -75,6 +75,6 @@ def test_what_is_soon_done_is_done_here(
         asks.append(start)
         yield from here(places, start)
 
-    source: Any = row_source.FasterSource(here, there, lambda: True, lambda: left)
+    source: Any = decode.FasterSource(here, there, lambda: True, lambda: left)
     assert [piece.row for piece in source.rows([0])] == list(range(0, 200, 10))
     assert len(asks) == asked

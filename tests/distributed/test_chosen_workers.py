@@ -18,7 +18,7 @@ from test_jobs import kept, until
 import streamomd
 from streamomd.core.errors import ClusterError, DataError, UsageError
 from streamomd.distributed import diagnose, jobs
-from streamomd.runs.submit import diagnose as diagnose_job
+from streamomd.runs.train import diagnose as diagnose_job
 
 # Dask's own warnings: a port is taken.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -17,7 +17,7 @@ import pytest
 from clustered import QUIET, REMOTE, job, spread
 
 import streamomd
-from streamomd.config.cluster_factory import ClusterFactory
+from streamomd.config.cluster_choice import ClusterFactory
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 dask_gateway = pytest.importorskip("dask_gateway")

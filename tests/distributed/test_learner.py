@@ -86,7 +86,7 @@ def test_a_learner_that_wakes_up_commits_nothing(
     """Stopped, replaced by another writer; then it continues, and its commit is refused."""
     waits(monkeypatch, silent=2.0, look=0.3)
     url, marks = tmp_path / "kept", tmp_path / "marks"
-    with struck(workers, client, "streamomd.runs.exact.learn_rows", 30, "stop", marks):
+    with struck(workers, client, "streamomd.runs.walk.learn_rows", 30, "stop", marks):
         there = streamomd.train(away(data, url, decode="local"), client=client, quiet=True)
         before = newest(url)
         [(pid, _)] = hits(marks)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from streamomd.core.errors import BadRowError
-from streamomd.distributed import membership
-from streamomd.distributed.membership import GroupMembers
+from streamomd.distributed import worker_group
 from streamomd.distributed.star import DRIVER, PeerLostError
+from streamomd.distributed.worker_group import GroupMembers
 
 AT = ("a", "b", "c")
 
@@ -85,9 +85,9 @@ def test_who_is_gone(
     does not answer, or only that."""
     three = members(Task(), Task(), Task(), exchanged=exchanged)
     three.patience = patience
-    monkeypatch.setattr(membership, "accepts_connections", lambda at: at in answering)
+    monkeypatch.setattr(worker_group, "accepts_connections", lambda at: at in answering)
     for second in (0.0, 1.5, 2.5, 5.0, 25.0):
-        monkeypatch.setattr(membership.time, "monotonic", lambda now=second: now)
+        monkeypatch.setattr(worker_group.time, "monotonic", lambda now=second: now)
         found = three.find_lost({"a": {"last_seen": second}, "b": {"last_seen": 0.0}})
         assert found == (["b", "c"] if second in silent else ["c"])
 
@@ -96,8 +96,8 @@ def test_a_machine_answers_however_busy_its_worker_is() -> None:
     """A socket that listens and does nothing; no socket."""
     with socket.create_server(("127.0.0.1", 0)) as idle:
         address = f"tcp://127.0.0.1:{idle.getsockname()[1]}"
-        assert membership.accepts_connections(address)
-    assert not membership.accepts_connections(address)
+        assert worker_group.accepts_connections(address)
+    assert not worker_group.accepts_connections(address)
 
 
 def test_an_owners_own_error_goes_before_those_who_miss_it() -> None:

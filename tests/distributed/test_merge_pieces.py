@@ -14,10 +14,10 @@ from clustered import long, sized, spread
 from distributed import Client, LocalCluster
 
 import streamomd
-from streamomd.distributed import state_pieces
+from streamomd.distributed import averaged_worker
+from streamomd.distributed.averaged_worker import ranges_of
 from streamomd.distributed.round_tasks import merge_tree, place_parts, walk
-from streamomd.distributed.state_pieces import ranges_of
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 from streamomd.rules import all_rules
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """The states of these tests are merged in eight pieces."""
-    monkeypatch.setattr(state_pieces, "PIECE_BYTES", 1 << 10)
-    monkeypatch.setattr(state_pieces, "MOST_PIECES", 8)
+    monkeypatch.setattr(averaged_worker, "PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr(averaged_worker, "MOST_PIECES", 8)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_states_merged_in_pieces_are_bit_identical(
         )
         seen = client.run_on_scheduler(lambda dask_scheduler: sorted(dask_scheduler.task_prefixes))
         assert {"omd-piece", "omd-join"} <= {*seen}
-        monkeypatch.setattr(state_pieces, "MOST_PIECES", 0)
+        monkeypatch.setattr(averaged_worker, "MOST_PIECES", 0)
         whole = streamomd.train(
             spread(data, tmp_path / "whole", model=model), client=client, quiet=True
         )

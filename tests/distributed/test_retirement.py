@@ -23,7 +23,7 @@ from sharded_jobs import sharded_job
 import streamomd
 from streamomd.core.run_events import Event, receiving
 from streamomd.distributed.worker_monitor import WorkerMonitor, monitor_of
-from streamomd.runs import exact
+from streamomd.runs import walk
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 NEVER = 10**9
@@ -72,14 +72,14 @@ def test_an_owner_that_retires_costs_no_row(
 
 def count_rows(folder: str) -> None:
     """On a worker: a file for each call that learns, with its rows."""
-    learn_rows = exact.learn_rows
+    learn_rows = walk.learn_rows
 
     def counted(model: Any, batch: Any, *given: Any) -> Any:
         found = learn_rows(model, batch, *given)
         (Path(folder) / f"{time.monotonic_ns()}").write_text(str(len(batch)))
         return found
 
-    exact.learn_rows = counted
+    walk.learn_rows = counted
 
 
 @pytest.mark.parametrize("how", long("train", "submit"))
@@ -92,7 +92,7 @@ def test_a_learner_that_retires_costs_no_row(
     counted.mkdir()
     table = job(data, cluster={"learner": "worker", "decode": "local"},
                 checkpoint={"url": str(tmp_path / "run"), "every_rows": NEVER})  # fmt: skip
-    with struck(workers, client, "streamomd.runs.exact.learn_rows", 30, "retire", tmp_path / "m"):
+    with struck(workers, client, "streamomd.runs.walk.learn_rows", 30, "retire", tmp_path / "m"):
         client.run(count_rows, str(counted))
         if how == "train":
             there = streamomd.train(table, client=client, quiet=True)
@@ -141,7 +141,7 @@ def test_sigterm_of_a_dask_worker(
         else:
             table = job(data, cluster={"learner": "worker", "decode": "local"},
                         checkpoint={"url": str(url), "every_rows": NEVER})  # fmt: skip
-            place = "streamomd.runs.exact.learn_rows"
+            place = "streamomd.runs.walk.learn_rows"
         with Client(address, set_as_default=False) as client:
             client.wait_for_workers(2)
             client.run(slow_down, place)
@@ -198,7 +198,7 @@ def test_both_owners_retire(
 
 def too_much(folder: str) -> None:
     """On a worker: the 20th call that learns, of all workers, takes more memory than it may."""
-    learn_rows = exact.learn_rows
+    learn_rows = walk.learn_rows
 
     def greedy(*given: Any) -> Any:
         marks = Path(folder)
@@ -209,7 +209,7 @@ def too_much(folder: str) -> None:
             del taken
         return learn_rows(*given)
 
-    exact.learn_rows = greedy
+    walk.learn_rows = greedy
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ import streamomd
 from streamomd.core.errors import ClusterError
 from streamomd.distributed import memory_checks
 from streamomd.distributed.memory_checks import USABLE
-from streamomd.runs.submit import diagnose
+from streamomd.runs.train import diagnose
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -19,9 +19,9 @@ from diverging import shards
 
 import streamomd
 from streamomd.core.errors import ClusterError, DivergedError
-from streamomd.distributed import averaged, cluster, state_pieces
+from streamomd.distributed import averaged, averaged_worker, cluster
 from streamomd.distributed.averaged import Averaged
-from streamomd.distributed.quiet_logs import QuietTaskErrors
+from streamomd.distributed.connect import QuietTaskErrors
 from streamomd.distributed.round_tasks import RoundTasks, place_parts, source_of
 from streamomd.distributed.worker_monitor import WorkerMonitor
 
@@ -171,7 +171,7 @@ def test_a_large_state_is_merged_in_pieces(
     data: Path, client: Client, tmp_path: Path, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each on one of the workers that have it, bit-identical to whole states."""
-    monkeypatch.setattr(state_pieces, "PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr(averaged_worker, "PIECE_BYTES", 1 << 10)
     sent, send = Counter[str](), RoundTasks.send
 
     def counted(self: RoundTasks, key: str, workers: Any, *given: Any) -> Any:

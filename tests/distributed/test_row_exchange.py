@@ -20,10 +20,10 @@ from sharded_jobs import sharded_job
 import streamomd
 from streamomd.core.batch import DenseBatch
 from streamomd.core.errors import DataError
-from streamomd.distributed.row_exchange import DECODERS, EpochRows
+from streamomd.distributed.exchange import DECODERS, EpochRows
 from streamomd.distributed.slice_outbox import Key, ReadingEnded, Slice, SliceOutbox
 from streamomd.shards.encoded_rows import Rows
-from streamomd.shards.group_jobs import Group, Job
+from streamomd.shards.order import Group, Job
 from streamomd.shards.prefetch import LEAST_BYTES
 from streamomd.shards.reader import Piece
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamomd.core.errors import ClusterError
-from streamomd.distributed.sum_exchange import SumExchange
+from streamomd.distributed.exchange import SumExchange
 from streamomd.engine.round_messages import HEAD
 
 

@@ -23,8 +23,7 @@ from running import run
 from test_clusters import job_file, tls_environment, tls_options
 
 import streamomd
-from streamomd.config.cluster_choice import choose_cluster
-from streamomd.config.cluster_factory import ClusterFactory
+from streamomd.config.cluster_choice import ClusterFactory, choose_cluster
 from streamomd.core.errors import InputNotFoundError, StoppedError, UsageError
 from streamomd.core.run_events import Event, receiving
 from streamomd.distributed.cluster import connect_client, read_scheduler_file

@@ -17,7 +17,7 @@ from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, made
 
 from streamomd.core.batch import SparseBatch
-from streamomd.engine import state as state_module
+from streamomd.engine import layout as layout_module
 from streamomd.engine.loops.rebase import DIAGONAL, POOL
 from streamomd.engine.state import State
 from streamomd.rules import all_rules
@@ -191,7 +191,7 @@ def test_light_rows_are_the_oracles(form: str, loss: str, K: int, early: None) -
 @pytest.mark.parametrize("loss", ["square", "logistic"])
 def test_light_rows_of_wide_blocks(loss: str, early: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """In groups; a pool too large for the P of its rows waits for the next P."""
-    monkeypatch.setattr(state_module, "WIDE", 128)
+    monkeypatch.setattr(layout_module, "WIDE", 128)
     rows = made(loss, 300, p=131, d=6, seed=6)
     monkeypatch.setattr(pooled, "LIGHT", 8.0)
     monkeypatch.setattr(EarlyAuto, "LIGHT", 8.0)
@@ -235,7 +235,7 @@ def test_wide_blocks_are_in_groups(
     loss: str, p: int, K: int, d: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A block of more than ``WIDE`` coordinates, of numeric columns or with sparse ones."""
-    monkeypatch.setattr(state_module, "WIDE", 128)
+    monkeypatch.setattr(layout_module, "WIDE", 128)
     rows = made(loss, 300, p=p, d=d, seed=6)
     run, oracle, shown, expected = pair(
         "auto", loss, rows, K, partial(Grouped, most=max(p + 1, K)), compiled=LAZY

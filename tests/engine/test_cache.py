@@ -16,8 +16,8 @@ import streamomd
 from streamomd.core import jit
 from streamomd.engine import Engine
 from streamomd.engine import compile as fuse
+from streamomd.engine.layout import Layout
 from streamomd.engine.loops import row
-from streamomd.engine.state import Layout
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule
 
@@ -28,9 +28,10 @@ from streamomd.core.batch import DenseBatch
 from streamomd.core import jit
 from streamomd.engine import Engine
 from streamomd.losses import find_loss
-from streamomd.losses.smoothed import smoothed
+from streamomd.losses.derived import smoothed
 from streamomd.rules import find_rule
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 
 out = {}
 rng = np.random.default_rng(0)
@@ -219,7 +220,8 @@ from streamomd.core.batch import DenseBatch
 from streamomd.engine import Engine
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(40, 3)), rng.integers(0, 3, 40)

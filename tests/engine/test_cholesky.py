@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamomd.engine import compile as fuse
-from streamomd.engine.linalg.cholesky import factor, invert
+from streamomd.engine.linalg.factorisations import factor, invert
 
 pytestmark = pytest.mark.smoke
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import Learner, dense, marked_pairs, sparse
 
-from streamomd.analysis.plugin_checks import example_streams as streams
+from streamomd.analysis.plugin_checks import oracle_rows as streams
 from streamomd.rules import all_rules
 
 LAYOUTS = [  # classes, bias, dense, dtype

@@ -12,15 +12,15 @@ import oracles
 import pytest
 from helpers import Learner, dense, legal, pairs, some_pairs, sparse
 
-from streamomd import engine
 from streamomd.core.batch import Batch
 from streamomd.core.threads import Threads
-from streamomd.engine import Engine
+from streamomd.engine import Engine, walks
 from streamomd.engine.divided import DividedState
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.losses import all_losses, find_loss
 from streamomd.rules import all_rules, find_rule
-from streamomd.rules.standardizable import standardize_problem
+from streamomd.rules.abilities import standardize_problem
 
 oracles.families()
 ROWS, COLUMNS, CLASSES = 12, 5, 4
@@ -32,7 +32,7 @@ ONE_THREAD = {"adagrad_standardized", "auto", "laplace"}
 
 @pytest.fixture(autouse=True)
 def _always_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LEAST_WORK", 0)
+    monkeypatch.setattr(walks, "LEAST_WORK", 0)
 
 
 def rows(seed: int, classes: int = CLASSES) -> tuple[Any, Any, Any]:

@@ -14,9 +14,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lazy_loops import LAZY
 
-from streamomd.analysis.plugin_checks import example_streams as streams
+from streamomd.analysis.plugin_checks import oracle_rows as streams
 from streamomd.core.batch import SparseBatch
 from streamomd.engine import compile as fuse
+from streamomd.engine import operations
 from streamomd.engine.loops import row
 from streamomd.engine.loops import sparse as loops
 from streamomd.losses import all_losses
@@ -220,7 +221,7 @@ def test_scalar_functions_use_math_only() -> None:
         found = all_rules()[rule]
         bias = int(found.storage.kind == "block")  # which has one always
         shape = loops.Shape(1, 2, 4, bias, False)
-        loop = fuse.LOOPS[found.storage.kind].make_learn(found, all_losses()[loss], shape)
+        loop = operations.LOOPS[found.storage.kind].make_learn(found, all_losses()[loss], shape)
         for function in fuse._reached(loop):
             if function.__module__.startswith(("streamomd.rules", "streamomd.losses")):
                 source = inspect.getsource(function)

@@ -11,8 +11,9 @@ from helpers import Learner, dense
 from streamomd.core import jit
 from streamomd.engine import Engine
 from streamomd.engine import compile as fuse
+from streamomd.engine.layout import Layout
 from streamomd.engine.loops.dense import LEAST, MOST, filled, fits
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.rules import find_rule
 
 LAYOUTS = [(2, True, "float64"), (3, False, "float32")]  # classes, bias, dtype

@@ -14,8 +14,9 @@ from helpers import Learner, legal, sparse
 
 from streamomd.engine import Engine
 from streamomd.engine import merge as merge_module
+from streamomd.engine.layout import Layout
 from streamomd.engine.merge import merge
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.losses import all_losses, find_loss
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule, fields

@@ -13,8 +13,9 @@ from helpers import Learner, legal, sparse
 
 from streamomd.core.errors import UsageError
 from streamomd.engine import merge as merge_module
+from streamomd.engine.layout import Layout
 from streamomd.engine.merge import merge, tree
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 from streamomd.rules.contract import RootMatrix, Rule

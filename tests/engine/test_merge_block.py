@@ -18,13 +18,14 @@ from standardized import Rows, made
 from streamomd.core.batch import SparseBatch
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
+from streamomd.engine import layout as layout_module
 from streamomd.engine import merge as merge_module
-from streamomd.engine import state as state_module
+from streamomd.engine.layout import Layout
 from streamomd.engine.loops.rebase import AT, POOL
 from streamomd.engine.loops.reference import C, S
 from streamomd.engine.merge import merge, tree
-from streamomd.engine.merge_block import inverse
-from streamomd.engine.state import Layout, State
+from streamomd.engine.moments import inverse
+from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 
@@ -204,8 +205,8 @@ def test_merges_commute_and_associate(case: tuple) -> None:
 @pytest.mark.parametrize("loss", ["square", "logistic"])
 def test_groups_merge_alike(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a block that is wider than a group, whose other columns are centred by the bias."""
-    monkeypatch.setattr(state_module, "GROUP", 3)
-    monkeypatch.setattr(state_module, "WIDE", 4)
+    monkeypatch.setattr(layout_module, "GROUP", 3)
+    monkeypatch.setattr(layout_module, "WIDE", 4)
     run.cache_clear()
     engine, start, parts = run("auto", loss, 9)
     assert start.extra["A"].shape[1:] == (9, 3)

@@ -12,9 +12,9 @@ import test_merge_block
 
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
-from streamomd.engine.merge import tree
-from streamomd.engine.merge_ranges import Ranges, merges_in_ranges
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.merge import Ranges, merges_in_ranges, tree
+from streamomd.engine.state import State
 from streamomd.rules import all_rules
 
 CASES = [

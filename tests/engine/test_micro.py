@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import Learner, dense, sparse
 
-from streamomd.analysis.plugin_checks import example_streams as streams
+from streamomd.analysis.plugin_checks import oracle_rows as streams
 from streamomd.core.batch import Batch, DenseBatch
 from streamomd.engine.micro_batches import Sensed
 from streamomd.rules import all_rules, find_rule

@@ -10,7 +10,7 @@ from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, made
 from test_block import FORMS, assert_same, pair, some_unlearned
 
-from streamomd.engine import state as state_module
+from streamomd.engine import layout as layout_module
 from streamomd.engine.loops import rebase
 from streamomd.engine.loops.rebase import AT
 from streamomd.engine.loops.reference import M2, MU, C
@@ -85,7 +85,7 @@ def test_predictions_stay_when_groups_change_their_centres(
 
     As a test of the sign: minus what is due would double the error of doing nothing.
     """
-    monkeypatch.setattr(state_module, "WIDE", 128)
+    monkeypatch.setattr(layout_module, "WIDE", 128)
     draw = np.random.default_rng(7)
     rows = made("square", 500, p=p, d=d, seed=6)
     Z = draw.normal(size=rows.X.shape)

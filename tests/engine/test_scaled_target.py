@@ -11,10 +11,11 @@ from helpers import dense, sparse
 
 from streamomd.core.batch import Batch
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.losses import all_losses, find_loss
 from streamomd.rules import all_rules, find_rule
-from streamomd.rules.standardizable import target_problem
+from streamomd.rules.abilities import target_problem
 
 RULES = ["adagrad", "ftrl_proximal", "nag", "ng", "ogd", "snag"]
 LOSSES = ["absolute", "epsilon_insensitive", "huber", "pinball", "square"]

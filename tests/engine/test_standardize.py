@@ -11,11 +11,12 @@ from helpers import dense, sparse
 
 from streamomd.core.batch import Batch, DenseBatch
 from streamomd.engine import Engine
+from streamomd.engine.layout import Layout
 from streamomd.engine.standardize import change_reference
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule
-from streamomd.rules.standardizable import standardize_problem
+from streamomd.rules.abilities import standardize_problem
 
 LEARNS = {
     "adagrad", "arow_diag", "cw_diag", "ftrl_proximal", "nag", "ng", "ogd", "pa", "pa1", "pa2",

@@ -13,7 +13,8 @@ from helpers import Learner, some_pairs, sparse
 
 from streamomd.core.errors import TooLargeError
 from streamomd.engine import state as state_module
-from streamomd.engine.state import CACHE_LINE, Layout, State
+from streamomd.engine.layout import CACHE_LINE, Layout
+from streamomd.engine.state import State
 from streamomd.rules import all_rules, find_rule
 
 KINDS = [("nag", "logistic"), ("rls", "square"), ("dual_ascent", "hinge")]  # of what is kept

@@ -16,14 +16,7 @@ from typing import Any
 from kinds import every_kind
 from tally import Tally, run_kind
 
-from streamomd.checkpoint import (
-    commit_list,
-    commit_reader,
-    commit_writer,
-    documents,
-    parts,
-    retention,
-)
+from streamomd.checkpoint import commit_reader, commit_writer, parts, retention
 from streamomd.checkpoint.stores import contract, local
 
 
@@ -93,7 +86,7 @@ MUTANTS = (
         ("os.fsync(folder)", "pass"),
     ),
     _mutant(
-        *("a document that is there is durable", documents, "write_shared", AFTER),
+        *("a document that is there is durable", parts, "write_shared", AFTER),
         ("    write_checked(", "    contract.size(name) is None and write_checked("),
     ),
     _mutant(
@@ -132,11 +125,11 @@ MUTANTS = (
         ("hashlib.sha256(data).hexdigest() != entry.sha256", "False"),
     ),
     _mutant(
-        *("a document's hash is not compared", documents, "_read", "bit-flips"),
+        *("a document's hash is not compared", parts, "_read", "bit-flips"),
         ("hashlib.sha256(data).hexdigest() != sha256", "False"),
     ),
     _mutant(
-        *("a parent's hash is not compared", commit_list, "check_parent", "swaps"),
+        *("a parent's hash is not compared", commit_reader, "check_parent", "swaps"),
         ("parent.sha256 != commit.parent_sha256", "False"),
     ),
     _mutant(
@@ -156,7 +149,7 @@ MUTANTS = (
         ),
     ),
     _mutant(
-        *("a restart leaves no mark", commit_list, "mark_restart", "restart-damage"),
+        *("a restart leaves no mark", commit_reader, "mark_restart", "restart-damage"),
         ("with suppress(FileExistsError):", "if False:"),
     ),
     _mutant(

@@ -99,7 +99,7 @@ def container(folder: Path) -> Iterator[tuple[Proxy, Any, Any]]:
         address = stack.enter_context(azurite(folder))
         proxy = Proxy(address, operation)
         stack.callback(proxy.stop)
-        stack.enter_context(mock.patch("streamomd.checkpoint.stores.retry.FIRST_PAUSE", 0.001))
+        stack.enter_context(mock.patch("streamomd.checkpoint.stores.remote.FIRST_PAUSE", 0.001))
         stack.enter_context(mock.patch("streamomd.checkpoint.stores.remote.DEADLINE", 3.0))
         stack.enter_context(mock.patch.object(AsyncHttpTransport, "sleep", hasty))
         calm = connected("http://{}:{}".format(*address))

@@ -121,7 +121,7 @@ def store(cloud: Cloud) -> RemoteStore:
 @contextmanager
 def hasty() -> Iterator[None]:
     """No pause between tries; a warning of what a store cannot do is not printed."""
-    with mock.patch("streamomd.checkpoint.stores.retry.time.sleep"):
+    with mock.patch("streamomd.checkpoint.stores.remote.time.sleep"):
         yield
 
 

@@ -47,7 +47,7 @@ def service() -> Iterator[tuple[Bucket, Proxy, Any]]:
     with ExitStack() as stack:
         proxy = Proxy(stack.enter_context(serving(bucket)), operation)
         stack.callback(proxy.stop)
-        stack.enter_context(mock.patch("streamomd.checkpoint.stores.retry.FIRST_PAUSE", 0.001))
+        stack.enter_context(mock.patch("streamomd.checkpoint.stores.remote.FIRST_PAUSE", 0.001))
         stack.enter_context(mock.patch("streamomd.checkpoint.stores.remote.DEADLINE", 1.0))
         stack.enter_context(mock.patch.object(gcsfs.retry, "asyncio", Hasty()))
         # Not the class that asks another service of Google's what kind of bucket it is.

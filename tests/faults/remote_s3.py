@@ -140,7 +140,7 @@ def bucket() -> Iterator[S3]:
         known = {"key": "id", "secret": "canary", "client_kwargs": {"region_name": "eu-west-1"}}
         calm = {**known, "endpoint_url": "http://{}:{}".format(*address)}
         options = {**known, "endpoint_url": proxy.endpoint, "config_kwargs": SHORT}
-        stack.enter_context(mock.patch("streamomd.checkpoint.stores.retry.FIRST_PAUSE", 0.001))
+        stack.enter_context(mock.patch("streamomd.checkpoint.stores.remote.FIRST_PAUSE", 0.001))
         stack.enter_context(mock.patch("streamomd.checkpoint.stores.remote.DEADLINE", 1.0))
         stack.enter_context(mock.patch.object(s3fs.core, "asyncio", Hasty()))
         stack.enter_context(mock.patch.object(s3fs.S3FileSystem, "retries", 2))
@@ -190,7 +190,7 @@ def s3_directed(folder: Path) -> Iterator[Cases]:
             asked, fault, first, times = DIRECTED[seed]
             # What never passes is not awaited four times; half of the clients try once themselves.
             tries = mock.patch(
-                "streamomd.checkpoint.stores.retry.ATTEMPTS", 2 if times == FOREVER else 4
+                "streamomd.checkpoint.stores.remote.ATTEMPTS", 2 if times == FOREVER else 4
             )
             client = mock.patch("s3fs.S3FileSystem.retries", 1 + seed % 2)
             with in_pieces(asked in ("START", "PART", "COMPLETE")), tries, client:

@@ -17,7 +17,7 @@ from checkpoint_helpers import (
 )
 
 from streamomd.checkpoint import Store, Writer, list_commits
-from streamomd.checkpoint.commit_list import mark_restart
+from streamomd.checkpoint.commit_reader import mark_restart
 from streamomd.checkpoint.manifest import manifest_name
 from streamomd.core.errors import ConcurrentWriterError, NoCommitError
 

@@ -20,7 +20,7 @@ from checkpoint_helpers import (
 
 from streamomd.checkpoint import Writer, open_store
 from streamomd.checkpoint.manifest import manifest_name
-from streamomd.checkpoint.stores import retry
+from streamomd.checkpoint.stores import remote
 from streamomd.checkpoint.stores.remote import RemoteStore
 from streamomd.core.errors import ConcurrentWriterError, StorageError, UsageError
 
@@ -107,7 +107,7 @@ class Shaky(type(fsspec.filesystem("memory"))):  # type: ignore[misc]
 
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.0)
 
 
 @pytest.mark.usefixtures("no_pause")

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import curve_oracle as oracle
 import numpy as np
-import oracles_hats as oracle
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings

@@ -13,8 +13,7 @@ import pytest
 
 from streamomd.config.data_table import Data
 from streamomd.config.model_table import Model
-from streamomd.core.batch import DenseBatch, taken
-from streamomd.core.column_values import joined_values
+from streamomd.core.batch import DenseBatch, joined_values, taken
 from streamomd.features import Plan, encode, make_plan
 from streamomd.features.stored_columns import category_columns
 

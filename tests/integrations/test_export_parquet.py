@@ -18,8 +18,7 @@ from streamomd.core.errors import OutputExistsError, StorageError, UsageError
 from streamomd.engine import state
 from streamomd.features import Plan
 from streamomd.integrations.export import FORMATS, export
-from streamomd.shards.atomic_write import open_atomic
-from streamomd.shards.weight_files import KEY
+from streamomd.shards.output_files import KEY, open_atomic
 
 EVERYTHING = {"numeric": ["n", "f", "t"], "vectors": ["e"], "hashed": ["h", "k"], "bits": 6}
 

@@ -21,7 +21,7 @@ from http_serving import ARROW, JSON, LINES, Served, numbered, served, snapshot
 from running import everything, shards, train
 
 import streamomd
-from streamomd.core.prometheus_text import prometheus_text
+from streamomd.core.http_servers import prometheus_text
 from streamomd.integrations.serve.http_app import HttpMetrics
 from streamomd.integrations.serve.model_snapshot import published_job
 from streamomd.integrations.serve.openapi import (
@@ -29,7 +29,7 @@ from streamomd.integrations.serve.openapi import (
     column_schemas,
     example_row,
 )
-from streamomd.integrations.serve.serve_limits import Limits
+from streamomd.integrations.serve.request_rows import Limits
 from streamomd.training.scoring.description import Description, VectorColumn
 
 SECRET = "hunter2"

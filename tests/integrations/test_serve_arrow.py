@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamomd.core.errors import DataError
-from streamomd.shards.arrow_request import TooManyRowsError, rows_of_stream
+from streamomd.shards.formats.arrow_footer import TooManyRowsError, rows_of_stream
 
 
 def stream(*batches: pa.RecordBatch, **options: Any) -> bytes:

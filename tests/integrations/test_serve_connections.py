@@ -19,8 +19,7 @@ from http_serving import Served, all_of, numbered, served
 from running import everything, run, shards, train
 
 from streamomd.core.errors import InputNotFoundError, UsageError
-from streamomd.integrations.serve.access_token import VARIABLE, find_token
-from streamomd.integrations.serve.serve_limits import Limits
+from streamomd.integrations.serve.request_rows import VARIABLE, Limits, find_token
 
 TOKEN = "correct-horse-battery-staple"
 QUICK = Limits(

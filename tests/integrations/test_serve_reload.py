@@ -21,7 +21,6 @@ from running import everything, rows, run, shards, train, write
 
 import streamomd
 from streamomd.core.errors import DivergedError, NoCommitError, StorageError
-from streamomd.integrations.serve.gate import Gate
 from streamomd.integrations.serve.model_reloader import (
     GATE,
     NON_FINITE,
@@ -29,6 +28,7 @@ from streamomd.integrations.serve.model_reloader import (
     UNREADABLE,
     UNTRAINED,
     CheckpointSource,
+    Gate,
     ModelReloader,
     Refused,
     ReloadThread,

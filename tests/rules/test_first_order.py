@@ -11,7 +11,7 @@ import oracles_first_order
 import pytest
 from helpers import Learner, sparse
 
-from streamomd.analysis.plugin_checks import example_streams as streams
+from streamomd.analysis.plugin_checks import oracle_rows as streams
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.certificates.certificate import Run

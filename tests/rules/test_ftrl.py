@@ -16,7 +16,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from streamomd.core.errors import UsageError
 from streamomd.rules.common import balls
-from streamomd.rules.common.prox import lead, prox
+from streamomd.rules.common.sets import lead, prox
 
 RULES = tuple(oracles_ftrl.LEARNERS)
 LOSSES = ("logistic", "hinge", "square", "absolute", "huber")

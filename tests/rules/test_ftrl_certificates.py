@@ -15,8 +15,8 @@ from helpers import sparse
 from oracles import Floats, value_and_slope
 from scipy.optimize import minimize
 
-from streamomd.analysis.plugin_checks import example_streams as streams
-from streamomd.analysis.plugin_checks.example_streams import Stream
+from streamomd.analysis.plugin_checks import oracle_rows as streams
+from streamomd.analysis.plugin_checks.oracle_rows import Stream
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule, ogd
 from streamomd.rules.certificates.certificate import Run

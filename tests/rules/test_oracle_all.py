@@ -8,7 +8,7 @@ import numpy as np
 import oracles
 import pytest
 
-from streamomd.analysis.plugin_checks import example_streams
+from streamomd.analysis.plugin_checks import oracle_rows
 from streamomd.analysis.plugin_checks.learner import legal
 from streamomd.analysis.plugin_checks.oracle_rows import Rows, run_oracle
 from streamomd.losses import find_loss
@@ -32,7 +32,7 @@ BLOCKS = [name for name, rule in all_rules().items() if rule.storage.kind == "bl
 def test_no_rule_lacks_an_oracle(name: str) -> None:
     """Each rule's slots are those that its oracle returns, or derived from them."""
     rule, loss = all_rules()[name], find_loss(all_rules()[name].losses.default)
-    stream = example_streams.make(np.random.default_rng(0), "dense", "binary")
+    stream = oracle_rows.make(np.random.default_rng(0), "dense", "binary")
     rows = Rows(stream.X, stream.y, stream.h).first(20)
     trace = run_oracle(oracles.oracle_of(name), rows, loss, legal(rule, loss, {}))
     derived = set(oracles.DERIVED.get(name, ()))

@@ -21,7 +21,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.rules import find_rule
 from streamomd.rules.certificates.certificate import Run
-from streamomd.rules.certificates.ridge_bounds import ridge_claims
+from streamomd.rules.certificates.matrix_bounds import ridge_claims
 
 CERTIFIED = {"model.certificate": True}
 

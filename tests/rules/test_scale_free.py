@@ -15,7 +15,7 @@ from streamomd.core.errors import UsageError
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.prox import shrunk
+from streamomd.rules.common.sets import shrunk
 from streamomd.rules.contract import Rule
 
 oracles.families()

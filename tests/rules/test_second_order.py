@@ -10,10 +10,11 @@ import oracles
 import pytest
 from helpers import Learner, dense, sparse
 
-from streamomd.analysis.plugin_checks import example_streams as streams
+from streamomd.analysis.plugin_checks import oracle_rows as streams
 from streamomd.core.errors import TooLargeError
+from streamomd.engine.layout import Layout
 from streamomd.engine.linalg.ball_projection import contract_into_ball
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.rules import all_rules, find_rule
 
 FULL = [name for name, rule in all_rules().items() if rule.storage.kind in ("matrix", "root")]

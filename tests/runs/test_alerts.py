@@ -25,8 +25,7 @@ from sweeping import plain
 import streamomd
 from streamomd.analysis.watch import View, read_view
 from streamomd.config.run_tables import Alert
-from streamomd.core.batch import DenseBatch
-from streamomd.core.column_values import ColumnValues
+from streamomd.core.batch import ColumnValues, DenseBatch
 from streamomd.core.errors import AlertError, BadRowError, UnsupportedError
 from streamomd.training.column_statistics import ColumnStatistics, ColumnWindows, SeenCategories
 from streamomd.training.drift_alerts import (

@@ -13,8 +13,8 @@ from running import run, train, with_column, write
 from sweeping import plain
 from test_resume import cut
 
-from streamomd import engine
 from streamomd.core.threads import Threads
+from streamomd.engine import walks
 from streamomd.engine.divided import DividedState
 from streamomd.training import class_threads
 from streamomd.training.class_threads import LEAST_ROWS
@@ -28,7 +28,7 @@ OFTEN = ["--set", "checkpoint.every_rows=30", "--set", "checkpoint.every_seconds
 @pytest.fixture(autouse=True)
 def _always_in_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
     """In plain Python, and batches of any size."""
-    monkeypatch.setattr(engine, "LEAST_WORK", 0)
+    monkeypatch.setattr(walks, "LEAST_WORK", 0)
     with plain():
         yield
 

@@ -35,10 +35,10 @@ from streamomd.core.errors import (
 )
 from streamomd.runs import update_run as updating
 from streamomd.runs.follow import Follower, follow_to_end
-from streamomd.runs.landings import Landings
+from streamomd.runs.follow_alerts import Landings
 from streamomd.runs.reporting import Reporting, log_events
 from streamomd.runs.update_run import UpdateRun
-from streamomd.shards.listed import Listed
+from streamomd.shards.shard import Listed
 from streamomd.sources import folder_watch
 from streamomd.sources.folder_watch import FolderWatch, Polling, watch_sources
 

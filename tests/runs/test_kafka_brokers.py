@@ -24,7 +24,7 @@ from streamomd.config.build_job import build_job
 from streamomd.core.errors import UsageError
 from streamomd.runs.worker_task import SentSettings
 from streamomd.sources.kafka.broker import Broker
-from streamomd.sources.kafka.brokers import (
+from streamomd.sources.kafka.offset_ranges import (
     VARIABLE,
     refuse_unnamed_brokers,
 )

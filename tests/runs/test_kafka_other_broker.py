@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from running import run, train
 
 from streamomd.shards.stored_object import forget_recent
-from streamomd.sources.kafka.brokers import VARIABLE
+from streamomd.sources.kafka.offset_ranges import VARIABLE
 
 pytestmark = pytest.mark.slow
 

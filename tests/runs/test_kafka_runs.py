@@ -21,8 +21,7 @@ from running import run, train
 from streamomd.shards.stored_object import forget_recent
 from streamomd.sources.kafka import broker, offset_ranges
 from streamomd.sources.kafka.broker import Broker
-from streamomd.sources.kafka.brokers import VARIABLE
-from streamomd.sources.kafka.offset_ranges import Marks
+from streamomd.sources.kafka.offset_ranges import VARIABLE, Marks
 from streamomd.training.load_model import load_model
 
 COLUMNS = ("--type", "y=int64,x=double,c=string", "--label", "y", "--rule", "nag")

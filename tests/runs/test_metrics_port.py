@@ -32,9 +32,9 @@ from shard_rows import readers
 
 import streamomd
 from streamomd.cli import main
-from streamomd.core import prometheus_text
+from streamomd.core import http_servers
 from streamomd.core.errors import MissingExtraError, StorageError, UsageError
-from streamomd.core.prometheus_text import Family
+from streamomd.core.http_servers import Family
 from streamomd.core.run_events import Event, count_request, emit, receiving, same_receivers
 from streamomd.runs import metrics_server
 from streamomd.runs.metrics_address import MetricsAddress
@@ -260,7 +260,7 @@ EVENTS: dict[str, dict[str, Any]] = {
 
 def test_documented_names_are_the_exported_ones() -> None:
     """Each with its type; the table has no other, and a run exports no other."""
-    text = prometheus_text.prometheus_text(everything_exported().families()).decode()
+    text = http_servers.prometheus_text(everything_exported().families()).decode()
     kinds = {
         line.split()[2]: line.split()[3] for line in text.splitlines() if line.startswith("# TYPE ")
     }
@@ -464,12 +464,12 @@ def check_counts(text: str, received: Counter[str]) -> None:
 
 def test_requests_and_retries_of_a_store_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """By operation, those of the checkpoint and of shards; a retry is a request too."""
-    from streamomd.checkpoint.stores import retry
+    from streamomd.checkpoint.stores import remote
     from streamomd.checkpoint.stores.remote import RemoteStore
     from streamomd.shards.filesystem import connect, stat_entry
     from streamomd.shards.shard_file import open_file
 
-    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.0)
     exported = RunMetrics()
     with receiving(exported.receive):
         store = RemoteStore.open("memory://metrics-port/run", {})
@@ -490,13 +490,13 @@ def test_requests_and_retries_of_a_store_are_counted(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(store._fs, "cat_file", fails)
         with pytest.raises(StorageError):
             store.read("a")
-    found = parsed(prometheus_text.prometheus_text(exported.families()).decode())
+    found = parsed(http_servers.prometheus_text(exported.families()).decode())
     requests = found["streamomd_store_requests_total"]
-    assert requests[("operation", "read"),] == 1 + 1 + retry.ATTEMPTS
+    assert requests[("operation", "read"),] == 1 + 1 + remote.ATTEMPTS
     assert requests[("operation", "write"),] == 1
     assert requests[("operation", "stat"),] >= 1
     assert requests[("operation", "list"),] == 1
-    assert found["streamomd_store_retries_total"] == {(): retry.ATTEMPTS - 1}
+    assert found["streamomd_store_retries_total"] == {(): remote.ATTEMPTS - 1}
 
 
 def test_an_event_reaches_its_receivers_alone() -> None:

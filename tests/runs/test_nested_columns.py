@@ -219,9 +219,9 @@ def test_requests_to_a_server(tmp_path: Path) -> None:
     """Rows as nested JSON and as an Arrow stream have the model's scores; problems name paths."""
     pytest.importorskip("starlette")
     from streamomd.integrations.serve.model_snapshot import snapshot_of
+    from streamomd.integrations.serve.request_rows import Refusal
     from streamomd.integrations.serve.scored_rows import predictions_of
-    from streamomd.integrations.serve.serve_limits import Refusal
-    from streamomd.shards.arrow_request import rows_of_stream
+    from streamomd.shards.formats.arrow_footer import rows_of_stream
 
     table = nested()
     path = write(tmp_path / "a.parquet", table)

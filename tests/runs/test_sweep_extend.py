@@ -15,8 +15,7 @@ from test_sweep_grid import spec_of
 import streamomd
 from streamomd.core.errors import UsageError
 from streamomd.runs.sweep import EXTENSIONS
-from streamomd.runs.sweep.edges import BEYOND, find_edges
-from streamomd.runs.sweep.grid import entries
+from streamomd.runs.sweep.grid import BEYOND, entries, find_edges
 
 
 def test_a_rule_without_a_parameter_runs_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,10 +32,9 @@ from streamomd.core.errors import (
 from streamomd.distributed import memory_checks, remote_learner, worker_monitor
 from streamomd.runs import sweep as sweeps
 from streamomd.runs.sweep import group_run, grouped_sweep
-from streamomd.runs.sweep.division import Division
 from streamomd.runs.sweep.group_run import SentGroup, group_result, open_sent, run_group
 from streamomd.runs.sweep.grouped_sweep import divide
-from streamomd.runs.sweep.learners import Sweep
+from streamomd.runs.sweep.learners import Division, Sweep
 from streamomd.runs.sweep.loop import SweepLoop
 from streamomd.runs.sweep.sweep_checkpoint import load_sweep
 from streamomd.training.signals import StopRequest

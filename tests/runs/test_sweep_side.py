@@ -12,7 +12,7 @@ from helpers import Learner, dense, legal, sparse
 
 from streamomd.core.batch import Batch
 from streamomd.engine import Engine
-from streamomd.engine.side_by_side import extract_learner, join_states
+from streamomd.engine.divided import extract_learner, join_states
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 from streamomd.runs.sweep.batched import observes_with_hyper

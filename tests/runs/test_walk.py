@@ -12,7 +12,7 @@ from running import write
 
 import streamomd
 from streamomd.runs.walk import Part, Stretch, local_rows, parts_of
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.find import find
 from streamomd.training.holdout import with_places

@@ -26,7 +26,7 @@ from streamomd.core.errors import ChangedDataError, UsageError
 from streamomd.shards.cache import cached_reader
 from streamomd.shards.cache.cached_reader import is_settled
 from streamomd.shards.cache.entry import DamagedError, Draft, Entry
-from streamomd.shards.group_jobs import Group
+from streamomd.shards.order import Group
 from streamomd.sources.find import find
 from streamomd.training.row_stream import rows_of
 

@@ -14,7 +14,7 @@ from running import Impatient, everything, rows, run, shards, train, with_column
 from streamomd.features import Names
 from streamomd.shards import encoded_rows
 from streamomd.shards.cache.cached_reader import SCHEMA, WRONG, add_names, cached_rows
-from streamomd.shards.group_jobs import Group
+from streamomd.shards.order import Group
 from streamomd.sources.find import find
 from streamomd.training.row_stream import rows_of, rows_of_group
 

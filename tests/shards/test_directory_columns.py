@@ -260,7 +260,7 @@ def test_names_that_lead_elsewhere_are_not_followed(tmp_path: Path) -> None:
     """A prediction is written below the output, whatever a store calls its objects."""
     from dataclasses import replace
 
-    from streamomd.shards.prediction_files import output_names
+    from streamomd.shards.output_files import output_names
 
     write(tmp_path / "a.parquet", table(1))
     shards = find(str(tmp_path))

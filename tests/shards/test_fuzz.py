@@ -19,8 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamomd.cli.options import read_options_file
-from streamomd.config.build_job import build_job, change_job, parse_sets
-from streamomd.config.job_file import read_job
+from streamomd.config.build_job import build_job, change_job, parse_sets, read_job
 from streamomd.config.spec import Spec
 from streamomd.core.errors import StreamomdError
 

@@ -13,8 +13,8 @@ import pytest
 
 from streamomd.shards.fetch_ahead import Need
 from streamomd.shards.formats.contract import ReadRequest
-from streamomd.shards.group_jobs import Job, jobs_of
-from streamomd.shards.job_bytes import JobBytes
+from streamomd.shards.io_costs import JobBytes
+from streamomd.shards.order import Job, jobs_of
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.stored_object import WHOLE_BYTES, StoredObject
 from streamomd.sources.find import find

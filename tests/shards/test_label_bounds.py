@@ -12,7 +12,7 @@ import pytest
 from running import run
 
 import streamomd
-from streamomd.shards.distinct_labels import label_bounds
+from streamomd.shards.distinct_values import label_bounds
 from streamomd.sources.find import find
 
 

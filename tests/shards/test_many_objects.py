@@ -14,10 +14,11 @@ from s3_server import PAGE, S3Server, Waves, hold
 from streamomd.checkpoint.segments import shorten_facts
 from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
 from streamomd.shards import stored_object
-from streamomd.shards.filesystem import CONNECTIONS, LISTINGS_AT_ONCE, connect, entries
+from streamomd.shards.filesystem import CONNECTIONS, LISTINGS_AT_ONCE, connect
+from streamomd.shards.list_files import entries
 from streamomd.sources.contract import Request
 from streamomd.sources.find import find, list_shards
-from streamomd.sources.table_options import TableOptions
+from streamomd.sources.tables import TableOptions
 
 pytest.importorskip("s3fs", reason="s3fs is not installed")
 

@@ -12,7 +12,7 @@ import pytest
 from filtering import VALUES, literally, random_filter, random_table, written
 
 from streamomd.config.filter_text import parse_filter
-from streamomd.shards.formats.parquet_statistics import Bounds, group_statistics
+from streamomd.shards.formats.parquet_footer import Bounds, group_statistics
 from streamomd.shards.row_filter import bind, columns_of, outcomes, satisfied
 
 pytestmark = pytest.mark.smoke

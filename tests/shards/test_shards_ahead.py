@@ -20,7 +20,7 @@ from streamomd.core.profiling import profiled
 from streamomd.shards import chunks, reader
 from streamomd.shards.digests import Digests
 from streamomd.shards.fetch_ahead import JOBS_AT_ONCE, FetchAhead, Load, Need
-from streamomd.shards.group_jobs import Group, Job
+from streamomd.shards.order import Group, Job
 from streamomd.shards.prefetch import LEAST_BYTES, Prefetcher, Run
 from streamomd.shards.reader import Piece
 from streamomd.shards.seekable_file import ChangedWhileReadError

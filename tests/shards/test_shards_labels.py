@@ -9,7 +9,7 @@ import pytest
 from shard_rows import readers, small_set, write_arrow, write_parquet
 
 from streamomd.core.errors import DataError, SchemaError
-from streamomd.shards.distinct_labels import distinct_labels
+from streamomd.shards.distinct_values import distinct_labels
 from streamomd.sources.find import find
 
 

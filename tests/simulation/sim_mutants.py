@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from streamomd.checkpoint import commit_list as chain
 from streamomd.checkpoint import commit_reader, commit_writer, retention
+from streamomd.checkpoint import commit_reader as chain
 from streamomd.checkpoint.commit_writer import Writer
 from streamomd.checkpoint.retention import Retention
 from streamomd.distributed import (
     averaged_worker,
+    exchange,
     partition_owner,
     round_state,
     star,
-    sum_exchange,
     worker_group,
 )
 from streamomd.distributed.averaged import Averaged
@@ -130,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         "no word of the leader",
-        sum_exchange.SumExchange,
+        exchange.SumExchange,
         "receive_steps",
         "return flags",
         "return 0",

@@ -36,7 +36,7 @@ from sim_tiny import (
 from sim_tiny import receive as receiving
 from sim_world import World
 
-from streamomd.checkpoint import commit_list as chain
+from streamomd.checkpoint import commit_reader as chain
 from streamomd.checkpoint import commit_writer as writer
 from streamomd.checkpoint import load
 from streamomd.checkpoint.manifest import decode

@@ -18,12 +18,13 @@ import pyarrow as pa
 from streamomd.checkpoint import Commit, Part
 from streamomd.config.spec import Spec
 from streamomd.core.batch import DenseBatch
+from streamomd.engine.layout import Layout
 from streamomd.engine.micro_batches import Sensed
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.features import make_plan
 from streamomd.features.plan import Plan
-from streamomd.shards.cursor import Cursor
 from streamomd.shards.encoded_rows import Rows
+from streamomd.shards.order import Cursor
 from streamomd.shards.reader import Piece
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.training.load_model import fill
@@ -226,7 +227,7 @@ def expected(job: Job) -> tuple[bytes, int, tuple[int, ...]]:
 
 
 def _averaged_epoch(job: Job, shards: ShardSet, w: Any) -> None:
-    from streamomd.shards.row_ranges import split_rows
+    from streamomd.shards.order import split_rows
 
     cut = split_rows(shards, range(len(shards)), job.parts * job.rounds)
     for low in range(0, len(cut), job.parts):

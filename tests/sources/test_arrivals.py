@@ -24,9 +24,8 @@ from streamomd.shards.reader import digests_of
 from streamomd.shards.shard import Shard
 from streamomd.sources.arrivals import Arrivals, find_arrivals
 from streamomd.sources.contract import Request
-from streamomd.sources.copies import Contents
 from streamomd.sources.find import find, list_shards
-from streamomd.sources.new_files import Choice
+from streamomd.sources.new_files import Choice, Contents
 
 NOW = 1_800_000_000_000_000_000
 SECOND = 1_000_000_000

@@ -16,7 +16,7 @@ import pytest
 from documented import ROOT, blocks
 
 import streamomd
-from streamomd.core import registry
+from streamomd.core import installed
 from streamomd.core.errors import InputNotFoundError, UsageError
 from streamomd.sources import Listed, Source, SourceFiles
 from streamomd.sources.known_sources import source_of
@@ -40,8 +40,8 @@ def days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     (home / "entry_points.txt").write_text(points)
     (site / "day_source.py").write_text(blocks(PAGE)[0].text)
     monkeypatch.syspath_prepend(str(site))
-    registry._offered.cache_clear()
-    registry._made.cache_clear()
+    installed._offered.cache_clear()
+    installed._made.cache_clear()
 
     def add(number: int) -> list[dict[str, Any]]:
         (tmp_path / "logs").mkdir(exist_ok=True)
@@ -50,8 +50,8 @@ def days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         return rows(number)
 
     yield add
-    registry._offered.cache_clear()
-    registry._made.cache_clear()
+    installed._offered.cache_clear()
+    installed._made.cache_clear()
     sys.modules.pop("day_source", None)
 
 
@@ -145,7 +145,7 @@ def test_a_source_of_another_package_updates_and_resumes_bit_identically(
 
 def test_entry_points_are_not_read_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor for the stores that are usual: a file of every installed package would be read."""
-    monkeypatch.setattr(registry, "_offered", lambda: pytest.fail("entry points were read"))
+    monkeypatch.setattr(installed, "_offered", lambda: pytest.fail("entry points were read"))
     for url in ("rows.parquet", "/data/*.parquet", "s3://b/rows", "https://h/a.csv", "file:///a"):
         assert source_of(url).name == "file"
 

@@ -15,7 +15,7 @@ from streamomd.core.errors import DataError, UsageError
 from streamomd.features import make_plan
 from streamomd.sources.find import find
 from streamomd.sources.text.convert import convert
-from streamomd.sources.text.encoding import SAMPLE, stored
+from streamomd.sources.text.output_formats import SAMPLE, stored
 from streamomd.training.row_stream import rows_of
 
 ROWS = 600

@@ -29,7 +29,7 @@ from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.contract import Request
 from streamomd.sources.find import Listing, find, list_shards
-from streamomd.sources.table_options import TableOptions
+from streamomd.sources.tables import TableOptions
 
 deltalake = pytest.importorskip("deltalake", reason="needs deltalake, which writes the tables")
 from deltalake import DeltaTable, write_deltalake  # noqa: E402

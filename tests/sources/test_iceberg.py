@@ -36,15 +36,15 @@ from streamomd.core.errors import (
     UnsupportedError,
     UsageError,
 )
+from streamomd.shards.file_schema import parse_projection
 from streamomd.shards.filtered_shards import with_filter
-from streamomd.shards.projection import parse_projection
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.contract import Request
 from streamomd.sources.find import describe_sources, find, list_shards
 from streamomd.sources.iceberg import manifests
 from streamomd.sources.iceberg.manifests import check_container
-from streamomd.sources.table_options import TableOptions
+from streamomd.sources.tables import TableOptions
 
 
 @pytest.fixture

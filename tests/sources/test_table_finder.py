@@ -15,7 +15,7 @@ from running import run
 from streamomd.core.errors import StorageError, UsageError
 from streamomd.sources.files.list_names import TableFinder
 from streamomd.sources.find import find, list_shards
-from streamomd.sources.table_options import TableOptions
+from streamomd.sources.tables import TableOptions
 
 TABLE = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0]})
 AS_FILES = TableOptions(as_files=True)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamomd.distributed.sum_exchange import Floats, SumExchange
+from streamomd.distributed.exchange import Floats, SumExchange
 from streamomd.engine.micro_batches import Sensed
 from streamomd.training.partitions import owned
 

@@ -14,7 +14,7 @@ from running import write
 import streamomd
 from streamomd import OMDClassifier, OMDRegressor
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout
+from streamomd.engine.layout import Layout
 
 N, COLUMNS, EPOCHS = 90, 4, 2
 IN_ORDER = {"shuffle": False, "early_stopping": False}

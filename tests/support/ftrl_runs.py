@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from helpers import Learner, legal
 
-from streamomd.analysis.plugin_checks.example_streams import Floats, Stream, make
+from streamomd.analysis.plugin_checks.oracle_rows import Floats, Stream, make
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Rule

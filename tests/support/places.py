@@ -24,7 +24,7 @@ PLACES: dict[str, dict[str, Place]] = {
             ("streamomd.training.load_model.load_model", range(1)),
             ("streamomd.runs.session.resume_checkpoint", range(1)),
         ),
-        "round": (("streamomd.runs.exact.learn_rows", range(2, 60)),),
+        "round": (("streamomd.runs.walk.learn_rows", range(2, 60)),),
         "commit": ((COMMITS, range(2, 12)),),
     },
     "sweep": {

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.engine import Engine
+from streamomd.engine.layout import Layout
 from streamomd.engine.loops import rebase
-from streamomd.engine.state import Layout, State
+from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 

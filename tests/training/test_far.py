@@ -11,7 +11,8 @@ import pytest
 from streamomd.checkpoint import StoredParts, open_store, write_parts
 from streamomd.engine import Engine
 from streamomd.engine import state as states
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.training.partitions import Share

@@ -16,7 +16,7 @@ from test_holdout import COUNT, EVERY, is_held, number
 
 import streamomd
 from streamomd.checkpoint import open_store, read_commit, read_ledger
-from streamomd.checkpoint.commit_list import sequences
+from streamomd.checkpoint.commit_reader import sequences
 from streamomd.core.errors import NoCommitError, StoppedError
 from streamomd.sources.find import find
 from streamomd.training.holdout import with_places

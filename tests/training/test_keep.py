@@ -21,7 +21,7 @@ from streamomd.core.errors import ConcurrentWriterError, StorageError, TooLargeE
 from streamomd.engine import state
 from streamomd.engine.state import State
 from streamomd.features import make_plan
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 from streamomd.training import async_commit, checkpoint_manager
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model

@@ -16,8 +16,8 @@ import pytest
 from running import alone, both, rows, run, shards, train, write
 
 import streamomd
-from streamomd.checkpoint.temporary import temporary_name
-from streamomd.shards.prediction_files import PredictionWriter
+from streamomd.checkpoint.stores.local import temporary_name
+from streamomd.shards.output_files import PredictionWriter
 
 pytestmark = pytest.mark.smoke
 

@@ -12,7 +12,7 @@ import pytest
 from running import everything, rows, run, write
 from terminal import MODULE, on_a_terminal, plain
 
-from streamomd.core import phases
+from streamomd.core import run_events
 from streamomd.training import progress as progress_module
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import ProgressBar
@@ -185,13 +185,13 @@ def test_phases_off_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
     out = Noticed()
     monkeypatch.setattr("sys.stderr", out)
-    monkeypatch.setattr(phases, "PATIENCE", 0.01)
-    with phases.phase("silent"):
+    monkeypatch.setattr(run_events, "PATIENCE", 0.01)
+    with run_events.phase("silent"):
         assert not written.wait(0.05)
-    with phases.showing_phases(), phases.phase("compiling"):
+    with run_events.showing_phases(), run_events.phase("compiling"):
         assert written.wait(30)
-    monkeypatch.setattr(phases, "PATIENCE", 60.0)
-    with phases.showing_phases(), phases.phase("short"):
+    monkeypatch.setattr(run_events, "PATIENCE", 60.0)
+    with run_events.showing_phases(), run_events.phase("short"):
         pass
     assert out.getvalue() == "compiling …\n"
 
@@ -201,9 +201,9 @@ def test_a_note_replaces_a_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr(out, "isatty", lambda: True)
     monkeypatch.setattr("sys.stderr", out)
-    with phases.showing_phases(), phases.phase("compiling"):
+    with run_events.showing_phases(), run_events.phase("compiling"):
         progress_module.note("column 'a' is constant")
-    clear = phases.CLEAR
+    clear = run_events.CLEAR
     assert out.getvalue() == (
         f"{clear}compiling …{clear}column 'a' is constant\ncompiling …{clear}"
     )

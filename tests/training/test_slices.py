@@ -15,7 +15,7 @@ from running import both, rows, run, with_column, write
 
 import streamomd
 from streamomd.core.errors import DataError, SchemaError
-from streamomd.shards import group_values as values
+from streamomd.shards import distinct_values as values
 from streamomd.training import slices
 
 FLAGS: dict[str, Any] = {"label": "y", "weight": "w", "numeric": ["n", "k"], "bits": 8}

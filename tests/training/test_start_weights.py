@@ -21,7 +21,7 @@ from streamomd.features import make_plan
 from streamomd.integrations.export import export
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Matrix
-from streamomd.shards.weight_files import KEY
+from streamomd.shards.output_files import KEY
 from streamomd.training.model import Model
 from streamomd.training.warm_start import is_weights, start_from_weights
 from streamomd.training.warm_start.weights import (

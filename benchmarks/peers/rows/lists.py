@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from common import SMALL, rows
 
-from streamomd.sources.text.encoding import pair_of, required
+from streamomd.sources.text.output_formats import pair_of, required
 
 ROWS, FEW, TINY, GROUP = 1_600_000, 200_000, 20_000, 50_000
 STEEP = 29.0

@@ -16,14 +16,13 @@ from streamomd.analysis.certify.claims import (
     nothing,
     sets_of,
 )
-from streamomd.analysis.certify.replay import Replay, unreplayable_reason
-from streamomd.analysis.certify.total_losses import FixedWeights
+from streamomd.analysis.certify.replay import FixedWeights, Replay, unreplayable_reason
 from streamomd.analysis.comparator import Problem, best, cache_batches
 from streamomd.core.errors import InputNotFoundError, UsageError
-from streamomd.core.nearest import named_keywords
+from streamomd.core.wording import named_keywords
 from streamomd.shards.reader import read_batches
 from streamomd.sources.find import find
-from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
+from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 from streamomd.training.shard_views import find_for_model

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.analysis.certify.replay import Replay
-from streamomd.analysis.certify.total_losses import FixedWeights, TotalLosses
+from streamomd.analysis.certify.replay import FixedWeights, Replay, TotalLosses
 from streamomd.analysis.comparator import Problem
 from streamomd.engine.state import State
 from streamomd.features import decode_labels

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
-from streamomd.engine.state import Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import State
 from streamomd.losses import Loss, find_loss
-from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.losses.derived import with_lipschitz
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Block, Rule
 from streamomd.rules.params import Above, Between, Choice, Kind, kinds

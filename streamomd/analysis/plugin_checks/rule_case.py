@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.analysis.plugin_checks import example_streams
+from streamomd.analysis.plugin_checks import oracle_rows
 from streamomd.analysis.plugin_checks.learner import Learner, dense, doubled, sparse
 from streamomd.analysis.plugin_checks.oracle_rows import (
     Floats,
@@ -23,7 +23,7 @@ from streamomd.analysis.plugin_checks.oracle_rows import (
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
 
-KINDS = (*example_streams.KINDS, "vanishing")
+KINDS = (*oracle_rows.KINDS, "vanishing")
 SMALLEST = 1e-150
 """Below it squares underflow, and no two programs agree on a digit."""
 FEWEST = 10
@@ -61,7 +61,7 @@ class RuleCase:
         free = scale_free(self.rule)
         if kind == "scales" and not free:  # steps of one size for all features: small ones only
             made = "sparse"
-        drawn = example_streams.make(rng, made, target)
+        drawn = oracle_rows.make(rng, made, target)
         X, y, h = drawn.X * 0.7**again, drawn.y, drawn.h.copy()
         if kind == "scales" and not free:
             X = X * 10.0 ** rng.uniform(-3.0, 0.0, X.shape[1])

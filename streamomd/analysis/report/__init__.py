@@ -23,10 +23,10 @@ from streamomd.analysis.report.regret import regret
 from streamomd.analysis.report.summary import divergence, header, job_section, warnings_section
 from streamomd.analysis.report.verdict import summarize
 from streamomd.core.errors import NoCommitError, OutputExistsError, UsageError
-from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import protocol, refuse_output_url, shown, typed
-from streamomd.shards.atomic_write import open_atomic
-from streamomd.sources.table_options import TableOptions
+from streamomd.core.wording import named_keywords
+from streamomd.shards.output_files import open_atomic
+from streamomd.sources.tables import TableOptions
 from streamomd.training.metrics.by_time import LENGTHS
 from streamomd.training.model import Model
 

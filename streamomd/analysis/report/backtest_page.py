@@ -14,10 +14,10 @@ from streamomd.analysis.report.axes import Axis, brief
 from streamomd.analysis.report.charts import Series, lines
 from streamomd.analysis.report.markup import element, grid, page, paragraph, section, table
 from streamomd.analysis.report.verdict import percent
-from streamomd.core.counted import counted
 from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.urls import protocol, refuse_output_url, shown
-from streamomd.shards.atomic_write import open_atomic
+from streamomd.core.wording import counted
+from streamomd.shards.output_files import open_atomic
 from streamomd.training.metrics.by_time import EARLIER_TEXT
 
 Result = Mapping[str, Any]

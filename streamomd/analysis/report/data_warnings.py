@@ -14,7 +14,7 @@ from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.analysis.report.largest_weights import Weights
 from streamomd.analysis.report.verdict import compare_with_constant
-from streamomd.core.counted import counted, worded
+from streamomd.core.wording import counted, worded
 from streamomd.features import Plan, name_of
 from streamomd.training.drift_alerts import worded_alert
 from streamomd.training.model_data import ModelData

@@ -23,7 +23,7 @@ from streamomd.engine.loops.reference import M2
 from streamomd.engine.loops.standardized_rows import N
 from streamomd.engine.state import State
 from streamomd.features import Plan
-from streamomd.sources.table_options import FILES_OR_TABLES, TableOptions
+from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 from streamomd.training.row_stream import rows_of

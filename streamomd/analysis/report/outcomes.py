@@ -14,7 +14,7 @@ from streamomd.analysis.report.charts import Series, heat, lines
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
 from streamomd.analysis.report.over_time import charts_by_day, day_column
 from streamomd.analysis.report.verdict import likelihood, percent
-from streamomd.core.counted import counted
+from streamomd.core.wording import counted
 from streamomd.training.metrics.bins import centres
 from streamomd.training.metrics.detail import BinaryDetail
 from streamomd.training.model_data import ModelData

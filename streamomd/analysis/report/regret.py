@@ -10,7 +10,7 @@ import numpy as np
 
 from streamomd.analysis.certify import measure
 from streamomd.analysis.certify.claims import KEEP, no_theorem
-from streamomd.analysis.certify.total_losses import FixedWeights
+from streamomd.analysis.certify.replay import FixedWeights
 from streamomd.analysis.report.axes import Axis, brief
 from streamomd.analysis.report.charts import Series, bars, lines
 from streamomd.analysis.report.learning import curve_points

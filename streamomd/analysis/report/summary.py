@@ -13,8 +13,8 @@ from streamomd.analysis.report.markup import element, folded, paragraph, section
 from streamomd.analysis.report.over_time import day_column
 from streamomd.analysis.report.verdict import verdict_box
 from streamomd.config.spec import Spec
-from streamomd.core.counted import counted, worded_means
 from streamomd.core.urls import shown, typed
+from streamomd.core.wording import counted, worded_means
 from streamomd.features import describe
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_data import ModelData

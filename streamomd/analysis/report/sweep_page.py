@@ -16,8 +16,7 @@ from streamomd.analysis.report.markup import element, grid, page, paragraph, sec
 from streamomd.analysis.report.verdict import percent
 from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.urls import protocol, refuse_output_url, shown
-from streamomd.shards.atomic_write import open_atomic
-from streamomd.shards.weight_files import write_table
+from streamomd.shards.output_files import open_atomic, write_table
 
 Result = Mapping[str, Any]
 WIDE = 4.0  # largest over smallest value, from which an axis is logarithmic

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.markup import element
-from streamomd.core.counted import counted
+from streamomd.core.wording import counted
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.baseline import baseline_of
 from streamomd.training.metrics.bins import centres

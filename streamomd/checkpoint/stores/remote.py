@@ -1,25 +1,102 @@
 """Remote stores through fsspec: whole objects only; listing caches are invalidated.
 
+S3 compares the body with the SHA-256 of the request and returns that; compatible stores that do not
+know it return the MD5 as ETag, and Google returns the MD5. Answers of other stores prove nothing,
+nor do those to uploads in pieces.
+
 ``fs.open(…, "wb")`` is never used: an error inside it publishes an incomplete object.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
+import random
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import fsspec
 from fsspec.asyn import sync
 
-from streamomd.checkpoint.stores.put_answers import proves, put_options
-from streamomd.checkpoint.stores.retry import retry_request
 from streamomd.core.errors import StorageError, UsageError
 from streamomd.core.machine_errors import store_error
-from streamomd.core.run_events import count_request
+from streamomd.core.run_events import count_request, emit
 from streamomd.core.urls import protocol, redact, scrub, shown
+
+T = TypeVar("T")
+
+ATTEMPTS = 4
+FIRST_PAUSE = 0.2
+"""Seconds before the second attempt; doubled before each further one."""
+MAX_SECONDS = 120.0
+"""No attempt starts later than this: a store's own client may wait minutes in each."""
+
+
+def retry_request(action: Callable[[], T], failure: str) -> T:
+    """The result of ``action`` in at most four attempts, none started after two minutes.
+
+    ``failure`` is the start of the message if all fail.
+    FileNotFoundError and FileExistsError are answers and pass; other errors become StorageError.
+    """
+    last = time.monotonic() + MAX_SECONDS
+    for attempt in range(1, ATTEMPTS + 1):
+        if attempt > 1:
+            emit("store_retry", f"{failure}: attempt {attempt}", "info", attempt=attempt)
+        try:
+            return action()
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except Exception as error:
+            if attempt == ATTEMPTS or time.monotonic() > last:
+                # Not chained: the requests of the original may hold credentials.
+                text = store_error(error)
+                raise StorageError(f"{failure} after {attempt} attempts: {text}") from None
+        time.sleep(FIRST_PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
+    raise AssertionError("unreachable")
+
+
+def put_options(fs: fsspec.AbstractFileSystem, sha256: str) -> dict[str, str]:
+    """Options of ``pipe_file`` that make the store compare the body with its SHA-256, in hex.
+
+    {} if the client is configured for a store that refuses checksums
+    (``request_checksum_calculation = "when_required"``), or for another checksum.
+    """
+    client = getattr(fs, "_s3", None)  # connected by an earlier request
+    config = getattr(getattr(client, "meta", None), "config", None)
+    if not sha256 or getattr(config, "request_checksum_calculation", "") != "when_supported":
+        return {}
+    if any(key.startswith("Checksum") for key in getattr(fs, "s3_additional_kwargs", {})):
+        return {}
+    return {"ChecksumSHA256": _base64(sha256)}
+
+
+def proves(answer: Any, data: bytes, sha256: str) -> bool:
+    """Whether the answer to a PUT of this data proves that the store has all of it.
+
+    sha256: of the data, in hex; "": no proof is needed. Raises OSError if the answer proves that
+    the store has other data.
+    """
+    if not sha256 or not isinstance(answer, Mapping):
+        return False
+    if checksum := answer.get("ChecksumSHA256"):
+        if checksum != _base64(sha256):
+            raise OSError("the store received other bytes than were sent")
+        return True
+    etag, md5 = str(answer.get("ETag", "")).strip('"'), answer.get("md5Hash")
+    if len(etag) != 32 and not md5:
+        return False
+    own = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    # An encrypted object's ETag is no MD5.
+    return own == etag or _base64(own) == md5
+
+
+def _base64(digest: str) -> str:
+    return base64.b64encode(bytes.fromhex(digest)).decode()
+
 
 DEADLINE = 300.0
 """Seconds for one request and its client's own retries; enough for 128 MiB in flight at 0.5 MiB/s.

@@ -15,7 +15,7 @@ from distributed import Client, Future
 
 from streamomd.core.errors import UsageError
 from streamomd.features.nested import root_among
-from streamomd.shards.dataset import COLLECTION
+from streamomd.shards.order import COLLECTION
 from streamomd.sources.memory.frames import FEATURES, LABEL, WEIGHT
 
 

@@ -43,10 +43,9 @@ from streamomd.distributed.decode import (
 from streamomd.distributed.scheduler import refuse_lost
 from streamomd.distributed.worker_monitor import monitor_of
 from streamomd.features import Names, Plan, check_schema, encode, make_plan
-from streamomd.shards.allocator import return_freed_memory
-from streamomd.shards.distinct_labels import distinct_among
+from streamomd.shards.distinct_values import distinct_among
 from streamomd.shards.encoded_rows import Rows
-from streamomd.shards.prefetch import Prefetcher
+from streamomd.shards.prefetch import Prefetcher, return_freed_memory
 from streamomd.shards.reader import Piece
 from streamomd.sources.memory.frames import batches, distinct_in, table_of, without_null_types
 from streamomd.training.model_data import ModelData

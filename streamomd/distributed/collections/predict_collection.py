@@ -13,11 +13,11 @@ from dask.utils import is_arraylike, is_dataframe_like
 
 from streamomd.config.spec import Spec
 from streamomd.core.errors import SchemaError, UsageError
-from streamomd.core.nearest import named_keywords
+from streamomd.core.wording import named_keywords
 from streamomd.distributed.collections.collection import frame_columns
 from streamomd.engine.state import State
 from streamomd.features import check_schema, encode
-from streamomd.shards.prediction_files import OWN
+from streamomd.shards.output_files import OWN
 from streamomd.sources.memory.frames import batches, frame_of, table_of, without_null_types
 from streamomd.training.build_engine import engine_of
 from streamomd.training.model_data import ModelData

@@ -4,8 +4,9 @@ A row is predicted by copies of the weights that have learned none of it nor of 
 copy: f0 by B's block, f1 by B's other coordinates, fG by G. Of log losses a chain of scalars is
 fitted on these, S = th0 f0 + th1 f1, X = w S + (1 - w) fG, U = u X + (1 - u) r, where r are the
 frequencies of the classes. Of the square loss w alone, S = f0 + f1, by the copy before the newest
-one: a saved model predicts rows of much later than the next copy. Each scalar takes online Newton steps from 1, with a prior; rows weigh in
-proportion to the mass scored before them, so the latest weigh most.
+one: a saved model predicts rows of much later than the next copy. Each scalar takes online Newton
+steps from 1, with a prior; rows weigh in proportion to the mass scored before them, so the latest
+weigh most.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class Chain(NamedTuple):
     """What is fitted, in the order in which it is stored; behind it the importance of each class.
 
     due: rows learned before the next copy. rests: whether B rests until then, 0 or 1. low, high: to
-    which predicted numbers are clipped. mass: scored, a row of mean importance counting 1. v: mean
-    of the smaller squared error. A…, b…: sums of curvature and of gradients, times mass. th0, th1,
-    w, u: the scalars. of_chain, of_B, of_classes: logs of their weights. losses, weights: sums of
-    frozen losses and of importances.
+    which numbers are clipped, as predicted by the copy that scores; next_low, next_high: by the
+    newest one. mass: scored, a row of mean importance counting 1. v: mean of the smaller squared
+    error. A…, b…: sums of curvature and of gradients, times mass. th0, th1, w, u: the scalars.
+    losses, weights: sums of frozen losses and of importances.
     """
 
     due: float = 0.0

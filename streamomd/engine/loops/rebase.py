@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamomd.engine.linalg.cholesky import invert
+from streamomd.engine.linalg.factorisations import invert
 from streamomd.engine.loops.block_row import multiply
 from streamomd.engine.loops.load_store import number
 from streamomd.engine.loops.reference import C, S, next_reference
@@ -42,7 +42,7 @@ RECENT_N_, RECENT_T_, ALL_N_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
 HORIZON_ = AT["horizon"]
 RECENT_A_, ALL_A_, RETAINED_, SCALE_ = AT["recent_a"], AT["all_a"], AT["retained"], AT["scale"]
 N_TOTALS = len(AT)
-"""A form with accounts has more: see ``rules.certificates.ridge_bounds``."""
+"""A form with accounts has more: see ``rules.certificates.matrix_bounds``."""
 W, G, H, POOL, DIAGONAL = 0, 1, 2, 3, 4
 """Rows of ``vectors``: weights of B, weights and summed squared slopes of G; of B the steps that w
 has not taken yet, and d, see ``rules.common.pooled``."""

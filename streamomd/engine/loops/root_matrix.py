@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.engine.linalg.matrix_root import absorb, pend
-from streamomd.engine.linalg.root_step import move_weights
+from streamomd.engine.linalg.matrix_root import absorb, move_weights, pend
 from streamomd.engine.loops import defaults, sparse
 from streamomd.engine.loops.load_store import number, put, take
 from streamomd.engine.loops.matrix import collect, make_margin

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamomd.core import registry
+from streamomd.core import installed
 from streamomd.integrations.export.contract import Format
 from streamomd.integrations.export.to_onnx import FORMAT as ONNX
 from streamomd.integrations.export.to_parquet import FORMAT as PARQUET
 from streamomd.integrations.export.to_sklearn import FORMAT as SKLEARN
 from streamomd.integrations.export.to_sklearn import matrix_of, to_sklearn
 from streamomd.integrations.export.to_vw import FORMAT as VW
-from streamomd.shards.atomic_write import open_atomic
+from streamomd.shards.output_files import open_atomic
 from streamomd.training.model import Model
 
 __all__ = ["FORMATS", "Format", "export", "matrix_of", "to_sklearn"]
@@ -36,7 +36,7 @@ def export(
     to do), MissingExtraError, OutputExistsError, StorageError, DivergedError (a model that is not
     finite, unless ``allow_non_finite``).
     """
-    form = registry.find("export format", kind, FORMATS)
+    form = installed.find("export format", kind, FORMATS)
     if not allow_non_finite:
         # Parquet streams the state part by part: it may be too large for this process.
         model.refuse_non_finite(weights=kind != "parquet")

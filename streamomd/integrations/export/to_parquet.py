@@ -21,7 +21,7 @@ from streamomd.core.urls import without_secrets
 from streamomd.features import name_of
 from streamomd.integrations.export.contract import Format
 from streamomd.integrations.export.weight_chunks import WeightChunk, pieces
-from streamomd.shards.weight_files import write_weights
+from streamomd.shards.output_files import write_weights
 from streamomd.training.metrics import finite
 from streamomd.training.model_data import ModelData
 from streamomd.training.warm_start.weights import column_of, columns_of, weight_slot

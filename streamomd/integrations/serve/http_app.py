@@ -17,9 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from streamomd.core.prometheus_text import TYPE, Family, Histogram, Labels, prometheus_text
+from streamomd.core.http_servers import TYPE, Family, Histogram, Labels, prometheus_text
 from streamomd.core.urls import printable
-from streamomd.integrations.serve.access_token import is_authorized, is_local_name
 from streamomd.integrations.serve.model_reloader import ModelReloader
 from streamomd.integrations.serve.model_snapshot import Snapshot
 from streamomd.integrations.serve.openapi import (
@@ -27,9 +26,15 @@ from streamomd.integrations.serve.openapi import (
     openapi_document,
     openapi_page,
 )
-from streamomd.integrations.serve.request_rows import content_type_of, rows_of_body
+from streamomd.integrations.serve.request_rows import (
+    Limits,
+    Refusal,
+    content_type_of,
+    is_authorized,
+    is_local_name,
+    rows_of_body,
+)
 from streamomd.integrations.serve.scored_rows import encoded, explanations_of, predictions_of
-from streamomd.integrations.serve.serve_limits import Limits, Refusal
 from streamomd.training.progress import note
 
 Answer = Callable[[Snapshot, Sequence[Any]], bytes]

@@ -9,10 +9,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from streamomd.core.own_version import VERSION
+from streamomd.core.installed import VERSION
 from streamomd.integrations.serve.model_snapshot import Snapshot
-from streamomd.integrations.serve.request_rows import ARROW, JSON, LINES
-from streamomd.integrations.serve.serve_limits import Limits
+from streamomd.integrations.serve.request_rows import ARROW, JSON, LINES, Limits
 from streamomd.training.scoring.description import Description, VectorColumn
 
 _ERRORS = {

@@ -15,20 +15,18 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from streamomd.core.counted import counted
 from streamomd.core.errors import StoppedError
-from streamomd.core.listening_socket import address_text, is_loopback, listen
-from streamomd.core.prometheus_text import require_prometheus
+from streamomd.core.http_servers import address_text, is_loopback, listen, require_prometheus
 from streamomd.core.urls import shown
-from streamomd.integrations.serve.access_token import find_token
-from streamomd.integrations.serve.gate import Gate
+from streamomd.core.wording import counted
 from streamomd.integrations.serve.http_app import ServeApp
 from streamomd.integrations.serve.model_reloader import (
     CheckpointSource,
+    Gate,
     ModelReloader,
     ReloadThread,
 )
-from streamomd.integrations.serve.serve_limits import Limits
+from streamomd.integrations.serve.request_rows import Limits, find_token
 from streamomd.training.progress import note
 from streamomd.training.signals import StopRequest, stop_on_signals
 

@@ -11,7 +11,7 @@ from typing import Any
 from streamomd.core.errors import StreamomdError
 from streamomd.core.urls import printable
 from streamomd.integrations.serve.model_snapshot import Snapshot
-from streamomd.integrations.serve.serve_limits import Refusal
+from streamomd.integrations.serve.request_rows import Refusal
 from streamomd.training.scoring.nested_rows import flat_row, paths_of
 from streamomd.training.scoring.row_errors import WRONG_TYPE
 

@@ -19,7 +19,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, Floats
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
-from streamomd.core.nearest import named_keywords, nearest, suggestion
+from streamomd.core.wording import named_keywords, nearest, suggestion
 from streamomd.integrations.sklearn.epochs import check_stopping, chosen_epochs
 from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_changed, worded
 from streamomd.integrations.sklearn.fit import (

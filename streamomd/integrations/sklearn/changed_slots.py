@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.engine.state import Arrays, Layout, State
+from streamomd.engine.layout import Layout
+from streamomd.engine.state import Arrays, State
 
 Part = tuple[int, int, dict[str, Any]]
 SHARE = 4

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError, UsageError
-from streamomd.core.nearest import named_keywords
+from streamomd.core.wording import named_keywords
 from streamomd.integrations.sklearn.base_estimator import Estimator
 from streamomd.integrations.sklearn.estimator_job import loss_of
 from streamomd.integrations.sklearn.fit import is_dask

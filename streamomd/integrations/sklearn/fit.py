@@ -13,7 +13,7 @@ from streamomd.core.errors import DataError, UnsupportedError, UsageError
 from streamomd.core.finite import refuse_diverged
 from streamomd.features import make_plan
 from streamomd.integrations.sklearn.estimator_job import named_columns, spec_of
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 from streamomd.sources.memory.encoded_frames import curves_of_memory
 from streamomd.sources.memory.frames import FEATURES, INDICES, LABEL, VALUES, WEIGHT, schema_of
 

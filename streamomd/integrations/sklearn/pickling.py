@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from streamomd.config.spec import Spec
 from streamomd.features import Names, Plan
 from streamomd.integrations.sklearn.prepared_scores import PreparedScores
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model
@@ -45,7 +45,7 @@ class PickledModel:
 def restored(text: str, parts: list[Any]) -> PickledModel:
     """Rebuild a pickled model, with its own memory and engine."""
     from streamomd.integrations.sklearn.changed_slots import filled
-    from streamomd.rules.state_versions import refuse_other_state
+    from streamomd.rules.abilities import refuse_other_state
     from streamomd.training.metrics import Metrics
     from streamomd.training.model import Model
 

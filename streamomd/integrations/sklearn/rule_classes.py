@@ -9,7 +9,7 @@ import functools
 import inspect
 from typing import Any
 
-from streamomd.core.nearest import suggestion
+from streamomd.core.wording import suggestion
 from streamomd.integrations.sklearn.classifier import OMDClassifier
 from streamomd.integrations.sklearn.regressor import OMDRegressor
 from streamomd.losses import find_loss

@@ -22,9 +22,8 @@ from streamomd.rules.common.ftrl_curvature import (
     pace,
 )
 from streamomd.rules.common.lazy_ball import in_l2_ball
-from streamomd.rules.common.prox import phi
 from streamomd.rules.common.proximal_ball import in_ball as in_proximal_ball
-from streamomd.rules.common.sets import box_of
+from streamomd.rules.common.sets import box_of, phi
 from streamomd.rules.common.weighted_balls import NONE
 from streamomd.rules.contract import Certificate, Max, Row, Rule, Sum
 

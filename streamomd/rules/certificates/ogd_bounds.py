@@ -17,8 +17,8 @@ from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common import balls
 from streamomd.rules.common.adaptive_rate import ADAPTIVE, with_adaptive_rate
 from streamomd.rules.common.balls import bound, shrunk, size
-from streamomd.rules.common.prox import soft
 from streamomd.rules.common.schedule import rate
+from streamomd.rules.common.sets import soft
 from streamomd.rules.contract import (
     Constraint,
     Coordinates,

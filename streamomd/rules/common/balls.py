@@ -12,8 +12,8 @@ from typing import Annotated, Any, NamedTuple
 
 from streamomd.core.errors import UsageError
 from streamomd.rules.common import sets
-from streamomd.rules.common.prox import soft
 from streamomd.rules.common.schedule import rate
+from streamomd.rules.common.sets import soft
 from streamomd.rules.contract import (
     PROJECTED,
     Constraint,

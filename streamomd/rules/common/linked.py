@@ -1,17 +1,45 @@
-"""Learners whose weights come through a link: the sums over all coordinates that it needs.
+"""Learners whose weights come through a link: sums over all coordinates, and dual ascent's steps.
 
 Own slots begin with theta, and then its image: see ``links``. Totals begin with S and ref; where
 they have ``scale`` and ``at``, w = scale * a in row ``at``.
+
+D(alpha) = sum of alpha - f*(theta) has no closed maximum then. Its second derivative along row j is
+at most ``links.curvature`` of the row, so that alpha_j + gap / curvature, clipped, never lowers D,
+and sweeps of such steps rise to the maximum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from streamomd.rules.common.links import PNORM, base_of, factor, height, image, share, shares, unfit
-from streamomd.rules.contract import CoordinateSums, Rule, fields
+from streamomd.rules.common.links import (
+    PNORM,
+    base_of,
+    conjugate,
+    curvature,
+    factor,
+    first,
+    height,
+    image,
+    length,
+    share,
+    shares,
+    unfit,
+)
+from streamomd.rules.contract import (
+    CoordinateSums,
+    Coords,
+    Max,
+    Mean,
+    RecentRows,
+    Row,
+    Rule,
+    Sum,
+    fields,
+)
+from streamomd.rules.ranges import NORMS
 
 Parameters = Callable[[Any], tuple[float, float, float]]
 
@@ -86,3 +114,137 @@ def linked(rule: Rule, parameters: Parameters, mass: Callable[..., tuple[float]]
         row=replace(rule.row, prepare=prepare) if scaled and not rule.row.prepare else rule.row,
         sums=CoordinateSums(mass, stale, peak, rebase, refresh),
     )
+
+
+class Own(NamedTuple):
+    theta: Mean = 0.0
+    a: Mean = 0.0  # of theta and ref: see links
+    b: Mean = 0.0
+
+
+class Totals(NamedTuple):
+    S: Coords = 0.0
+    ref: Max = 0.0
+    n: Max = 0.0  # all coordinates
+    alphas: Sum = 0.0
+
+
+class Move(NamedTuple):
+    a: float
+    ref: float
+    base: float
+    link: float
+    p: float
+
+
+def weight(own: Own, shared: object, totals: Totals, clock: float, h: Any) -> float:
+    return factor(h.link, totals.S, totals.ref, h.U, h.p) * own.a
+
+
+def step(row: Row, totals: Totals, clock: float, h: Any) -> tuple[bool, Move, Totals]:
+    """One multiplier's step; row.q is the bound on the curvature and the multiplier."""
+    kappa, alpha = row.q
+    gap, cap = 1.0 - row.y * row.margin, row.importance * h.C
+    if kappa > 0.0:
+        change = min(max(alpha + gap / kappa, 0.0), cap) - alpha
+    else:
+        change = (cap if gap > 0.0 else 0.0) - alpha
+    ref = first(h.link, totals.ref, change)
+    move = Move(change * row.y, ref, base_of(h.link, ref), h.link, h.p)
+    found = Totals(S=totals.S, ref=ref, n=totals.n, alphas=totals.alphas + change)
+    return change != 0.0, move, found
+
+
+def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Any) -> Own:
+    theta = own.theta + move.a * x
+    a, b = image(move.link, theta, move.ref, move.base, move.p)
+    return Own(theta, a, b)
+
+
+def dual_share(x: float, h: Any) -> tuple[float, float, float, float]:
+    return shares(h.link, x, h.p)
+
+
+def steepness(q: tuple[float, float, float, float], h: Any) -> float:
+    return curvature(h.link, length(h.link, q, h.p), h.U, h.p)
+
+
+def parameters(h: Any) -> tuple[float, float, float]:
+    return h.link, h.U, h.p
+
+
+def dual_value(totals: Any, clock: float, h: Any) -> Any:
+    return totals.alphas - conjugate(h.link, totals.S, totals.ref, totals.n, h.U, h.p)
+
+
+def with_links(plain: Rule) -> Rule:
+    """Dual ascent with any link; with l2 it takes the form ``plain``."""
+    storage: Any = plain.storage
+    whole = replace(
+        plain,
+        state=replace(plain.state, own=Own, totals=Totals, move=Move),
+        weight=weight,
+        step=step,
+        update=update,
+        row=replace(plain.row, range=NORMS),
+        certificate=replace(plain.certificate, live=dual_value),
+        storage=RecentRows(
+            storage.pair,
+            storage.cap,
+            storage.tolerance,
+            depth=storage.depth,
+            share=dual_share,
+            curvature=steepness,
+            reduced=lambda params: plain if params["link"] == "l2" else None,
+        ),
+    )
+    return linked(whole, parameters, image_mass)
+
+
+SINGULAR = 1e-12  # rows this near to parallel have a ridge of maxima: the first point is taken
+
+
+def edge(b: float, square: float, cross: float, other: float, cap: float) -> float:
+    """The best multiplier when the other one is given."""
+    gap = b - cross * other
+    if square > 0.0:
+        return min(max(gap / square, 0.0), cap)
+    return cap if gap > 0.0 else 0.0
+
+
+def dual(a: float, b: float, p: float, q: float, aa: float, ab: float, bb: float) -> float:
+    """D of two multipliers: p a + q b - (aa a^2 + 2 ab a b + bb b^2) / 2."""
+    return p * a + q * b - 0.5 * (aa * a * a + 2.0 * ab * a * b + bb * b * b)
+
+
+def maximum(old: Row, new: Row, cross: float, C: float) -> tuple[float, float, float]:
+    """The two multipliers, and what they raise D by; ``cross`` is y_i y_j <x_i, x_j>."""
+    aa, alpha = old.q
+    bb, beta = new.q
+    top, cap = old.importance * C, new.importance * C
+    p = 1.0 - old.y * old.margin + aa * alpha + cross * beta
+    q = 1.0 - new.y * new.margin + cross * alpha + bb * beta
+    det = aa * bb - cross * cross
+    a, b = 0.0, edge(q, bb, cross, 0.0, cap)
+    best = dual(a, b, p, q, aa, cross, bb)
+    inside = False
+    if det > SINGULAR * aa * bb:
+        first, second = (bb * p - cross * q) / det, (aa * q - cross * p) / det
+        inside = 0.0 <= first <= top and 0.0 <= second <= cap
+        if inside:
+            a, b = first, second
+            best = dual(a, b, p, q, aa, cross, bb)
+    if not inside:
+        second = edge(q, bb, cross, top, cap)
+        found = dual(top, second, p, q, aa, cross, bb)
+        if found > best + SINGULAR * abs(best):
+            a, b, best = top, second, found
+        first = edge(p, aa, cross, 0.0, top)
+        found = dual(first, 0.0, p, q, aa, cross, bb)
+        if found > best + SINGULAR * abs(best):
+            a, b, best = first, 0.0, found
+        first = edge(p, aa, cross, cap, top)
+        found = dual(first, cap, p, q, aa, cross, bb)
+        if found > best + SINGULAR * abs(best):
+            a, b, best = first, cap, found
+    return a, b, best - dual(alpha, beta, p, q, aa, cross, bb)

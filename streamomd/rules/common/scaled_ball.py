@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from streamomd.rules.common import sets
 from streamomd.rules.common.balls import ROUNDING
-from streamomd.rules.common.prox import power_drawn
-from streamomd.rules.common.sets import ComparatorSet
+from streamomd.rules.common.sets import ComparatorSet, power_drawn
 from streamomd.rules.common.weighted_balls import L1, drawn, limit, size
 from streamomd.rules.contract import PROJECTED, Constraint, CoordinateSums, Coords, Rule
 

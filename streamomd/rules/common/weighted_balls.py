@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from streamomd.core.errors import UsageError
 from streamomd.rules.common import sets
 from streamomd.rules.common.balls import ROUNDING
-from streamomd.rules.common.prox import soft
+from streamomd.rules.common.sets import soft
 from streamomd.rules.contract import PROJECTED
 from streamomd.rules.params import Choice
 

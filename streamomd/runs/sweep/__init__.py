@@ -10,19 +10,17 @@ from typing import Any
 from streamomd.checkpoint import Loaded
 from streamomd.config.build_job import build_job
 from streamomd.config.spec import Spec
-from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, UnsupportedError, UsageError
-from streamomd.core.nearest import named_keywords
 from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted, named_keywords
 from streamomd.features import Plan, limits_of
 from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.connection import record_cluster
 from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
-from streamomd.runs.sweep.edges import find_edges
-from streamomd.runs.sweep.grid import Entry, dotted_key, entries, entries_of, values_of
+from streamomd.runs.sweep.grid import Entry, dotted_key, entries, entries_of, find_edges, values_of
 from streamomd.runs.sweep.grouped_sweep import GroupedSweep, join_here
 from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.runs.sweep.loop import SweepLoop

@@ -19,8 +19,7 @@ from streamomd.core.errors import DivergedError
 from streamomd.core.finite import LEAST, RATIO, batch_problem
 from streamomd.core.threads import Threads
 from streamomd.engine import Engine
-from streamomd.engine.divided import DividedState
-from streamomd.engine.side_by_side import extract_learner, join_states
+from streamomd.engine.divided import DividedState, extract_learner, join_states
 from streamomd.engine.state import State
 from streamomd.rules.contract import Rule
 from streamomd.training.class_threads import class_threads

@@ -15,20 +15,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamomd.checkpoint import Loaded
-from streamomd.core.counted import counted
 from streamomd.core.errors import CorruptionError, StoppedError, StreamomdError
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted
 from streamomd.runs.modes import learned_of
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
-from streamomd.runs.sweep.division import Division
 from streamomd.runs.sweep.group_run import SentGroup, learn_group_on_worker, run_group
 from streamomd.runs.sweep.leaderboard import ExportedLearners, SweepWatcher, sweep_watcher
-from streamomd.runs.sweep.learners import Learner, Sweep
+from streamomd.runs.sweep.learners import Division, Learner, Sweep
 from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint, load_sweep, take_over_sweep
 from streamomd.runs.worker_task import SentSettings
-from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
+from streamomd.shards.order import Cursor
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_data import ModelData

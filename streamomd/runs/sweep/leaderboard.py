@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from streamomd.core.counted import worded as worded_skipped
 from streamomd.core.run_events import is_json
 from streamomd.core.urls import printable
+from streamomd.core.wording import worded as worded_skipped
 from streamomd.runs.run_metrics import RunMetrics
 from streamomd.runs.sweep.grid import worded
 from streamomd.runs.sweep.learners import Learner, Sweep

@@ -3,23 +3,60 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from streamomd.checkpoint.manifest import GROUPS
 from streamomd.core.errors import DivergedError
 from streamomd.core.urls import shown
-from streamomd.runs.sweep.division import Division
-from streamomd.runs.sweep.edges import find_edges
-from streamomd.runs.sweep.grid import worded
-from streamomd.shards.cursor import Cursor
+from streamomd.runs.sweep.grid import find_edges, worded
+from streamomd.shards.order import Cursor
 from streamomd.training.metrics import Floats
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
+
+_STAGE = re.compile(r"[0-9a-f]{8}")
+
+
+@dataclass(frozen=True)
+class Division:
+    """The learners of each group by name, and the row after which all groups wait; 0: none.
+
+    A group's commits are in ``URL/groups/STAGE-NUMBER``. Each division has a stage of its own, so
+    that the commits of an earlier one are never read.
+    """
+
+    stage: str
+    until: int
+    names: tuple[tuple[str, ...], ...]
+
+    def directory(self, at: int) -> str:
+        """Where a group commits, below the sweep's URL."""
+        return f"groups/{self.stage}-{at:03d}"
+
+    @property
+    def directories(self) -> list[str]:
+        """The directories of all groups."""
+        return [self.directory(at) for at in range(len(self.names))]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the document of a commit."""
+        names = [list(group) for group in self.names]
+        return {"stage": self.stage, "until": self.until, "learners": names}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Self:
+        """Back from ``to_json``. Raises ValueError for a stage that is not the name of a folder."""
+        stage = str(saved["stage"])
+        if not _STAGE.fullmatch(stage):
+            raise ValueError(f"no groups are called {stage!r}")
+        names = tuple(tuple(str(name) for name in group) for group in saved["learners"])
+        return cls(stage, int(saved["until"]), names)
 
 
 @dataclass(eq=False)

@@ -12,12 +12,12 @@ from functools import partial
 from typing import NoReturn
 
 from streamomd.core.batch import Batch, Times
-from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, StoppedError, StreamomdError
 from streamomd.core.finite import Place, between
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
 from streamomd.core.threads import Threads
 from streamomd.core.urls import shown
+from streamomd.core.wording import counted
 from streamomd.runs.delayed import Teacher, arrival_times, rows_to_teach
 from streamomd.runs.modes import learned_of, no_rows_learned
 from streamomd.runs.reporting import Reporting
@@ -27,7 +27,7 @@ from streamomd.runs.sweep.leaderboard import ExportedLearners, SweepWatcher, swe
 from streamomd.runs.sweep.learners import Sweep
 from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
 from streamomd.runs.walk import NEVER_DUE, Learner, Part, Parts, local_rows, parts_of, walk
-from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import Cursor
 from streamomd.shards.shard import ShardSet
 from streamomd.training.class_threads import thread_count
 from streamomd.training.holdout import with_places

@@ -30,7 +30,7 @@ from streamomd.checkpoint import (
     load,
     open_store,
 )
-from streamomd.checkpoint.commit_list import FORMAT_NAME
+from streamomd.checkpoint.commit_reader import FORMAT_NAME
 from streamomd.checkpoint.commit_writer import newest_replaceable
 from streamomd.checkpoint.manifest import COMMITS, GROUPS
 from streamomd.checkpoint.retention import delete_all
@@ -45,15 +45,14 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
-from streamomd.core.own_version import upgrade_hint
+from streamomd.core.installed import upgrade_hint
 from streamomd.core.run_events import emit, without_events
 from streamomd.core.urls import absolute, shown
 from streamomd.runs.session import Session
 from streamomd.runs.sweep.batched import LearnerGroup
-from streamomd.runs.sweep.division import Division
-from streamomd.runs.sweep.learners import Learner, Sweep
-from streamomd.shards.cursor import Cursor
+from streamomd.runs.sweep.learners import Division, Learner, Sweep
 from streamomd.shards.digests import Digests
+from streamomd.shards.order import Cursor
 from streamomd.training.checkpoint_manager import (
     CheckpointManager,
     CommitSchedule,

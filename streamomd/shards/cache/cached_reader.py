@@ -33,7 +33,7 @@ from streamomd.shards.cache.entry import FORMAT, DamagedError, Draft, Entry
 from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, CacheFolder
 from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
-from streamomd.shards.group_jobs import Group, Job
+from streamomd.shards.order import Group, Job
 from streamomd.shards.reader import Piece, Reader
 from streamomd.shards.shard import Shard
 

@@ -20,8 +20,8 @@ from streamomd.features.kernels.page_headers import (
 )
 from streamomd.features.kernels.page_values import page_finder
 from streamomd.shards.formats.contract import NotFlatError
+from streamomd.shards.formats.parquet_footer import read_unsigned
 from streamomd.shards.formats.parquet_pages import MOST_UNFOLDED, RATIO
-from streamomd.shards.formats.thrift import read_unsigned
 
 try:  # by carry-less multiplication: 20 GB/s; zlib 2.4
     from isal.isal_zlib import crc32

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from streamomd.shards.formats.parquet_statistics import GroupStatistics
+from streamomd.shards.formats.parquet_footer import GroupStatistics
 
 Check = Callable[[int, bytes], None]
 """``check(group, digest)``: given the digest of a group before a row of it is given; may raise."""

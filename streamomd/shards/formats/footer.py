@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamomd.core.errors import DataError, IncompleteShardError, StorageError, StreamomdError
-from streamomd.core.programming_errors import PROGRAMMING
+from streamomd.core.machine_errors import PROGRAMMING
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
+from streamomd.shards.file_schema import SchemaFacts, schema_facts
 from streamomd.shards.filesystem import Entry, is_local, stat_entry
 from streamomd.shards.formats import arrow, parquet
 from streamomd.shards.formats.contract import Format, ReadAt
-from streamomd.shards.schema_facts import SchemaFacts, schema_facts
 from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import Shard
 from streamomd.shards.shard_file import open_file

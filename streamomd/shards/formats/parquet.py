@@ -25,9 +25,8 @@ from streamomd.shards.formats.contract import (
     cut,
     decoded_bytes,
 )
+from streamomd.shards.formats.parquet_footer import end_of_field, group_statistics, read_struct
 from streamomd.shards.formats.parquet_pages import checker, is_always_compressed
-from streamomd.shards.formats.parquet_statistics import group_statistics
-from streamomd.shards.formats.thrift import end_of_field, read_struct
 from streamomd.shards.stored_object import ObjectFile
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from streamomd.features.kernels.page_headers import (
     read_header,
 )
 from streamomd.shards.formats.contract import ReadAt
-from streamomd.shards.formats.thrift import read_struct, read_unsigned
+from streamomd.shards.formats.parquet_footer import read_struct, read_unsigned
 
 SMALL_BYTES = 4 << 20
 """Files up to this size are checked: 20 µs per page."""

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from streamomd.core.counted import counted
 from streamomd.core.errors import ResumeRefusedError
 from streamomd.core.urls import printable, shown
+from streamomd.core.wording import counted
 from streamomd.sources.delta.actions import Actions, Add, Metadata, Remove
-from streamomd.sources.delta.log import Log
-from streamomd.sources.delta.snapshot import Added, Key, Snapshot, vectors_refusal
+from streamomd.sources.delta.log import Added, Key, Log, Snapshot, vectors_refusal
 
 Partition = frozenset[tuple[str, str | None]]
 

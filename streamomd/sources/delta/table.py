@@ -13,15 +13,13 @@ from streamomd.core.errors import DataError, InputNotFoundError, UsageError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import shown
 from streamomd.shards.filesystem import CONNECTIONS, stat_entry
-from streamomd.shards.listed import Listed, Table
+from streamomd.shards.shard import Listed, Table
 from streamomd.sources.contract import Request, SourceFiles
 from streamomd.sources.delta.actions import Add, Metadata
 from streamomd.sources.delta.appended import appended_files
-from streamomd.sources.delta.log import Log
-from streamomd.sources.delta.snapshot import Added, snapshot_files
+from streamomd.sources.delta.log import Added, Log, snapshot_files
 from streamomd.sources.files.paths import DELTA_LOG
-from streamomd.sources.table_locations import Location, check_locations, locate
-from streamomd.sources.table_options import TableOptions
+from streamomd.sources.tables import Location, TableOptions, check_locations, locate
 
 if TYPE_CHECKING:
     import fsspec

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Literal
 from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import shown
-from streamomd.shards.filesystem import CONNECTIONS, children, is_directory, is_local
+from streamomd.shards.filesystem import CONNECTIONS, is_local
+from streamomd.shards.list_files import children, is_directory
 from streamomd.sources.contract import Request, SourceFiles
 from streamomd.sources.delta.delta_source import list_root
 from streamomd.sources.files.paths import (

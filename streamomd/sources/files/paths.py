@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError
-from streamomd.core.nearest import similar_path
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import (
     absolute,
@@ -26,21 +24,12 @@ from streamomd.core.urls import (
     typed,
     without_userinfo,
 )
-from streamomd.shards.filesystem import (
-    CONNECTIONS,
-    PAGE,
-    Entry,
-    entries,
-    is_directory,
-    is_local,
-    list_each,
-    matches,
-    stat_entry,
-    store_errors,
-)
+from streamomd.core.wording import counted, similar_path
+from streamomd.shards.filesystem import CONNECTIONS, PAGE, Entry, is_local, stat_entry, store_errors
 from streamomd.shards.formats.footer import SUFFIXES
-from streamomd.shards.listed import Listed
+from streamomd.shards.list_files import entries, is_directory, list_each, matches
 from streamomd.shards.order import path_key
+from streamomd.shards.shard import Listed
 from streamomd.sources.text.text_formats import ending, text_format
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ class IcebergSource(Source):
 
     def locate(self, url: str) -> str:
         """The metadata file, of which a catalog knows where it is now."""
-        from streamomd.sources.iceberg.catalog import metadata_location
+        from streamomd.sources.iceberg.metadata import metadata_location
 
         return metadata_location(url)
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from streamomd.core.errors import ResumeRefusedError
 from streamomd.core.urls import printable, shown
-from streamomd.shards.listed import Listed
-from streamomd.shards.listed import Table as OfTable
+from streamomd.shards.shard import Listed
+from streamomd.shards.shard import Table as OfTable
 from streamomd.sources.contract import SCHEMA, Request, SourceFiles
 from streamomd.sources.delta.appended import ALTERNATIVE, MOST_COMMITS
 from streamomd.sources.iceberg.manifests import File, added_files, live_files
 from streamomd.sources.iceberg.metadata import Table, schema_changes
-from streamomd.sources.table_locations import ICEBERG_METADATA, check_locations, locate
+from streamomd.sources.tables import ICEBERG_METADATA, check_locations, locate
 
 if TYPE_CHECKING:
     import fsspec

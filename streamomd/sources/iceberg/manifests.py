@@ -22,8 +22,7 @@ import pyarrow as pa
 from streamomd.core.errors import UnsupportedError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
-from streamomd.sources.iceberg.catalog import MemoryFiles, require_pyiceberg
-from streamomd.sources.iceberg.metadata import Table, damaged
+from streamomd.sources.iceberg.metadata import MemoryFiles, Table, damaged, require_pyiceberg
 
 MAGIC, SYNC = b"Obj\x01", 16
 CODEC, WITHOUT_ONE = b"avro.codec", b"null"

@@ -20,8 +20,13 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.urls import printable, scrub, shown
-from streamomd.sources.kafka.brokers import BROKERS, refuse_unnamed_brokers
-from streamomd.sources.kafka.offset_ranges import Marks, Range, Topic
+from streamomd.sources.kafka.offset_ranges import (
+    BROKERS,
+    Marks,
+    Range,
+    Topic,
+    refuse_unnamed_brokers,
+)
 
 ANSWER_SECONDS = 10.0
 """For the answer to one question."""

@@ -20,12 +20,11 @@ import fsspec
 import pyarrow as pa
 
 from streamomd.core.errors import StorageError, StreamomdError
-from streamomd.core.phases import phase
+from streamomd.core.run_events import phase
 from streamomd.core.urls import shown
 from streamomd.sources.kafka.broker import Broker
-from streamomd.sources.kafka.brokers import KAFKA
 from streamomd.sources.kafka.messages import message_rows
-from streamomd.sources.kafka.offset_ranges import Marks, Range, Topic, parse_source
+from streamomd.sources.kafka.offset_ranges import KAFKA, Marks, Range, Topic, parse_source
 from streamomd.sources.user_cache import VARIABLE, cache_root, refuse_shared
 
 DIGEST = b"streamomd.kafka"

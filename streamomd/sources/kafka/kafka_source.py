@@ -9,16 +9,11 @@ from typing import Any
 from streamomd.checkpoint.segments import Facts
 from streamomd.core.errors import InputNotFoundError, ResumeRefusedError
 from streamomd.core.urls import shown
-from streamomd.shards.listed import Listed
+from streamomd.shards.shard import Listed
 from streamomd.sources.contract import OF_CSV, OF_FILES, Request, Source, SourceFiles
-from streamomd.sources.kafka.brokers import (
+from streamomd.sources.kafka.offset_ranges import (
     BROKERS,
     KAFKA,
-    refuse_unnamed_brokers,
-    with_brokers_named_elsewhere,
-    with_typed_brokers,
-)
-from streamomd.sources.kafka.offset_ranges import (
     START_OVER,
     Range,
     Topic,
@@ -26,6 +21,9 @@ from streamomd.sources.kafka.offset_ranges import (
     parse_source,
     plan_ranges,
     recorded_ranges,
+    refuse_unnamed_brokers,
+    with_brokers_named_elsewhere,
+    with_typed_brokers,
 )
 
 _PARTITION = re.compile(r"[0-9]{1,10}")

@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch, SparseBatch, check
-from streamomd.core.column_values import ColumnValues, joined_values
+from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch, check, joined_values
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
 from streamomd.core.hats import Curve
 from streamomd.core.message import Message, Words, joined
-from streamomd.core.nearest import missing_columns
+from streamomd.core.wording import missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named
 from streamomd.features.bad_rows import DROP, of_memory

@@ -13,9 +13,9 @@ import pyarrow as pa
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import scrub
 from streamomd.features.nested import root_among, table_with_fields
-from streamomd.shards.distinct_labels import distinct
+from streamomd.shards.distinct_values import distinct
 from streamomd.shards.formats.contract import cut
-from streamomd.shards.prediction_files import as_arrow
+from streamomd.shards.output_files import as_arrow
 
 INDICES, VALUES = "indices", "values"
 

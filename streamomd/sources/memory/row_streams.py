@@ -17,9 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, StreamomdError, UsageError
 from streamomd.core.urls import scrub
+from streamomd.core.wording import counted
 from streamomd.sources.user_cache import cache_root
 
 ROWS_PER_SHARD = 1_000_000

@@ -14,14 +14,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from streamomd.core.errors import DataError, UsageError
-from streamomd.core.nearest import suggestion
-from streamomd.core.registry import find
+from streamomd.core.installed import find
+from streamomd.core.wording import suggestion
 from streamomd.features.binary_lists import declared, encoded, stored_as_binary
 from streamomd.sources.text.arrow_source import ArrowStreamReader
 from streamomd.sources.text.csv_source import CsvReader
-from streamomd.sources.text.encoding import COMPRESSIONS
 from streamomd.sources.text.jsonl_source import JsonlReader
 from streamomd.sources.text.output_formats import (
+    COMPRESSIONS,
     FORMS,
     OutputFormat,
     with_binary_lists,

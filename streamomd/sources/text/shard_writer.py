@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamomd.checkpoint.temporary import remove_abandoned_outputs, temporary_name
-from streamomd.core.counted import counted
+from streamomd.checkpoint.stores.local import remove_abandoned_outputs, temporary_name
 from streamomd.core.errors import OutputExistsError, StorageError, StreamomdError, UsageError
 from streamomd.core.machine_errors import store_error
 from streamomd.core.urls import absolute, protocol, shown
+from streamomd.core.wording import counted
 from streamomd.shards.filesystem import connect_output, is_local, output_errors
 from streamomd.sources.files.paths import is_shard_name
 from streamomd.sources.text.output_formats import FORMS, OutputFormat

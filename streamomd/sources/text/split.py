@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import printable
+from streamomd.core.wording import counted
 from streamomd.sources.text.shuffle import keys
 
 DEFAULT_NAMES = {2: ("train", "test"), 3: ("train", "validation", "test")}

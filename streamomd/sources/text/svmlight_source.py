@@ -7,8 +7,9 @@ alone decides what is legal and says what is wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,39 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import printable
-from streamomd.sources.text.encoding import pair_of, required
-from streamomd.sources.text.sparse_rows import LARGEST_SIZE, SparseRows, sparse_batch
+from streamomd.features.canonical import canonical
+from streamomd.sources.text.output_formats import pair_of, required
 from streamomd.sources.text.text_source import Text, blocks
+
+LARGEST_SIZE = 2**31 - 1
+"""Most coordinates: the largest index is one below."""
+
+
+class SparseRows(NamedTuple):
+    """CSR rows: indptr (n + 1,) from 0."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: NDArray[Any]
+
+
+def sparse_batch(
+    schema: pa.Schema, columns: Sequence[NDArray[Any]], rows: SparseRows, where: str
+) -> pa.RecordBatch:
+    """A batch of plain ``columns``, then the canonical rows as a list of indices and of values."""
+    indptr, indices, values = canonical(*rows)
+    if not np.isfinite(values).all():
+        raise DataError(
+            f"{where}: the values of an index that a row has more than once overflow {values.dtype}"
+        )
+    offsets = pa.array(indptr.astype(np.int32))
+    lists = [
+        pa.ListArray.from_arrays(offsets, pa.array(flat), type=kind)
+        for kind, flat in zip(schema.types[-2:], (indices, values), strict=True)
+    ]
+    plain = [pa.array(column) for column in columns]
+    return pa.RecordBatch.from_arrays([*plain, *lists], schema=schema)
+
 
 _SPACES = b" \t\r\x0b\x0c"
 _COLON, _NEWLINE = ord(":"), ord("\n")

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamomd.config.values import join_list
 from streamomd.core.errors import DataError, StorageError, StreamomdError, UsageError
-from streamomd.core.phases import phase
 from streamomd.core.prompt_stop import stopping_promptly
+from streamomd.core.run_events import phase
 from streamomd.core.urls import absolute, local_name, location, printable, protocol, shown, typed
 from streamomd.sources.text.text_formats import ending, text_format
 from streamomd.sources.user_cache import VARIABLE, cache_root, refuse_shared

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import printable
-from streamomd.sources.text.encoding import pair_of, required
-from streamomd.sources.text.sparse_rows import SparseRows, sparse_batch
-from streamomd.sources.text.svmlight_source import NUMBER
+from streamomd.sources.text.output_formats import pair_of, required
+from streamomd.sources.text.svmlight_source import NUMBER, SparseRows, sparse_batch
 from streamomd.sources.text.text_source import Text, blocks
 
 MOST_NAMES = 1 << 20

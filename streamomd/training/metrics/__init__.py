@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import FILTERED, REASONS, SAMPLED, Times
-from streamomd.core.counted import counted, worded
 from streamomd.core.errors import TooManyBadRowsError
+from streamomd.core.wording import counted, worded
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
 from streamomd.training.metrics.backtest_figures import Backtest

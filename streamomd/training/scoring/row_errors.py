@@ -45,7 +45,7 @@ def row_error(
     """The error of a row: all its missing columns, or all its bad values."""
     missing = [name for name in dict.fromkeys(columns) if name not in row]
     if missing:
-        from streamomd.core.nearest import missing_columns  # late: slow to import, for errors only
+        from streamomd.core.wording import missing_columns  # late: slow to import, for errors only
 
         found = missing_columns(missing, list(row), where)
         form = "{found}: add what is missing (None stands for a missing value)"

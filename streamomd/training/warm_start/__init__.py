@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.checkpoint import open_store
-from streamomd.checkpoint.commit_list import read_commit, sequences
-from streamomd.checkpoint.commit_reader import require_commits
+from streamomd.checkpoint.commit_reader import read_commit, require_commits, sequences
 from streamomd.config.build_job import inherited_tables
 from streamomd.core.errors import CorruptionError, DataError, SweepError, UsageError
 from streamomd.core.urls import absolute, shown
+from streamomd.shards.output_files import read_metadata
 from streamomd.shards.reader import Piece, ShardBatch, read_batches
-from streamomd.shards.weight_files import read_metadata
 from streamomd.sources.find import find
-from streamomd.sources.table_options import TableOptions
+from streamomd.sources.tables import TableOptions
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import copying
 from streamomd.training.warm_start.weights import (

@@ -1,0 +1,127 @@
+"""What is installed: the version of this package, and plug-ins by entry point."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import EntryPoint, PackageNotFoundError, distributions, version
+from pkgutil import resolve_name
+from typing import Any, TypeVar
+
+from streamomd.core.errors import (
+    CorruptionError,
+    DataError,
+    NoCommitError,
+    UnsupportedError,
+    UsageError,
+)
+from streamomd.core.urls import printable
+from streamomd.core.wording import suggestion
+
+
+def _own_version() -> str:
+    """The version, or "unknown" when run from a source tree that is not installed."""
+    try:
+        return version("streamomd")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+VERSION = _own_version()
+"""When it is imported: nothing is imported any more while a checkpoint is read."""
+
+
+def is_newer(other: str) -> bool:
+    """Whether a version is later than this one; False if either has no number.
+
+    >>> is_newer("999.0"), is_newer(VERSION), is_newer("unknown")
+    (True, False, False)
+    """
+    numbers = [re.match(r"\d{1,6}(\.\d{1,6}){0,3}(?!\d)", one) for one in (other, VERSION)]
+    found = [tuple(map(int, one[0].split("."))) for one in numbers if one]
+    return len(found) == 2 and found[0] > found[1]
+
+
+@contextmanager
+def upgrade_hint(writer: object, what: str) -> Iterator[None]:
+    """What this version refuses may be right for the later version that wrote it: NoCommitError in
+    place of the error. writer: that version. what: begins the message, as "commit 3 was ".
+    """
+    try:
+        yield
+    except (UsageError, UnsupportedError, DataError, CorruptionError, NoCommitError):
+        found = str(writer)[:40]
+        if not is_newer(found):
+            raise
+        raise NoCommitError(
+            f"{what}written by streamomd {printable(found)}; this is {VERSION}: upgrade streamomd"
+        ) from None
+
+
+T = TypeVar("T")
+OURS = "[streamomd."
+"""What the headings of our groups begin with, in the file of a package's entry points."""
+CONVERTERS = {
+    "estimator": "streamomd.integrations.sklearn:to_estimator",
+}
+"""Functions of higher packages that convert a model, each imported at its first call."""
+
+
+def load(group: str) -> list[Any]:
+    """The plug-ins of installed packages in an entry-point group."""
+    return [entry.load() for entry in _offered() if entry.group == group]
+
+
+def offers(group: str) -> bool:
+    """Whether installed packages have plug-ins in an entry-point group."""
+    return any(entry.group == group for entry in _offered())
+
+
+def load_named(group: str, name: str) -> Any:
+    """The plug-in of a name in an entry-point group, made if it is a class; None if there is none.
+
+    The others of the group are not imported.
+    """
+    found = [entry for entry in _offered() if (entry.group, entry.name) == (group, name)]
+    return _made(found[0]) if found else None
+
+
+def sources() -> Any:
+    """The module that knows the sources of URLs. It is of a higher package: lower ones ask it by
+    way of this function alone, when they meet a URL."""
+    return import_module("streamomd.sources.known_sources")
+
+
+@functools.cache
+def _made(entry: EntryPoint) -> Any:
+    found = entry.load()
+    return found() if isinstance(found, type) else found
+
+
+def find(kind: str, name: str, known: Mapping[str, T]) -> T:
+    """known[name], or UsageError with the nearest name."""
+    if name in known:
+        return known[name]
+    raise UsageError(f"unknown {kind} {name!r}; {suggestion(name, known)}")
+
+
+def converter(name: str) -> Callable[[Any], Any]:
+    """The function that converts a model for another library."""
+    found: Callable[[Any], Any] = resolve_name(CONVERTERS[name])
+    return found
+
+
+@functools.cache
+def _offered() -> list[EntryPoint]:
+    """The entry points of packages that offer something to us.
+
+    A file of every installed package is read; few are parsed, which takes most of the time.
+    """
+    found = [one for one in distributions() if OURS in (one.read_text("entry_points.txt") or "")]
+    named = {one.name: one for one in found if one.name}
+    # Of packages of the same name the first on the path is installed.
+    first = [next(iter(distributions(name=name)), one) for name, one in named.items()]
+    return [entry for package in first for entry in package.entry_points]

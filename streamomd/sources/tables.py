@@ -1,0 +1,186 @@
+"""How tables and text among the sources are read, and where the files of a table are.
+
+A log may be anyone's. It chooses no file system, endpoint or credentials: those are the table's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import unquote
+
+from streamomd.config.allow_list import VARIABLE, allow_lists, refuse_outside
+from streamomd.config.values import nanoseconds
+from streamomd.core.errors import DataError, UsageError
+from streamomd.core.urls import printable, protocol, shown
+from streamomd.shards.filesystem import is_local
+
+if TYPE_CHECKING:
+    import fsspec
+
+    from streamomd.config.data_table import Data
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How tables and text among the sources are read.
+
+    version: of a Delta table, None: the newest. as_of: or the one that was the newest at that time
+    (ISO 8601). as_files: whether files of tables are read like any others. csv: of text files, as
+    ``convert`` takes them. types: of columns of messages, which have nulls for those they lack.
+    given: keys of csv that a command has, in addition to those of a model's job. known: versions of
+    the tables that a model learned; it knows the columns of an Iceberg table by names of then.
+    """
+
+    version: int | None = None
+    as_of: str = ""
+    as_files: bool = False
+    csv: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    given: tuple[str, ...] = ()
+    known: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, data: Data) -> Self:
+        """Those of a job."""
+        csv = data.csv
+        return cls(data.version, data.as_of, data.as_files, csv.options(), csv.types)
+
+    @classmethod
+    def for_model(
+        cls,
+        data: Data,
+        known: Mapping[str, int],
+        version: int | None,
+        as_of: str,
+        as_files: bool,
+        csv: Mapping[str, Any],
+    ) -> Self:
+        """For other shards than those of a trained model's job. csv: in place of the job's; types
+        of label and weight, which the shards may lack, are not taken from it.
+        """
+        absent = (data.label, data.weight)
+        types = {name: kind for name, kind in data.csv.types.items() if name not in absent}
+        options = data.csv.changed({"types": types, **csv}).options()
+        types = {**data.csv.types, **csv.get("types", {})}
+        return cls(version, as_of, as_files, options, types, tuple(csv), known)
+
+    @property
+    def chooses_version(self) -> bool:
+        """Whether they say how a Delta table is read."""
+        return self.version is not None or bool(self.as_of) or self.as_files
+
+    @property
+    def keys(self) -> set[str]:
+        """The dotted keys of a job that they have values of."""
+        chosen = {
+            "version": self.version is not None,
+            "as_of": self.as_of,
+            "as_files": self.as_files,
+        }
+        names = [name for name, is_given in chosen.items() if is_given]
+        return {f"data.{name}" for name in (*names, *(f"csv.{name}" for name in self.given))}
+
+    def __post_init__(self) -> None:
+        try:
+            if self.as_of:
+                nanoseconds(self.as_of)
+        except ValueError as error:
+            raise UsageError(f"as_of is {self.as_of!r}: {error}") from None
+        if self.version is not None and self.version < 0:
+            raise UsageError(f"version is {self.version}: expected 0 or more")
+        if self.version is not None and self.as_of:
+            raise UsageError(
+                f"version {self.version} and as_of {self.as_of!r} are both given: each chooses a "
+                "table's version, give one"
+            )
+
+
+FILES_OR_TABLES = TableOptions()
+
+
+MOST_FILES = 3
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "local": "file", "": "file"}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """path: in the table's file system. name: below the table's root. outside: of the table."""
+
+    path: str
+    url: str
+    name: str
+    outside: bool = False
+
+
+DELTA_LOG = "the log of Delta table"
+ICEBERG_METADATA = "the metadata of Iceberg table"
+
+
+def locate(
+    fs: fsspec.AbstractFileSystem, root: str, url: str, text: str, who: str = DELTA_LOG
+) -> Location:
+    """The file that a path of the log of table ``url`` means. Raises DataError, UsageError.
+
+    who: what has the path; those of Delta are percent-encoded.
+    """
+    match = _SCHEME.fullmatch(text)
+    name = match[2] if match else text
+    try:
+        name = unquote(name, errors="strict") if who == DELTA_LOG else name
+    except UnicodeDecodeError:
+        raise _refused(url, text, "is not UTF-8", who) from None
+    relative = not match and not name.startswith("/")
+    segments = name.lstrip("/").split("/")
+    if "\0" in name or any(segment in ("", ".", "..") for segment in segments):
+        raise _refused(
+            url, text, "is not a path of a file: '.', '..' or nothing between two '/'", who
+        )
+    base = root.rstrip("/") + "/"
+    if relative:
+        return Location(base + name, f"{url.rstrip('/')}/{name}", name)
+    scheme = match[1].lower() if match else protocol(url)
+    if _ALIASES.get(scheme, scheme) != _ALIASES.get(protocol(url), protocol(url)):
+        raise _refused(url, text, "is in another file system than the table", who)
+    found = _absolute(fs, url, name)
+    if found.path.startswith(base):
+        name = found.path[len(base) :]
+        return Location(found.path, f"{url.rstrip('/')}/{name}", name)
+    return found
+
+
+def _absolute(fs: fsspec.AbstractFileSystem, url: str, name: str) -> Location:
+    if is_local(fs):
+        path = "/" + name.lstrip("/")
+        return Location(path, path, path, outside=True)
+    full = f"{protocol(url)}://{name.lstrip('/')}"
+    return Location(str(fs._strip_protocol(full)), full, full, outside=True)
+
+
+def check_locations(url: str, found: Sequence[Location], who: str = DELTA_LOG) -> None:
+    """Raise UsageError for files outside the table, or outside an allow-list, before one is opened.
+
+    Files outside the table, as a shallow clone has, need an allow-list that has them.
+    """
+    lists = allow_lists()
+    outside = [one for one in found if one.outside]
+    if outside and not lists:
+        some = ", ".join(shown(one.url) for one in outside[:MOST_FILES])
+        more = f" and {len(outside) - MOST_FILES:,} more" * (len(outside) > MOST_FILES)
+        raise UsageError(
+            f"{who} {shown(url)} names files outside of the table (a shallow "
+            f"clone?): {some}{more}. To allow them, set {VARIABLE} to prefixes of the table and of "
+            "these files, with commas between"
+        )
+    if lists:
+        refuse_outside([one.url for one in found], lists, f"{who} {shown(url)}")
+
+
+def _refused(url: str, text: str, why: str, who: str) -> DataError:
+    return DataError(
+        f"{who} {shown(url)} names the file {printable(shown(text))[:200]!r}, "
+        f"which {why}: the table is damaged, or hostile"
+    )

@@ -1,0 +1,81 @@
+"""A loop that the disk cache lacks is compiled once plain Python has done some work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamomd.core import jit
+from streamomd.core.batch import DenseBatch
+from streamomd.engine import late
+
+TRAIN = """
+import json, sys
+import streamomd
+model = streamomd.train(sys.argv[1], label="y", rule=sys.argv[2])
+print(json.dumps([model.result()["state_sha256"], model.result()["compile_seconds"]]))
+"""
+
+
+def trained(shard: Path, rule: str, cache: Path) -> list[object]:
+    """The state's hash, and the seconds it took to compile or load, of a process of its own."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    words = [sys.executable, "-c", TRAIN, str(shard), rule]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    found: list[object] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("rule", ["nag", "auto"])
+def test_a_small_table_compiles_nothing(rule: str, tmp_path: Path) -> None:
+    """And has the state that compiled loops give."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 3))
+    columns = {f"x{j}": X[:, j] for j in range(3)}
+    y = (X[:, 0] + rng.normal(size=60) > 0.0).astype(np.int64)
+    shard, cache = tmp_path / "rows.parquet", tmp_path / "cache"
+    pq.write_table(pa.table({**columns, "y": y}), shard)
+    plain, seconds = trained(shard, rule, cache)
+    assert seconds == 0.0
+    assert not list(cache.rglob("*make_learn*"))
+    words = [sys.executable, "-m", "streamomd", "warm", str(shard), "--label", "y", "--rule", rule]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    subprocess.run(words, env=environment, capture_output=True, check=True)
+    compiled, seconds = trained(shard, rule, cache)
+    assert compiled == plain
+    assert seconds != 0.0  # loops are loaded
+
+
+def rows(n: int) -> DenseBatch:
+    return DenseBatch(np.ones((n, 4)), np.ones(n), np.ones(n))
+
+
+def test_work_counts_what_a_loop_looks_at() -> None:
+    assert late.work_of(rows(3), 2, (np.zeros((5, 5)), 7)) == 3 * 25 + late.OF_VALUE * 2 * 12
+    assert late.work_of(rows(0), 2, (np.zeros((5, 5)),)) == 0.0
+
+
+def test_a_budget_of_work_is_done_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late._Budget, "left", 100.0)
+    assert late.is_early(60.0, lambda: False)
+    assert not late.is_early(60.0, lambda: False)
+    assert not late.is_early(10.0, lambda: True)  # the disk cache has it
+    assert late.is_early(40.0, lambda: False)
+    assert not late.is_early(1.0, lambda: False)
+    monkeypatch.setattr(late._Budget, "left", 100.0)
+    with jit.recording():
+        assert not late.is_early(1.0, lambda: False)
+    assert not late.is_early(float("inf"), lambda: False)
+
+
+def test_plain_loops_do_not_warn() -> None:
+    with np.errstate(all="raise"):
+        assert np.isinf(late.quiet(lambda x: x / np.float64(0.0))(np.float64(1.0)))
