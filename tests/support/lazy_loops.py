@@ -8,6 +8,7 @@ compiled, or runs in a process of its own is compiled as for users; so is all of
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -100,9 +101,10 @@ def install() -> None:
         loss = engine.loss if engine._is_implicit() else replace(engine.loss, along=None)
         return lazy_loop(operation, layout.rule, loss, shape, layout.dtype, value)
 
-    def function(engine: Engine, function: Any, signature: Any) -> Any:
-        lazy = is_lazy(engine)
-        return lazy_function(function, signature) if lazy else of_all(engine, function, signature)
+    def function(engine: Engine, function: Any, signature: Any, work: float = math.inf) -> Any:
+        if is_lazy(engine):
+            return lazy_function(function, signature)
+        return of_all(engine, function, signature, work)
 
     Engine._make, Engine.function = make, function
     Engine.__init__.__defaults__ = tuple(
