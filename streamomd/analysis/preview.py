@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from streamomd.analysis.curve_advice import curve_advice
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.run_events import phase
@@ -104,6 +105,7 @@ def preview(
             *data_notes(plan, shards),
             *checksum_notes(shards),
         ],
+        "advice": [] if times["learn_per_row"] is None else curve_advice(spec, plan, unit),
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),

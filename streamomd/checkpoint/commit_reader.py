@@ -130,7 +130,7 @@ def read_parts(
     """
     wanted = commit.parts if entries is None else entries
     read = partial(read_part, store, commit)
-    return in_flight(read, wanted, store.in_flight, lambda entry: entry.size)
+    return in_flight(read, wanted, store.in_flight, lambda entry: entry.memory)
 
 
 def read_part(store: Store, commit: Commit | StoredParts, entry: PartEntry) -> Part:

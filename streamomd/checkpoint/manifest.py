@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from streamomd.checkpoint.parts import PartEntry, parse_entry
+from streamomd.checkpoint.parts import ZSTD, PartEntry, parse_entry
 from streamomd.checkpoint.sealed_json import Fields, seal, unseal
 from streamomd.core.errors import CorruptionError, NoCommitError
 from streamomd.core.installed import upgrade_hint
@@ -27,7 +27,9 @@ TRIED = "tried"
 """Key of a commit in a pass that may be undone: its sums, and the commit before it, which is
 retained. Earlier versions would learn the rows that decide."""
 FEATURES = frozenset({SEGMENTS, HOLDOUT_BY, GROUPS, BACKTEST, TRIED})
-"""Features a manifest may require that this version supports: keys of its document."""
+"""Features a manifest may require: keys of its document."""
+KNOWN = FEATURES | {ZSTD}
+"""All features that this version supports; ``ZSTD``: a part is compressed."""
 KINDS = ("dataset", "names", SEGMENTS)
 """Keys of a commit's document whose value is the SHA-256 of a shared document; for segments
 a list of them, in ledger order. A commit has segments, or a dataset if an older version wrote
@@ -131,7 +133,7 @@ def encode(
     """A manifest's bytes. Raises UsageError if JSON cannot hold the document or it is too large."""
     fields = {
         "format": {"name": FORMAT, "major": MAJOR, "minor": MINOR},
-        "required_features": sorted(FEATURES & document.keys()),
+        "required_features": _needed(document, parts),
         "sequence": sequence,
         "kind": kind,
         "run": run,
@@ -147,6 +149,11 @@ def encode(
         "written": written,
     }
     return seal(fields)
+
+
+def _needed(document: Mapping[str, Any], parts: Sequence[PartEntry]) -> list[str]:
+    compressed = {ZSTD} if any(entry.unpacked for entry in parts) else set()
+    return sorted((FEATURES & document.keys()) | compressed)
 
 
 def decode(data: bytes, sequence: int) -> Commit:
@@ -191,7 +198,7 @@ def refuse_newer(fields: Fields) -> None:
         raise CorruptionError(f"the format is not {FORMAT}")
     major = written.number("major", LAST)
     required = fields.items("required_features") if "required_features" in fields.values else []
-    needs = {str(feature) for feature in required} - FEATURES
+    needs = {str(feature) for feature in required} - KNOWN
     if major == MAJOR and not needs:
         return
     versions = fields.values.get("versions")

@@ -1,6 +1,8 @@
 """Parts: named arrays of a range [lo, hi), packed as safetensors, verified by size and SHA-256.
 
-F32, F64, I64 and U64 only, little-endian, C order; every bit is saved (NaN payloads, −0.0).
+F32, F64, I64 and U64 only, little-endian, C order; every bit is saved (NaN payloads, −0.0). A part
+that becomes smaller by it is compressed with zstd: most of a hashed model's coordinates are often
+those of the start.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
@@ -29,11 +32,20 @@ _ORDER = ("U64", "I64", "F64", "F32")
 """In a file, arrays are by dtype, then by name."""
 PART_LIMIT = 1 << 30
 HEADER_LIMIT = 1 << 20
+ZSTD = "zstd"
+LEVEL = -5
+"""At this level 4 MB of zeros take .4 ms and 151 bytes, and 4 MB that do not compress as long."""
+LEAST, WORTH = 1 << 14, 0.95
+"""A part of ``LEAST`` bytes is compressed if it then takes at most this share of them."""
 LAST = 10**12 - 1
 
 
 class PartEntry(NamedTuple):
-    """A part's entry in the manifest. arrays: name to (code of the dtype, shape)."""
+    """A part's entry in the manifest.
+
+    size, sha256: of the object. arrays: name to (code of the dtype, shape). unpacked: bytes of the
+    safetensors file if the object is compressed, else 0.
+    """
 
     name: str
     size: int
@@ -41,11 +53,19 @@ class PartEntry(NamedTuple):
     lo: int
     hi: int
     arrays: Mapping[str, tuple[str, tuple[int, ...]]]
+    unpacked: int = 0
+
+    @property
+    def memory(self) -> int:
+        """Bytes in memory while it is read."""
+        return self.size + self.unpacked
 
     def to_json(self) -> dict[str, Any]:
         """For a manifest."""
         arrays = {name: [code, list(shape)] for name, (code, shape) in self.arrays.items()}
-        return {**self._asdict(), "arrays": arrays}
+        fields = {**self._asdict(), "arrays": arrays}
+        unpacked = fields.pop("unpacked")
+        return fields | ({ZSTD: unpacked} if unpacked else {})
 
 
 class StoredParts(NamedTuple):
@@ -74,8 +94,13 @@ def pack(part: Part) -> tuple[PartEntry, bytes]:
         raise UsageError(f"part {lo} to {hi} has more than 1 GiB: yield smaller parts")
     data = _save(arrays)
     described = {name: (_CODES[array.dtype], array.shape) for name, array in arrays.items()}
-    sha256 = hashlib.sha256(data).hexdigest()
-    return PartEntry(_name(lo, hi), len(data), sha256, lo, hi, described), data
+    unpacked = 0
+    if len(data) >= LEAST:
+        small = pa.Codec(ZSTD, compression_level=LEVEL).compress(data, asbytes=True)
+        if len(small) <= WORTH * len(data):
+            data, unpacked = small, len(data)
+    sha256, name = hashlib.sha256(data).hexdigest(), _name(lo, hi, unpacked)
+    return PartEntry(name, len(data), sha256, lo, hi, described, unpacked), data
 
 
 def _save(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -99,6 +124,11 @@ def unpack(entry: PartEntry, data: bytes) -> Part:
         raise CorruptionError(f"{entry.name} has {len(data):,} bytes, not {entry.size:,}")
     if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise CorruptionError(f"the SHA-256 of {entry.name} differs from the committed one")
+    if entry.unpacked:
+        try:
+            data = pa.decompress(data, entry.unpacked, ZSTD, asbytes=True)
+        except (OSError, ValueError) as error:
+            raise CorruptionError(f"{entry.name} is not what zstd has written: {error}") from None
     if int.from_bytes(data[:8], "little") > HEADER_LIMIT:
         raise CorruptionError(f"{entry.name} has a header that is too long")
     try:
@@ -117,17 +147,20 @@ def parse_entry(value: Any) -> PartEntry:
     """An entry of a manifest; CorruptionError if its numbers do not agree with each other."""
     fields = Fields(value, "a part")
     lo, hi = fields.number("lo", LAST), fields.number("hi", LAST)
-    name = fields.text("name", r"p[0-9]{12}-[0-9]{12}\.safetensors")
+    name = fields.text("name", r"p[0-9]{12}-[0-9]{12}\.safetensors(\.zst)?")
     size, sha256 = fields.number("size", PART_LIMIT), fields.text("sha256", r"[0-9a-f]{64}")
-    if lo >= hi or name != _name(lo, hi):
+    unpacked = fields.number(ZSTD, PART_LIMIT) if ZSTD in fields.values else 0
+    if lo >= hi or name != _name(lo, hi, unpacked):
         raise fields.invalid("name")
+    if unpacked and size > unpacked:
+        raise fields.invalid("size")
     arrays = {key: _parse_array(fields, one) for key, one in fields.mapping("arrays").items()}
     declared = sum(
         math.prod(shape) * np.dtype(DTYPES[code]).itemsize for code, shape in arrays.values()
     )
-    if not 0 <= size - declared - 8 <= HEADER_LIMIT:
+    if not 0 <= (unpacked or size) - declared - 8 <= HEADER_LIMIT:
         raise fields.invalid("arrays")
-    return PartEntry(name, size, sha256, lo, hi, arrays)
+    return PartEntry(name, size, sha256, lo, hi, arrays, unpacked)
 
 
 def _parse_array(fields: Fields, value: Any) -> tuple[str, tuple[int, ...]]:
@@ -144,8 +177,8 @@ def _parse_array(fields: Fields, value: Any) -> tuple[str, tuple[int, ...]]:
     return value[0], tuple(value[1])
 
 
-def _name(lo: int, hi: int) -> str:
-    return f"p{lo:012d}-{hi:012d}.safetensors"
+def _name(lo: int, hi: int, unpacked: int) -> str:
+    return f"p{lo:012d}-{hi:012d}.safetensors" + (".zst" if unpacked else "")
 
 
 def _little_endian(name: str, array: NDArray[Any]) -> NDArray[Any]:

@@ -118,6 +118,7 @@ def format_plan(found: Mapping[str, Any], command: str) -> str:
             *_memory(found["memory"]),
             *_time(found["time"]),
             *_cluster(found["cluster"]),
+            *found["advice"],
             "next:",
             f"  {command}",
         ]

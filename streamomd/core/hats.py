@@ -62,6 +62,13 @@ def hat_names(knots: Sequence[float]) -> Iterator[str]:
         yield f"{low}..{high}"
 
 
+def hats_of(curves: Sequence[Curve], first: int) -> Iterator[tuple[Curve, slice]]:
+    """Curves, each with the coordinates of its hats; first: the first one of all."""
+    for curve in curves:
+        yield curve, slice(first, first + len(curve.knots))
+        first += len(curve.knots)
+
+
 def check_curves(curves: Sequence[Any], numbers: int) -> tuple[Curve, ...]:
     """Curves of that many numbers, as they are saved. Raises TypeError or ValueError for others."""
     made = [Curve(place, least, most, tuple(knots)) for place, least, most, knots in curves]

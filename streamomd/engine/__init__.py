@@ -236,7 +236,7 @@ class Engine(Walks):
             return self._walk_groups(operation, state, sums, batch)
         margins = np.empty((len(batch), self.layout.learners))
         rows, matrices = batch.arrays, self._matrices(state)
-        work = work_of(batch, self.layout.learners, matrices)
+        work = work_of(len(batch), batch.values.size, self.layout.learners, matrices)
         loop = self.loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name, work)
         stored = (state.cells, state.totals.reshape(-1), *matrices)
         moved = (sums, self.hyper if hyper is None else hyper, float(state.clock))
@@ -246,7 +246,7 @@ class Engine(Walks):
         """Learn up to the next change of reference, change it, and go on."""
         margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
         matrices = self._matrices(state)
-        work = work_of(batch, self.layout.learners, matrices)
+        work = work_of(len(batch), batch.values.size, self.layout.learners, matrices)
         learn = self.loop("learn", isinstance(batch, DenseBatch), rows[2].dtype.name, work)
         *arrays, places, numeric = matrices
         if part:
@@ -274,7 +274,7 @@ class Engine(Walks):
     def _predict_block(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """By the model as it is saved."""
         margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
-        work = work_of(batch, self.layout.learners, ())
+        work = work_of(len(batch), batch.values.size, self.layout.learners, ())
         loop = self.loop("predict", isinstance(batch, DenseBatch), rows[2].dtype.name, work)
         stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
         moved = (sums, self.hyper, float(state.clock))
@@ -336,7 +336,7 @@ class Engine(Walks):
         target[target_rows.C], target[target_rows.S] = c, s
 
     def _standardized(self, state: State, batch: Batch) -> StandardizedRows:
-        work = work_of(batch, 1, ())
+        work = work_of(len(batch), batch.values.size, 1, ())
         write = self.function(standardise_rows, standardise_signature(), work)
         return StandardizedRows(write, state, batch)
 

@@ -99,7 +99,7 @@ def score(engine: EngineOf, state: State, batch: Batch) -> None:
             np.add.at(state.extra["chain"], LENGTH + numbers, batch.weight)
         return
     rows = batch.arrays
-    work = work_of(batch, state.layout.learners, ())
+    work = work_of(len(batch), batch.values.size, state.layout.learners, ())
     loop = engine.loop("score", isinstance(batch, DenseBatch), rows[2].dtype.name, work)
     copied = (state.extra["copies"].reshape(-1), state.extra["front"], state.extra["chain"])
     numeric = state.layout.numeric

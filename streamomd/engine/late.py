@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from streamomd.core import jit
-from streamomd.core.batch import Batch
 
 ENOUGH = 1 << 21
 """Numbers that plain Python looks at in all, in about a second."""
@@ -27,10 +26,11 @@ class _Budget:
     left = float(ENOUGH)
 
 
-def work_of(batch: Batch, learners: int, matrices: tuple[Any, ...]) -> float:
-    """Numbers that a loop over these rows looks at. matrices: arrays that each row may look at."""
+def work_of(rows: int, values: int, learners: int, matrices: tuple[Any, ...]) -> float:
+    """Numbers that a loop over rows looks at. values: of all rows. matrices: arrays that each row
+    may look at."""
     each = sum(one.size for one in matrices if isinstance(one, np.ndarray))
-    return float(len(batch) * each + OF_VALUE * learners * batch.values.size)
+    return float(rows * each + OF_VALUE * learners * values)
 
 
 def is_early(work: float, is_saved: Callable[[], bool]) -> bool:

@@ -86,7 +86,7 @@ class Walks:
         """
         key = operation, dense, value
         if key not in self._loops:  # hashing a rule is slow
-            if self.late and self.compiled:
+            if self.late and self.compiled is True:
                 loop = operation, self.layout.rule, self._loss(), self.shape(dense)
                 types = self.layout.dtype, value
                 if is_early(work, lambda: is_loop_saved(*loop, *types)):
@@ -99,7 +99,7 @@ class Walks:
         """A function that serves every rule and loss, compiled where loops are."""
         key = function.__name__, False, ""
         if key not in self._loops:
-            is_late = self.late and self.compiled
+            is_late = self.late and self.compiled is True
             if is_late and is_early(work, lambda: is_function_saved(function)):
                 return quiet(function)
             with self._compiling():

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch
+from streamomd.core.hats import hats_of
 from streamomd.core.profiling import Stage
 from streamomd.features.bad_rows import (
     BadRows,
@@ -208,13 +209,11 @@ def write_hats(plan: Plan, table: Numbers, gone: Sequence[NDArray[np.bool_]] = (
     hat_writer()(rows * len(plan.curves), *packed, width, plan.given_numbers, table.reshape(-1))
     if not gone:
         return
-    missing_in, first = dict(zip(plan.indicators, gone, strict=True)), plan.given_numbers
-    for curve in plan.curves:
-        last = first + len(curve.knots)
+    missing_in = dict(zip(plan.indicators, gone, strict=True))
+    for curve, places in hats_of(plan.curves, plan.given_numbers):
         column, _ = number_at(plan, curve.place)
         if column in missing_in:
-            table[missing_in[column], first:last] = 0.0
-        first = last
+            table[missing_in[column], places] = 0.0
 
 
 def first_numbers(plan: Plan, batch: pa.RecordBatch) -> tuple[Numbers, NDArray[np.float64]]:

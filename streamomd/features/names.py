@@ -304,9 +304,6 @@ def _dense_name(plan: Plan, coordinate: int) -> str:
         return "bias"
     if coordinate < plan.hat_offset:
         return number_name(plan, coordinate - int(plan.bias))
-    hat = coordinate - plan.hat_offset
-    for curve in plan.curves:
-        if hat < len(curve.knots):
-            break
-        hat -= len(curve.knots)
-    return f"{number_name(plan, curve.place)}[{[*hat_names(curve.knots)][hat]}]"
+    curve, places = next(one for one in plan.hats_of_curves if coordinate < one[1].stop)
+    hat = [*hat_names(curve.knots)][coordinate - places.start]
+    return f"{number_name(plan, curve.place)}[{hat}]"

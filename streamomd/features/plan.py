@@ -8,14 +8,14 @@ Coordinates, in order, without overlap: the bias, numeric columns, vectors, the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from streamomd.config.values import MOST_NGRAMS, NULLS
 from streamomd.core.errors import DataError
-from streamomd.core.hats import Curve, check_curves
+from streamomd.core.hats import Curve, check_curves, hats_of
 from streamomd.features.arrow_types import PARTITION_TYPES, is_category_list
 from streamomd.rules.ranges import ANY, Limits
 
@@ -268,6 +268,11 @@ class Plan:
     def hats(self) -> int:
         """How many hats all curves have."""
         return sum(len(curve.knots) for curve in self.curves)
+
+    @property
+    def hats_of_curves(self) -> Iterator[tuple[Curve, slice]]:
+        """The curves, each with the coordinates of its hats."""
+        return hats_of(self.curves, self.hat_offset)
 
     @property
     def given_numbers(self) -> int:

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from running import run, write
 
 import streamomd
 from streamomd.analysis.report.curve_charts import effects_of
+from streamomd.analysis.report.feature_scales import scales_of_shards
+from streamomd.analysis.report.largest_weights import weigh
 from streamomd.training.model import Model
 
 
@@ -51,3 +54,15 @@ def test_the_page_has_a_chart_of_each(classes: int, tmp_path: Path) -> None:
     assert "<h3>Curves</h3>" in text
     assert text.index("<figcaption>b</figcaption>") < text.index("<figcaption>a</figcaption>")
     assert "<figcaption>c</figcaption>" not in text
+
+
+def test_importances_are_of_whole_columns(tmp_path: Path) -> None:
+    """Nearly the standard deviation of what a curved column adds: values count as knots."""
+    model = trained(tmp_path)
+    shards = str(tmp_path / "0.parquet")
+    found = weigh(model, scales_of_shards(model.plan, shards)).importances
+    rows = pq.read_table(shards)
+    for name in "ab":
+        others = {other: np.zeros(500) for other in "abc" if other != name}
+        score = model.decision_function(pa.table({**others, name: rows[name]}))
+        assert found[name] == pytest.approx(score.std(), rel=0.25)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,9 @@ from streamomd.checkpoint import (
     read_document,
     write_document,
 )
-from streamomd.checkpoint.parts import pack, unpack
+from streamomd.checkpoint.manifest import manifest_name
+from streamomd.checkpoint.parts import ZSTD, pack, parse_entry, unpack
+from streamomd.checkpoint.sealed_json import unseal
 from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError, UsageError
 
 pytestmark = pytest.mark.smoke
@@ -62,6 +65,67 @@ def test_parts_are_plain_safetensors() -> None:
     assert entry.name == "p000000000003-000000000007.safetensors"
     assert safetensors.numpy.load(data)["w"].tolist() == [0.0, 1.0, 2.0, 3.0]
     assert unpack(entry, safetensors.numpy.save({"w": np.arange(4.0)}))[:2] == (3, 7)
+
+
+def sparse_arrays(rows: int = 4096) -> dict[str, np.ndarray]:
+    """Mostly the start, with odd bits in between."""
+    odd = np.zeros((rows, 8))
+    odd[:: rows // 4, 3] = np.array([0x7FF8000000000001, 1 << 63, 1, 7], dtype="<u8").view("<f8")
+    return {"slot.w": odd, "slot.g": np.full((rows, 1), 0.25, np.float32)}
+
+
+def test_a_part_that_becomes_smaller_is_compressed(store: Store) -> None:
+    """Every bit returns; the manifest says that readers need zstd."""
+    arrays = sparse_arrays()
+    writer = Writer.begin(store, {"rows": 0}, [(0, 4096, arrays)])
+    loaded, [(_, _, found)] = load_all(store)
+    (entry,) = loaded.commit.parts
+    assert entry.name.endswith(".safetensors.zst")
+    assert entry.size < 0.02 * entry.unpacked
+    for name, array in arrays.items():
+        assert found[name] == (array.dtype.str, array.shape, array.tobytes())
+    fields, _ = unseal(store.read(manifest_name(0)))
+    assert fields["required_features"] == [ZSTD]
+    dense = {"slot.w": np.random.default_rng(0).normal(size=(4096, 8))}
+    writer.commit({"rows": 1}, [(0, 4096, dense)])
+    (entry,) = load_all(store)[0].commit.parts
+    assert (entry.unpacked, entry.name.endswith(".safetensors")) == (0, True)
+    fields, _ = unseal(store.read(manifest_name(1)))
+    assert fields["required_features"] == []
+
+
+def test_small_parts_are_not_compressed() -> None:
+    entry, data = pack((0, 9, {"w": np.zeros(9)}))
+    assert (entry.unpacked, entry.size) == (0, len(data))
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage", "longer", "shorter", "arrays"])
+def test_what_zstd_has_not_written_is_refused(damage: str) -> None:
+    """By whoever can compute a SHA-256, too; nothing is read of memory that was not written."""
+    entry, data = pack((0, 4096, sparse_arrays()))
+    if damage == "cut":
+        data = data[:-9]
+    elif damage == "garbage":
+        data = np.random.default_rng(1).bytes(len(data))
+    elif damage in ("longer", "shorter"):
+        entry = entry._replace(unpacked=entry.unpacked + (8 if damage == "longer" else -8))
+    else:
+        _, data = pack((0, 4096, {"slot.w": np.zeros((4096, 8))}))
+    entry = entry._replace(size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    with pytest.raises(CorruptionError):
+        unpack(entry, data)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("zstd", 0), ("zstd", 1 << 31), ("zstd", 12), ("zstd", "9"), ("size", 1e9)]
+)
+def test_sizes_of_compressed_parts_agree(key: str, value: object) -> None:
+    """With the arrays, before anything is unpacked."""
+    entry, _ = pack((0, 4096, sparse_arrays()))
+    fields = entry.to_json()
+    assert parse_entry(fields) == entry
+    with pytest.raises(CorruptionError):
+        parse_entry({**fields, key: value})
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int32", "bool", "complex128"])

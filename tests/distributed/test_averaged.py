@@ -83,6 +83,19 @@ def test_it_is_what_it_says(
     assert there.finished
 
 
+def test_all_parts_share_the_curves_of_the_first_rows(
+    data: Path, client: Client, tmp_path: Path
+) -> None:
+    """The knots are those of exact mode, and parts learned in turn give the same bits."""
+    asked = {"parts": 5, "rounds_per_epoch": 2, "epochs": 2}
+    table = spread(data, tmp_path / "run", asked, model={"shapes": "columns"})
+    table["checkpoint"]["keep"] = 99
+    there = streamomd.train(table, client=client, quiet=True)
+    here = literally(table)
+    assert there.plan.curves == here.plan.curves != ()
+    assert there.state_sha256 == here.state_sha256
+
+
 @pytest.mark.parametrize("count", [1, *long(2, 3, 4)])
 @pytest.mark.parametrize("parts", [4, *long(8)])
 def test_the_number_of_workers_changes_no_bit(

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamomd.core import jit
-from streamomd.core.batch import DenseBatch
 from streamomd.engine import late
 
 TRAIN = """
@@ -54,13 +53,9 @@ def test_a_small_table_compiles_nothing(rule: str, tmp_path: Path) -> None:
     assert seconds != 0.0  # loops are loaded
 
 
-def rows(n: int) -> DenseBatch:
-    return DenseBatch(np.ones((n, 4)), np.ones(n), np.ones(n))
-
-
 def test_work_counts_what_a_loop_looks_at() -> None:
-    assert late.work_of(rows(3), 2, (np.zeros((5, 5)), 7)) == 3 * 25 + late.OF_VALUE * 2 * 12
-    assert late.work_of(rows(0), 2, (np.zeros((5, 5)),)) == 0.0
+    assert late.work_of(3, 12, 2, (np.zeros((5, 5)), 7)) == 3 * 25 + late.OF_VALUE * 2 * 12
+    assert late.work_of(0, 0, 2, (np.zeros((5, 5)),)) == 0.0
 
 
 def test_a_budget_of_work_is_done_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:

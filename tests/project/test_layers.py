@@ -27,7 +27,7 @@ MODULES = ("__init__", "__main__", "errors", "testing")
 CONFINED = {
     "numba": ("core/jit.py", "core/startup.py", "engine/", "features/kernels/"),
     "llvmlite": ("core/startup.py", "engine/"),
-    "pyarrow": ("core/startup.py", "features/", "shards/", "sources/"),
+    "pyarrow": ("checkpoint/parts.py", "core/startup.py", "features/", "shards/", "sources/"),
     "dask": ("config/settings.py", "distributed/"),
     "distributed": ("distributed/",),
     "safetensors": ("checkpoint/",),

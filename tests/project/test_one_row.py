@@ -168,6 +168,7 @@ def test_every_function_on_the_page_is_called(
     job = {"data": data, "model": {"rule": "nag"}, "checkpoint": kept}
     streamomd.train({**job, "checkpoint": {"url": "none"}}, quiet=True)  # compiles, untraced,
     fuse.compiled_loop.cache_clear()  # into the disk cache
+    fuse._named_loop.cache_clear()
     ran = traced(job, lambda *_: True) | compiled()
     names = [name for section in page().values() for name in section]
     assert len(names) > 30

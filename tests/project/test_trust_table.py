@@ -14,7 +14,7 @@ from streamomd.cli import main
 SECURITY = Path(__file__).parents[2] / "SECURITY.md"
 OPENS = {"url", "start", "checkpoint_storage_options"}
 """Parameters of commands that open a checkpoint."""
-OPEN_NONE = {"convert", "init", "list", "logs"}
+OPEN_NONE = {"convert", "demo", "init", "list", "logs"}
 
 
 def commands(group: click.Group, above: str = "") -> Iterator[tuple[str, click.Command]]:

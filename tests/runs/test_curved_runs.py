@@ -99,6 +99,19 @@ def test_an_update_continues_the_same_map(tmp_path: Path) -> None:
         learn(folder / "1.parquet", start=str(weights), rule="nag")
 
 
+def test_learners_of_a_sweep_share_them(tmp_path: Path) -> None:
+    """Each ends with the bits of one trained alone; a grid of shapes is refused."""
+    shard = write(tmp_path / "0.parquet", table())
+    job = {"label": "y", "weight": "w", "nulls": "indicator", "quiet": True, "checkpoint": "none"}
+    given = {**job, **SOME, "shapes": "columns", "rule": "nag"}
+    with plain():
+        found = streamomd.sweep(str(shard), grid={"eta": [0.1, 1.0]}, **given)
+        alone = [learn(shard, rule="nag", eta=eta) for eta in (0.1, 1.0)]
+    assert [one.state_sha256 for one in found] == [one.state_sha256 for one in alone]
+    with pytest.raises(UsageError, match=r"model.shapes changes how rows are read"):
+        streamomd.sweep(str(shard), grid={"shapes": ["none", "columns"]}, **job, **SOME)
+
+
 def test_a_filter_decides_which_rows_are_the_first(tmp_path: Path) -> None:
     """Rows that ``data.where`` drops choose no knots."""
     shard = write(tmp_path / "0.parquet", table())

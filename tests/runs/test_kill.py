@@ -59,6 +59,10 @@ JOBS = {
         *(*BINARY, *COMMON, "--nulls", "mean", "--epochs", "2"),
         *("--set", f"checkpoint.every_rows={EVERY}"),
     ),
+    "curves": (
+        *(*BINARY, *COMMON, "--rule", "auto", "--shapes", "columns", "--epochs", "2"),
+        *("--set", f"checkpoint.every_rows={EVERY}"),
+    ),
     "means shuffled": (
         *(*CLASSES, *COMMON, "--rule", "auto", "--nulls", "a=mean,b=mean,c=indicator"),
         *("--epochs", "2", "--set", f"checkpoint.every_rows={EVERY}"),
@@ -121,7 +125,7 @@ def plan() -> list[Case]:
         Case("auto", (somewhen("parts", most=40),), 2),
         Case("auto", (Instant("delay", 1), somewhen(most=30), somewhen("parts", most=20))),
     ]
-    for job in GAPS:
+    for job in (*GAPS, "curves"):
         cases += [
             Case(job, (somewhen(what, 50),)) for what in ("delay", "delay", "parts", "manifest")
         ]

@@ -38,16 +38,14 @@ def effects_of(model: ModelData) -> list[Effect]:
 def _effects(model: ModelData) -> Iterator[Effect]:
     plan, bias = model.plan, int(model.plan.bias)
     weights = model.engine.weights(model.state, 0, plan.hashed_offset)
-    hat = plan.hat_offset
-    for curve in plan.curves:
+    for curve, places in plan.hats_of_curves:
         knots = np.array(curve.knots)
         x = np.unique([curve.least, *knots, curve.most])
         hats = np.array([np.interp(x, knots, row) for row in np.eye(len(knots))]).T
-        y = np.outer(x, weights[bias + curve.place]) + hats @ weights[hat : hat + len(knots)]
+        y = np.outer(x, weights[bias + curve.place]) + hats @ weights[places]
         y -= y[np.isin(x, knots)].mean(axis=0)
         spread = float(y[np.isin(x, knots)].std(axis=0).max())
         yield Effect(number_name(plan, curve.place), x, y, spread)
-        hat += len(knots)
 
 
 def curves_of_columns(model: ModelData) -> list[Element]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.features import name_of
 from streamomd.features.names import column_of
+from streamomd.features.plan import number_at
 from streamomd.training.model_data import ModelData
 from streamomd.training.top_weights import weight_blocks
 
@@ -101,7 +102,8 @@ def _column_importances(model: ModelData, sizes: FeatureScales) -> dict[str, flo
     largest; {} unless the scales were measured on rows.
 
     With m and q the means of x and x^2, values of a column that exclude each other have
-    sum(w^2 q) - sum(w m)^2; elements of vectors, lists and texts count as independent.
+    sum(w^2 q) - sum(w m)^2; elements of vectors, lists and texts count as independent. Of a curve
+    a value's hats are the shares in which it counts as the knots next to it.
     """
     plan, size = model.plan, model.plan.size
     if len(sizes.mean) < size or sizes.spread is None:
@@ -122,10 +124,19 @@ def _column_importances(model: ModelData, sizes: FeatureScales) -> dict[str, flo
     sums.pop("", None)
     sparse = plan.sparse.indices if plan.sparse else ""
     exclusive = {name for name, one in sums.items() if one[3] > 1} - several - {sparse}
-    return {
+    found = {
         name: float(np.sqrt(np.maximum(second - first**2 if name in exclusive else apart, 0)).max())
         for name, (first, second, apart, _) in sums.items()
     }
+    front = model.engine.weights(model.state, 0, plan.hashed_offset)
+    for curve, places in plan.hats_of_curves:
+        name, element = number_at(plan, curve.place)
+        if name in found and element is None:
+            effect = np.outer(curve.knots, front[int(plan.bias) + curve.place]) + front[places]
+            share = sizes.mean[places]
+            variance = share @ effect**2 - (share @ effect) ** 2
+            found[name] = float(np.sqrt(np.maximum(variance, 0.0)).max())
+    return found
 
 
 def _trimmed(counts: Counts) -> tuple[Floats, Counts, Counts]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import MissingExtraError
-from streamomd.core.hats import Curve
+from streamomd.core.hats import Curve, hats_of
 
 OPSET, IR = 20, 9
 """The first operator set with StringConcat, and its file version."""
@@ -135,12 +135,11 @@ class Numbers:
     def curves(self, curves: Sequence[Curve], weights: NDArray[np.float64]) -> str:
         """What hats contribute: the weight of the first one, and from knot to knot a share of the
         weights' difference."""
-        graph, first = self.graph, 0
+        graph = self.graph
         every = graph.add("Concat", *self.values, axis=1)
         parts = []
-        for curve in curves:
-            knots, own = np.array(curve.knots), weights[first : first + len(curve.knots)]
-            first += len(knots)
+        for curve, places in hats_of(curves, 0):
+            knots, own = np.array(curve.knots), weights[places]
             x = graph.add("Gather", every, graph.constant([curve.place]), axis=1)
             rise = graph.add("Sub", x, graph.constant(knots[:-1]))
             share = graph.add("Div", rise, graph.constant(np.diff(knots)))

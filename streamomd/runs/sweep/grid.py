@@ -26,7 +26,9 @@ _DASHED = re.compile(rf"(lin:)?{_NUMBER}\s*(?:-|:|to)\s*{_NUMBER}")
 """A range in another notation."""
 _LEARNERS = ("model.rule", "model.loss", "model.scale_target", "model.certificate")
 _PARAMETERS = ("model.params.", "model.loss_params.")
-_ROWS = ("data.", "model.task", "model.classes", "model.bias", "model.dtype")
+_ROWS = (
+    "data.", "model.task", "model.classes", "model.bias", "model.dtype", "model.shapes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.hats import LEAST, hat_at
+from streamomd.core.hats import LEAST, hat_at, hats_of
 from streamomd.training.scoring.categories import LONGEST, MOST, CategoryPlaces, cross_name, escaped
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.margins import Margins
@@ -344,11 +344,10 @@ class FastForm:
 def _numbers(d: Description, margins: Margins, weights: Any) -> Iterator[_Number]:
     """The numeric columns. weights: from a coordinate to its weights."""
     reference = margins.reference
-    curves, hat = {}, d.hat_offset
-    for curve in d.curves:
-        last = hat + len(curve.knots)
-        curves[curve.place] = curve.knots, [weights(place) for place in range(hat, last)]
-        hat = last
+    curves = {
+        curve.place: (curve.knots, [*map(weights, range(places.start, places.stop))])
+        for curve, places in hats_of(d.curves, d.hat_offset)
+    }
     for at, (name, kind, nulls) in enumerate(d.numbers):
         c, s = 0.0, None
         if reference is not None and at < reference.shape[1]:

@@ -1,0 +1,25 @@
+"""``plan`` says whether curves would lower the loss of the first rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import run, write
+
+ROWS = 3_000
+
+
+@pytest.mark.parametrize("shape", ["curve", "line", "few"])
+def test_a_line_says_by_how_much(shape: str, tmp_path: Path) -> None:
+    """Of rows that are not linear in a column; not of a line, of few rows, or where they are on."""
+    count = 500 if shape == "few" else ROWS
+    x = np.random.default_rng(0).normal(size=count)
+    y = 2 * x if shape == "line" else np.sin(3 * x)
+    y += 0.1 * np.random.default_rng(1).normal(size=count)
+    shard = write(tmp_path / "0.parquet", {"x": x, "y": y}, row_group_size=700)
+    words = [shard, "--label", "y", "--task", "regress", "--rule", "nag"]
+    line = "curved columns: --shapes columns lowers the loss of rows 1,501 to 3,000 by "
+    assert (line in run("plan", *words).out) == (shape == "curve")
+    assert "curved columns" not in run("plan", *words, "--shapes", "columns").out
