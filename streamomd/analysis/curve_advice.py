@@ -11,7 +11,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.engine.state import State
 from streamomd.features import Plan
-from streamomd.features.curves import ROWS, curves_of
+from streamomd.features.curves import MOST_NUMBERS, ROWS, curves_of
 from streamomd.features.encode import first_numbers
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.reader import ShardBatch
@@ -28,7 +28,9 @@ def curve_advice(spec: Spec, plan: Plan, unit: Sequence[ShardBatch]) -> list[str
     predicted before it is learned. unit: these rows."""
     rows = min(sum(piece.batch.num_rows for piece in unit), MOST)
     given = spec.model.shapes != "none" or spec.train.mode == "sharded"
-    if given or not plan.measured or rows < FEWEST or spec.rule.looks(spec.model.params):
+    if given or rows < FEWEST or spec.rule.looks(spec.model.params):
+        return []
+    if not 0 < plan.given_numbers <= MOST_NUMBERS:
         return []
     first = [first_numbers(plan, piece.batch) for piece in unit]
     values, weights = (np.concatenate(some)[:ROWS] for some in zip(*first, strict=True))

@@ -24,6 +24,7 @@ from streamomd.core.run_events import phase
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
 from streamomd.features.crosses import cross_name
+from streamomd.features.plan import number_name
 from streamomd.runs.session import Session, data_notes
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.filtered_shards import unread_of
@@ -223,6 +224,7 @@ def _columns(
     return [
         *(fixed(name, "numeric", 1) for name in plan.numeric),
         *(fixed(vector.column, "vector", vector.width) for vector in plan.vectors),
+        *(fixed(number_name(plan, c.place), "curve", len(c.knots)) for c in plan.curves),
         *(hashed(name, "hashed") for name in plan.hashed),
         *(hashed(name, "date part") for name in parts),
         *(hashed(cross_name(cross), "cross") for cross in plan.crosses),

@@ -13,6 +13,10 @@ from streamomd.core.hats import FEWEST, LARGEST, Curve
 Floats = NDArray[np.float64]
 ROWS = 8192
 """First rows that knots are chosen from."""
+MOST_READ = 64 * ROWS
+"""Rows that are read for them, of which a filter may drop most."""
+MOST_NUMBERS = 1024
+"""Numbers that may have curves: of more, none is looked at."""
 MOST = 8
 """Knots of a number."""
 TAIL = 0.02

@@ -16,7 +16,7 @@ from streamomd.core.errors import StreamomdError
 from streamomd.core.hats import Curve
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import DATES, family, plain
-from streamomd.features.curves import ROWS, curves_of
+from streamomd.features.curves import MOST_NUMBERS, MOST_READ, ROWS, curves_of
 from streamomd.features.encode import first_numbers
 from streamomd.features.lists import elements_of
 from streamomd.features.plan import Plan
@@ -60,21 +60,23 @@ def _row_and_length(rows: ShardBatch) -> tuple[int, int]:
 
 def first_curves(plan: Plan, shards: ShardSet) -> tuple[Curve, ...]:
     """The curves of a plan's numbers, by the first ``ROWS`` rows that the shards' filter does not
-    drop. Reads the columns of numbers and weights alone; raises what reading raises."""
+    drop, of at most ``MOST_READ``. Reads the columns of numbers and weights alone; raises what
+    reading raises."""
     columns = [*plan.measured, *([plan.weight] if plan.weight else [])]
-    if not plan.measured:
+    if not 0 < plan.given_numbers <= MOST_NUMBERS:
         return ()
     batches = read_batches(
         shards, places=range(len(shards)), columns=columns, threads=1, budget_bytes=1,
         unit_bytes=1 << 20,
     )  # fmt: skip
-    values, weights, rows = [], [], 0
-    with closing(batches.map(lambda piece: first_numbers(plan, piece.batch))) as found:
-        for some, of in found:
+    values, weights, rows, read = [], [], 0, 0
+    numbers = batches.map(lambda piece: (piece.rows, *first_numbers(plan, piece.batch)))
+    with closing(numbers) as found:
+        for covered, some, of in found:
             values.append(some[: ROWS - rows])
             weights.append(of[: ROWS - rows])
-            rows += len(values[-1])
-            if rows == ROWS:
+            rows, read = rows + len(values[-1]), read + covered
+            if rows == ROWS or read >= MOST_READ:
                 break
     return curves_of(np.concatenate(values), np.concatenate(weights)) if rows else ()
 

@@ -4,6 +4,7 @@ way to train, continue, predict and export."""
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,19 @@ def test_a_filter_decides_which_rows_are_the_first(tmp_path: Path) -> None:
     assert found[0].least > 0.0
 
 
+def test_the_rows_that_are_read_for_knots_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By those that a filter drops, too; of very wide tables none is read."""
+    rows = table().sort_by("a")
+    shard = write(tmp_path / "0.parquet", rows, row_group_size=30)
+    monkeypatch.setattr("streamomd.shards.first_rows.MOST_READ", 100)
+    (curve, _) = learn(shard, rule="nag", where="w > 1").plan.curves
+    assert curve.most <= rows["a"][119].as_py()
+    monkeypatch.setattr("streamomd.shards.first_rows.MOST_NUMBERS", 1)
+    assert learn(shard, rule="nag").plan.curves == ()
+
+
 @pytest.mark.parametrize("rule", all_rules())
 def test_every_rule_learns_them(rule: str, tmp_path: Path) -> None:
     """Its loss is finite, and a scorer of it reads rows as ``predict`` does."""
@@ -161,7 +175,9 @@ def test_inspect_and_plan_name_them(tmp_path: Path) -> None:
     learn(shard, checkpoint=str(url))
     assert "a[.." in run("inspect", url, "--top", 40).out
     words = ["--label", "y", "--shapes", "columns", "--ignore", "v,w", "--nulls", "indicator"]
-    assert "curved, 16 coordinates more (2): a, b" in run("plan", shard, *words).out
+    planned = run("plan", shard, *words).out
+    assert "curved, 16 coordinates more (2): a, b" in planned
+    assert re.search(r"^a\s+double\s+curve\s+8\s*$", planned, re.M)
 
 
 @pytest.mark.parametrize("nulls", ["zero", "mean", "indicator"])

@@ -22,7 +22,7 @@ from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named
 from streamomd.features.bad_rows import DROP, of_memory
 from streamomd.features.canonical import canonical
-from streamomd.features.curves import ROWS, curves_of
+from streamomd.features.curves import MOST_NUMBERS, ROWS, curves_of
 from streamomd.features.encode import first_numbers, write_hats
 from streamomd.features.number_types import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
@@ -221,6 +221,8 @@ def curves_of_memory(plan: Plan, rows: Any, weight: NDArray[np.float64]) -> tupl
             "shapes='columns' is for columns of numbers, and X is a sparse matrix: pass a frame or "
             "an array, or leave shapes out"
         )
+    if not 0 < plan.given_numbers <= MOST_NUMBERS:
+        return ()
     weight = weight[:ROWS]
     if isinstance(rows, pa.Table):
         some = rows.slice(0, ROWS).select([*plan.measured])
