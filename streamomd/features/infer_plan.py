@@ -36,16 +36,8 @@ from streamomd.features.classes import find_classes
 from streamomd.features.hashed import cross_name
 from streamomd.features.lists import METADATA_KEY
 from streamomd.features.nested import inside, is_container
-from streamomd.features.plan import (
-    MOST_MEANS,
-    Column,
-    Date,
-    Partition,
-    Plan,
-    SparsePair,
-    Text,
-    Vector,
-)
+from streamomd.features.plan import MOST_MEANS, Plan
+from streamomd.features.plan_columns import Column, Date, Partition, SparsePair, Text, Vector
 from streamomd.features.plan_lines import (
     DUPLICATE,
     FIRST,

@@ -20,7 +20,8 @@ from streamomd.core.message import PerReader
 from streamomd.features.arrow_types import NUMBERS, family, plain
 from streamomd.features.bad_rows import BadRows, CheckedValues, shown
 from streamomd.features.numeric import EXACT, Numbers, as_stored, numbers
-from streamomd.features.plan import LegalValues, Plan
+from streamomd.features.plan import Plan
+from streamomd.features.plan_columns import LegalValues
 
 KINDS = {"integer": pa.int64(), "float": pa.float64()}
 EXPECTED = {"integer": "a whole number", "float": "a whole number below 2**53"}

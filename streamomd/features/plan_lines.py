@@ -18,7 +18,8 @@ from streamomd.core.urls import printable
 from streamomd.core.wording import counted, listed
 from streamomd.features.arrow_types import DATES, IGNORE, family, hint, named
 from streamomd.features.nested import is_container
-from streamomd.features.plan import COUNTED, Partition, Plan, Text, number_name
+from streamomd.features.plan import Plan, number_name
+from streamomd.features.plan_columns import COUNTED, Partition, Text
 
 
 def describe(plan: Plan) -> list[str]:

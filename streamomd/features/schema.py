@@ -13,7 +13,8 @@ from streamomd.core.urls import printable
 from streamomd.features.arrow_types import family, named
 from streamomd.features.infer_plan import nearest, twice
 from streamomd.features.number_table import may_differ
-from streamomd.features.plan import Column, Plan
+from streamomd.features.plan import Plan
+from streamomd.features.plan_columns import Column
 from streamomd.features.plan_lines import DUPLICATE
 
 

@@ -12,7 +12,7 @@ from streamomd.features.bad_rows import BadRows, CheckedValues
 from streamomd.features.canonical import Csr, canonical, row_of
 from streamomd.features.lists import ELEMENTS, Indptr, elements_of
 from streamomd.features.numeric import ANYTHING, expected, narrow, numbers, unfit
-from streamomd.features.plan import LegalValues, SparsePair
+from streamomd.features.plan_columns import LegalValues, SparsePair
 
 HIGHEST = (1 << 31) - 1
 

@@ -28,7 +28,8 @@ from streamomd.features.csr import Places, taken
 from streamomd.features.hashed import STORED_AS_BYTES, as_bytes, category, coded
 from streamomd.features.name_table import Watch
 from streamomd.features.names import Names
-from streamomd.features.plan import Plan, Text
+from streamomd.features.plan import Plan
+from streamomd.features.plan_columns import Text
 
 
 def in_word(character: str) -> bool:

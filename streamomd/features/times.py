@@ -18,7 +18,7 @@ from streamomd.core.batch import Times
 from streamomd.features.arrow_types import plain
 from streamomd.features.bad_rows import BadRows, CheckedValues
 from streamomd.features.labels import SKIP
-from streamomd.features.plan import DATE_PARTS, Date
+from streamomd.features.plan_columns import DATE_PARTS, Date
 
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 

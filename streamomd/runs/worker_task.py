@@ -17,7 +17,8 @@ from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import receiving
 from streamomd.core.urls import shown, without_secrets
 from streamomd.runs.connection import report_lost_scheduler
-from streamomd.runs.follow import Follower, follow_to_end, watch_files
+from streamomd.runs.follow import Follower, follow_to_end
+from streamomd.runs.follow_alerts import watch_files
 from streamomd.runs.modes import has_remote_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session

@@ -17,7 +17,7 @@ from streamomd.core.wording import counted
 from streamomd.features import Plan, make_plan
 from streamomd.features.classes import decimal_comma, rare_note, targets, task_note
 from streamomd.features.curves import BUDGET
-from streamomd.features.plan import Partition
+from streamomd.features.plan_columns import Partition
 from streamomd.shards.distinct_values import Enough, distinct_labels, label_bounds
 from streamomd.shards.first_rows import first_curves, longest_list
 from streamomd.shards.renames import check_columns, distinct_schemas

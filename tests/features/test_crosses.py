@@ -15,7 +15,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import SchemaError, UsageError
 from streamomd.features import Names, Plan, check_schema, describe, encode, make_plan, name_of
 from streamomd.features.hashed import cross_name
-from streamomd.features.plan import Date
+from streamomd.features.plan_columns import Date
 from streamomd.features.times import date_parts, parts_of
 
 SCHEMA = pa.schema(

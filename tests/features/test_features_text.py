@@ -27,7 +27,7 @@ from streamomd.features import text as text_module
 from streamomd.features.hashed import coordinate
 from streamomd.features.kernels import split_words
 from streamomd.features.kernels import write_texts as kernel
-from streamomd.features.plan import COUNTED
+from streamomd.features.plan_columns import COUNTED
 from streamomd.features.text import look_up, lower_cases
 
 NAN = float("nan")
