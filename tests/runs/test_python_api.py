@@ -222,10 +222,9 @@ def test_rows_in_memory_lead_to_an_estimator(here: Path) -> None:
     arrays = (np.zeros((10, 2)), np.zeros(10))
     model = learn("data", **FLAGS)
     for call in (
-        lambda: learn(frame, label="y"),
         lambda: learn(arrays),
-        lambda: learn(shards=frame, label="y"),
-        lambda: learn({"data": {"shards": frame, "label": "y"}}),
+        lambda: learn(shards=arrays[0], label="y"),
+        lambda: learn({"data": {"shards": arrays[0], "label": "y"}}),
         lambda: model.predict(frame, "out"),
         lambda: model.evaluate(frame),
     ):

@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -183,15 +184,18 @@ STREAMS = {
     "RecordBatchReader": lambda rows: rows.to_reader(max_chunksize=5),
     "generator": one_by_one,
     "list": lambda rows: rows.to_batches(max_chunksize=6),
+    "Table": lambda rows: rows,
+    "pandas": lambda rows: rows.to_pandas().set_index(pd.Index(range(7, 47), name="at")),
+    "polars": lambda rows: pytest.importorskip("polars").from_arrow(rows),
 }
+
+
+QUICK = ("LazyFrame", "generator", "pandas")
 
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        kind if kind in ("LazyFrame", "generator") else pytest.param(kind, marks=pytest.mark.slow)
-        for kind in STREAMS
-    ],
+    [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in STREAMS],
 )
 def test_streams_of_rows_are_trained_on(kind: str, tmp_path: Path, cache: Path) -> None:
     """With the result of the same rows in a file; resumed; and nothing left of a run without a
@@ -266,6 +270,8 @@ def test_what_is_no_stream_is_refused(tmp_path: Path) -> None:
         (iter([1]), "iterator of int"),
         (iter([one, pa.RecordBatch.from_pylist([{"b": 1}])]), "after 1 rows: other columns"),
         (iter([one.slice(1)]), "empty batches only"),
+        (pd.DataFrame({1: [2.0]}), "column names are not all text"),
+        (pd.DataFrame({"a": []}), "is empty"),
     ):
         with pytest.raises((DataError, UsageError), match=words):
             write_rows(rows, tmp_path / "to")

@@ -1,7 +1,7 @@
-"""Streams of rows in Python, written as shards: they can be read again, in another process too.
+"""Rows in Python, written as shards: they can be read again, in another process too.
 
-A polars LazyFrame, a pyarrow Dataset or RecordBatchReader, what has Arrow's C stream, or an
-iterable of record batches. At no time are all rows in memory.
+A DataFrame, a polars LazyFrame, a pyarrow Dataset or RecordBatchReader, what has Arrow's C stream,
+or an iterable of record batches. Of a stream at no time are all rows in memory.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ import pyarrow as pa
 from streamomd.core.errors import DataError, StreamomdError, UsageError
 from streamomd.core.urls import scrub
 from streamomd.core.wording import counted
+from streamomd.sources.memory.frames import arrow_of, names_of
 from streamomd.sources.user_cache import cache_root
 
 ROWS_PER_SHARD = 1_000_000
 
 
 def is_row_stream(given: Any) -> bool:
-    """Whether something is a stream of rows, and no list of names.
+    """Whether something is a frame or a stream of rows, and no list of names.
 
     >>> is_row_stream(iter([])), is_row_stream(["a.parquet"]), is_row_stream("a.parquet")
     (True, False, False)
     """
-    if given is None or hasattr(given, "shape") or hasattr(given, "__dask_graph__"):
+    if given is None or hasattr(given, "__dask_graph__"):
         return False
+    if hasattr(given, "shape"):  # a frame or an array; not a column, which has Arrow's stream too
+        return hasattr(given, "__arrow_c_stream__") and len(given.shape) == 2
     if isinstance(given, list | tuple):
         return bool(given) and all(isinstance(one, pa.RecordBatch) for one in given)
     if _is_lazy(given) or _is_dataset(given) or hasattr(given, "__arrow_c_stream__"):
@@ -159,6 +162,10 @@ def _batches(rows: Any) -> Iterator[Any]:
         return found
     if isinstance(rows, list | tuple | Iterator):
         return iter(rows)
+    if hasattr(rows, "shape"):
+        if names_of(rows) is None:
+            raise UsageError("its column names are not all text")
+        return iter(arrow_of(rows, "the frame given as shards").to_batches())
     return iter(pa.RecordBatchReader.from_stream(rows))
 
 

@@ -1,0 +1,106 @@
+"""The public surface is the recorded one: names, signatures, commands, flags, keys of jobs and of
+results, exit codes. docs/compatibility.md says for how long it stays.
+
+After a change: ``PYTHONPATH=tests/support python tests/project/test_surface.py`` records it.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel
+
+import streamomd
+from streamomd.cli import main
+from streamomd.config.spec import Spec
+from streamomd.core import errors
+
+ROOT = Path(__file__).parents[2]
+RECORD = Path(__file__).with_name("surface.txt")
+
+
+def python_names() -> Iterator[str]:
+    """Names with signatures as docs/api.md has them, which test_docs_names compares with the code;
+    members after their class."""
+    page, owner = (ROOT / "docs" / "api.md").read_text("utf-8"), ""
+    for member, called in re.findall(r"^(- )?`([^`]+)`: ", page, re.M):
+        words = " ".join(called.split())
+        owner = owner if member else words.partition("(")[0]
+        yield f"{owner}.{words}" if member else words
+    for name, error in sorted(vars(errors).items()):
+        if isinstance(error, type) and issubclass(error, Exception):
+            yield f"errors.{name}: exit code {getattr(error, 'exit_code', 'of its own')}"
+
+
+def commands(group: click.Group, above: str = "streamomd") -> Iterator[str]:
+    """Every command with its arguments and flags, and the words that a flag takes."""
+    for name, command in sorted(group.commands.items()):
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{above} {name}")
+            continue
+        for one in command.get_params(click.Context(command)):
+            words = "|".join(getattr(one.type, "words", ()))
+            flags = " ".join(sorted((*one.opts, *one.secondary_opts)))
+            yield f"{above} {name} {flags} {words}".rstrip()
+
+
+def keys(table: type[BaseModel], above: str = "job") -> Iterator[str]:
+    """Every key of a job."""
+    for name, field in table.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from keys(field.annotation, f"{above} {name}")
+        else:
+            yield f"{above} {name}"
+
+
+def result_keys() -> Iterator[str]:
+    """Keys of the result of a run."""
+    rows = pa.table({"x": np.arange(20.0), "y": np.arange(20) % 2})
+    with tempfile.TemporaryDirectory() as folder:
+        pq.write_table(rows, f"{folder}/rows.parquet")
+        model = streamomd.train(f"{folder}/rows.parquet", label="y", quiet=True)
+    yield from (f"result {name}" for name in sorted(model.result()))
+
+
+def surface() -> list[str]:
+    """One line for each thing that a user may rely on."""
+    return [*python_names(), *commands(main), *keys(Spec), *result_keys()]
+
+
+def differences(recorded: list[str], now: list[str]) -> str:
+    """What a pull request has to say, "" for nothing."""
+    gone = [f"- {line}" for line in recorded if line not in {*now}]
+    new = [f"+ {line}" for line in now if line not in {*recorded}]
+    if not gone and not new:
+        return ""
+    return "\n".join([
+        "the public surface changed: say it in the changelog, and what goes away or changes with",
+        "its deprecation (docs/compatibility.md); then record it (docstring of this file)",
+        *gone, *new,
+    ])  # fmt: skip
+
+
+def test_the_public_surface_is_the_recorded_one() -> None:
+    found = differences(RECORD.read_text("utf-8").splitlines(), surface())
+    assert not found, found
+
+
+def test_a_change_is_named() -> None:
+    now = surface()
+    assert len(now) == len({*now}) > 500
+    flag = next(line for line in now if line.startswith("streamomd train ") and "--epochs" in line)
+    changed = [line for line in now if line != flag] + ["streamomd train --passes"]
+    found = differences(now, changed)
+    assert "changelog" in found
+    assert f"- {flag}\n+ streamomd train --passes" in found
+
+
+if __name__ == "__main__":
+    RECORD.write_text("\n".join(surface()) + "\n", "utf-8")
