@@ -23,9 +23,9 @@ from streamomd.engine.loops.frozen import (
     Chain,
     copy_weights,
     frequencies,
+    is_dense,
     next_copy,
     scratch,
-    shares,
 )
 from streamomd.engine.loops.rebase import AT, G, W
 from streamomd.engine.loops.reference import C, S
@@ -108,15 +108,22 @@ def score(engine: EngineOf, state: State, batch: Batch) -> None:
 
 
 def take_copy(engine: EngineOf, state: State) -> None:
-    """Copy the weights of B and G in raw units, and the range of predicted numbers."""
-    layout, chain = state.layout, state.extra["chain"]
+    """Copy the weights of B and G in raw units, and the range of predicted numbers. Of the square
+    loss rows are scored by the copy before this one, once copies are dense."""
+    layout, chain, extra = state.layout, state.extra["chain"], state.extra
+    waits = engine.loss.quadratic and is_dense(int(state.totals[0, AT["t"]]), layout.size)
+    name = "next_" if waits else ""
+    if waits and len(extra["next_copies"]):
+        for one in ("copies", "front"):
+            extra[one], extra[f"next_{one}"] = extra[f"next_{one}"], extra[one]
+        for one in ("low", "high"):
+            chain[FIELDS[one]] = chain[FIELDS[f"next_{one}"]]
     block, first = raw_parts(state)
     places = state.extra["places"]
     used = np.flatnonzero(places > layout.numeric)
-    if not len(state.extra["copies"]):
-        shape = layout.size, layout.learners, 2
-        state.extra["copies"] = np.zeros(shape, layout.dtype)
-    copies, front = state.extra["copies"], state.extra["front"]
+    if not len(extra[f"{name}copies"]):
+        extra[f"{name}copies"] = np.zeros((layout.size, layout.learners, 2), layout.dtype)
+    copies, front = extra[f"{name}copies"], extra[f"{name}front"]
     most = np.finfo(layout.dtype).max
     columns = {slot.name: at.start for slot, at in layout.columns()}
     copy = engine.function(copy_weights, copy_signature(layout.dtype), copies.size)
@@ -125,8 +132,8 @@ def take_copy(engine: EngineOf, state: State) -> None:
     front[:, 0], front[:, 1] = block[:, : 1 + layout.numeric], first
     totals = state.totals[0]
     far = totals[AT["y_max"]] - totals[AT["y_min"]]
-    chain[FIELDS["low"]] = totals[AT["y_min"]] - far
-    chain[FIELDS["high"]] = totals[AT["y_max"]] + far
+    chain[FIELDS[f"{name}low"]] = totals[AT["y_min"]] - far
+    chain[FIELDS[f"{name}high"]] = totals[AT["y_max"]] + far
 
 
 def raw_parts(state: State) -> tuple[Floats, Floats]:
@@ -182,15 +189,13 @@ def saved_mix(engine: EngineOf, state: State) -> Floats:
     if engine.loss.quadratic:
         found[:3] = chain.w, chain.w, 1.0 - chain.w
         return found
-    v = np.zeros(3)
-    shares(state.extra["chain"], v)
-    of_B = v[0] * chain.u * chain.w
-    found[:3] = of_B * chain.th0 + v[1], of_B * chain.th1 + v[1], v[0] * chain.u * (1.0 - chain.w)
+    of_B = chain.u * chain.w
+    found[:3] = of_B * chain.th0, of_B * chain.th1, chain.u * (1.0 - chain.w)
     totals = state.totals[0]
     mean = totals[AT["n"]] / totals[AT["t"]]
     given = layout.learners, engine.classes, engine.loss.coupled, mean
     frequencies(state.extra["chain"], *given, found[3:])
-    found[3:] *= v[0] * (1.0 - chain.u) + v[2]
+    found[3:] *= 1.0 - chain.u
     return found
 
 

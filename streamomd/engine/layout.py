@@ -70,8 +70,10 @@ class Layout:
         storage = self.rule.storage
         if not (isinstance(storage, Block) and storage.second and storage.first):
             return {}
+        front = "float64", (self.learners, 2, 1 + self.numeric)
         return {
-            "front": ("float64", (self.learners, 2, 1 + self.numeric)),
+            "front": front,
+            "next_front": front,
             "chain": ("float64", (LENGTH + max(self.learners, 2),)),
         }
 
@@ -103,8 +105,10 @@ class Layout:
 
     @property
     def copied(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
-        """Copies of weights by which rows are scored, none before the first: dtype and shape."""
-        return {"copies": (self.dtype, (None, self.learners, 2))} if self.frozen else {}
+        """The copy of weights by which rows are scored, and the newest one, none before the first:
+        dtype and shape."""
+        names = ("copies", "next_copies") if self.frozen else ()
+        return dict.fromkeys(names, (self.dtype, (None, self.learners, 2)))
 
     @property
     def referred(self) -> bool:

@@ -159,12 +159,12 @@ class State:
             self.extra[name][...] = arrays[f"extra.{name}"]
         if low == 0 and self.layout.block:
             _check_places(self.extra["places"], self.layout)
-        if low == 0 and self.layout.copied:
-            copies = np.array(arrays["extra.copies"])
+        for name in self.layout.copied if low == 0 else ():
+            copies = np.array(arrays[f"extra.{name}"])
             shape = self.layout.size, self.layout.learners, 2
             if copies.shape != shape and len(copies):
-                raise ValueError(f"copies of {copies.shape}, expected {shape}")
-            self.extra["copies"] = copies
+                raise ValueError(f"{name} of {copies.shape}, expected {shape}")
+            self.extra[name] = copies
         if low == 0 and self.layout.stored:
             rows = StoredRows(*(np.array(arrays[f"extra.{name}"]) for name in StoredRows._fields))
             check_stored_rows(rows, self.layout.size)

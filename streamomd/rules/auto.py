@@ -14,12 +14,12 @@ of rows that it does not learn by a tenth; else the run ends with the model befo
 
 A saved model predicts rows that come later, for which the best mixture of the next row may be poor:
 it follows the latest rows. So weights are copied now and then, eight times in an octave of rows,
-and rows are also predicted by the newest copy, which has learned none of the rows since. On these
-frozen predictions the saved model is fitted, ``prefer`` = "auto": a scale of B's block and one of
-its other coordinates, G's share, and with log losses the classes' frequencies; then a choice of
-this, of B alone and of the frequencies. ``saved_loss`` of the result is the mean loss of frozen
-predictions. ``prefer`` = "recent" saves the mixture that predicts the next row, "whole" B alone:
-for data whose rows of all times count alike.
+and rows are also predicted by the newest copy, which has learned none of the rows since, or with
+the square loss by the one before it. On these frozen predictions the saved model is fitted,
+``prefer`` = "auto": G's share, and with log losses a scale of B's block, one of its other
+coordinates, and the share of the classes' frequencies. ``saved_loss`` of the result is the mean
+loss of frozen predictions. ``prefer`` = "recent" saves the mixture that predicts the next row,
+"whole" B alone: for data whose rows of all times count alike.
 
 While neither the next row's prediction (lead > 40) nor the saved model (less than 1 %) uses B, it
 rests, with log losses: it learns from 512 rows in 4,096, and each of these counts eight times.

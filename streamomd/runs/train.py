@@ -48,9 +48,9 @@ def train(
     job: path of a TOML file, shards, nested tables, a Spec, or none. flags: those of the command by
     name (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, …).
     shards: names, or a Dask DataFrame, or Dask arrays (X, y) or (X, y, weights), dense, cut by rows
-    alone and alike: then the order is that of the partitions (docs/modes.md). Or a
-    stream of rows: a polars LazyFrame, a pyarrow Dataset or RecordBatchReader, an iterator of
-    record batches; its rows are written to the cache folder first (docs/in-memory.md).
+    alone and alike: then the order is that of the partitions (docs/modes.md). Or
+    rows: a DataFrame, an Arrow table, a polars LazyFrame, a pyarrow Dataset or RecordBatchReader,
+    an iterator of record batches; they are written to the cache folder first (docs/in-memory.md).
     start: a checkpoint's URL, a Parquet file of weights, or a fitted linear model (``coef_``).
     restart: overwrite an existing checkpoint and start over. log: file for JSON lines.
     callbacks: called with the metrics of the run (``streamomd.training.callbacks``), as trackers

@@ -1,11 +1,12 @@
 """Oracle of what a saved ``auto`` predicts with: the mixture chosen by frozen predictions.
 
 Weights of B and G are copied at rows fixed by the rows alone, and later rows are predicted by the
-newest copy. On these predictions a chain of scalars is fitted, and the saved model is one linear
-model made of it. Literal and slow; ``Auto`` is the oracle of the learner.
+newest copy; of the square loss by the copy before it, where copies are dense. On these predictions
+a chain of scalars is fitted, and the saved model is one linear model made of it. Literal and slow;
+``Auto`` is the oracle of the learner.
 
-Log losses: th scales B's block and the rest of B, w mixes in G, u the frequencies of the classes;
-then exponential weights of the chain, B and the frequencies. The square loss has w alone.
+Log losses: th scales B's block and the rest of B, w mixes in G, u the frequencies of the classes.
+The square loss has w alone.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ class Frozen:
         self.model, self.size = model, size
         self.due = 2 ** math.ceil(math.log2(max(256, size / 512)))
         self.copy: Copy | None = None
+        self.newest: Copy | None = None
         self.M = self.v = 0.0
         self.th, self.w, self.u = Newton(2, 10.0, 3.0), Newton(1, 30.0, 1.0), Newton(1, 30.0, 1.0)
-        self.L = np.array([0.0, 0.0, -5.0])  # of the chain, B and the frequencies
         self.counts = np.zeros(max(model.C, 2))
         self.loss_sum = self.weight_sum = 0.0
 
@@ -95,9 +96,13 @@ class Frozen:
             if model.loss == "square":
                 R = model.ymax - model.ymin
                 low, high = model.ymin - R, model.ymax + R
-            self.copy = Copy(*parts(model), low, high)
+            made, dense = Copy(*parts(model), low, high), 16 * t >= self.size
+            if model.loss == "square" and dense:
+                self.copy, self.newest = self.newest or self.copy, made
+            else:
+                self.copy = made
             octave = 2 ** math.floor(math.log2(t))
-            self.due = t + (octave // 8 if 16 * t >= self.size else octave)
+            self.due = t + (octave // 8 if dense else octave)
             model.rests = self.is_unused()
         r = t + 1
         stages = (16_384, 65_536, 131_072, 262_144)
@@ -128,11 +133,8 @@ class Frozen:
         r = self.frequencies()
         X = w * S + (1.0 - w) * G
         U = self.u.value[0] * X + (1.0 - self.u.value[0]) * r
-        v = self.shares()
-        self.loss_sum += weight * self.log_loss(v[0] * U + v[1] * B + v[2] * r, y, e)
+        self.loss_sum += weight * self.log_loss(U, y, e)
         self.weight_sum += weight
-        self.L = self.L - m * np.array([self.log_loss(one, y, e) for one in (U, B, r)])
-        self.L = np.maximum(self.L - self.L.max(), -50.0)
         self.u.step(*self.slopes([X - r], U, y), m, self.M)
         self.w.step(*self.slopes([S - G], X, y), m, self.M)
         self.th.step(*self.slopes([f[0], f[1]], S, y), m, self.M)
@@ -167,10 +169,6 @@ class Frozen:
             return -math.log((1.0 - e) * sigmoid(y * margins[0]) + e / 2.0)
         return -math.log((1.0 - e) * softmax(margins)[int(y)] + e / len(margins))
 
-    def shares(self) -> Floats:
-        found = np.exp(self.L - self.L.max())
-        return found / found.sum()
-
     def coefficients(self) -> tuple[float, float, float, float]:
         """Of B's block, of the rest of B, of G and of the frequencies."""
         if self.M < 128.0:
@@ -179,9 +177,8 @@ class Frozen:
         w = float(self.w.value[0])
         if self.model.loss == "square":
             return w, w, 1.0 - w, 0.0
-        v, u, th = self.shares(), float(self.u.value[0]), self.th.value
-        of_B, of_G = v[0] * u * w, v[0] * u * (1.0 - w)
-        return of_B * th[0] + v[1], of_B * th[1] + v[1], of_G, v[0] * (1.0 - u) + v[2]
+        u, th = float(self.u.value[0]), self.th.value
+        return u * w * th[0], u * w * th[1], u * (1.0 - w), 1.0 - u
 
     def is_unused(self) -> bool:
         """Neither the next row's prediction nor the saved model uses B: it rests until the next

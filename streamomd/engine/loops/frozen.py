@@ -3,9 +3,10 @@
 A row is predicted by copies of the weights that have learned none of it nor of the rows since the
 copy: f0 by B's block, f1 by B's other coordinates, fG by G. Of log losses a chain of scalars is
 fitted on these, S = th0 f0 + th1 f1, X = w S + (1 - w) fG, U = u X + (1 - u) r, where r are the
-frequencies of the classes; then exponential weights of U, of B and of r. Of the square loss w
-alone, S = f0 + f1. Each scalar takes online Newton steps from 1, with a prior; rows weigh in
-proportion to the mass scored before them, so the latest weigh most.
+frequencies of the classes. Of the square loss w alone, S = f0 + f1, by the copy before the newest
+one: a saved model predicts rows of much later than the next copy. Each scalar takes online Newton
+steps from 1, with a prior; rows weigh in proportion to the mass scored before them, so the latest
+weigh most.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ PRIOR, PRIOR_OF_SHARE = 10.0, 30.0
 LARGEST_SCALE = 3.0
 START = 10.0
 """Mass that is added to the mass scored: the first rows do not weigh almost nothing."""
-WORST = 50.0
-"""Nats that a choice can be behind the best one."""
 FIRST, SPARSE = 256, 512
 """Rows before the first copy: at least 256, and one in 512 coordinates."""
 DENSE = 16
@@ -47,16 +46,18 @@ class Chain(NamedTuple):
     """What is fitted, in the order in which it is stored; behind it the importance of each class.
 
     due: rows learned before the next copy. rests: whether B rests until then, 0 or 1. low, high: to
-    which predicted numbers are clipped. mass: scored, a row of mean importance counting 1. v: mean
-    of the smaller squared error. A…, b…: sums of curvature and of gradients, times mass. th0, th1,
-    w, u: the scalars. of_chain, of_B, of_classes: logs of their weights. losses, weights: sums of
-    frozen losses and of importances.
+    which numbers are clipped, as predicted by the copy that scores; next_low, next_high: by the
+    newest one. mass: scored, a row of mean importance counting 1. v: mean of the smaller squared
+    error. A…, b…: sums of curvature and of gradients, times mass. th0, th1, w, u: the scalars.
+    losses, weights: sums of frozen losses and of importances.
     """
 
     due: float = 0.0
     rests: float = 0.0
     low: float = 0.0
     high: float = 0.0
+    next_low: float = 0.0
+    next_high: float = 0.0
     mass: float = 0.0
     v: float = 0.0
     A00: float = 0.0
@@ -72,9 +73,6 @@ class Chain(NamedTuple):
     Au: float = 0.0
     bu: float = 0.0
     u: float = 1.0
-    of_chain: float = 0.0
-    of_B: float = 0.0
-    of_classes: float = -5.0
     losses: float = 0.0
     weights: float = 0.0
 
@@ -84,13 +82,13 @@ FIELDS = {name: at for at, name in enumerate(fields(Chain))}
 MASS, V, LOW, HIGH = (FIELDS[name] for name in ("mass", "v", "low", "high"))
 A00, A01, A11, B0, B1 = (FIELDS[name] for name in ("A00", "A01", "A11", "b0", "b1"))
 TH0, TH1, W, U, AW, AU = (FIELDS[name] for name in ("th0", "th1", "w", "u", "Aw", "Au"))
-OF_CHAIN, LOSSES, WEIGHTS = (FIELDS[name] for name in ("of_chain", "losses", "weights"))
+LOSSES, WEIGHTS = FIELDS["losses"], FIELDS["weights"]
 
 
-R, B, SCALED, SHARED_WITH_G, CHAINED, ALONG, PROBABLE, MIXED, BENDS = 3, 4, 5, 6, 7, 8, 9, 10, 11
-ROWS = 12
-"""Rows of a scored row's margins, behind f0, f1 and fG: r, B, S, X, U, a direction (at first the
-prediction), probabilities, weights of the choice, curvatures."""
+R, SCALED, SHARED_WITH_G, CHAINED, ALONG, PROBABLE, BENDS = 3, 4, 5, 6, 7, 8, 9
+ROWS = 10
+"""Rows of a scored row's margins, behind f0, f1 and fG: r, S, X, U, a direction, probabilities,
+curvatures."""
 
 
 def scratch(learners: int) -> Any:
@@ -104,10 +102,15 @@ def first_copy(size: int) -> int:
     return 1 << (max(FIRST, -(-size // SPARSE)) - 1).bit_length()
 
 
+def is_dense(t: int, size: int) -> bool:
+    """Whether an octave of rows has eight copies."""
+    return DENSE * t >= size
+
+
 def next_copy(t: int, size: int) -> int:
     """Rows learned before the copy after the one at t."""
     octave = 1 << (t.bit_length() - 1)
-    return t + (octave // 8 if DENSE * t >= size else octave)
+    return t + (octave // 8 if is_dense(t, size) else octave)
 
 
 def period(row: int) -> int:
@@ -132,16 +135,6 @@ def copy_weights(cells: Any, width: int, second: int, first: int, copies: Any) -
         for k in range(copies.shape[1]):
             copies[j, k, 0] = cells[j * width + second + k]
             copies[j, k, 1] = cells[j * width + first + k]
-
-
-def shares(chain: Any, found: Any) -> None:
-    """Exponential weights of the chain, of B and of the frequencies of classes."""
-    total = 0.0
-    for j in range(3):
-        found[j] = math.exp(chain[OF_CHAIN + j])
-        total += found[j]
-    for j in range(3):
-        found[j] /= total
 
 
 def frequencies(
@@ -265,16 +258,12 @@ def make_fit(loss: Loss, shape: Shape) -> Callable[..., None]:
     log_loss, probabilities, gradient, curvature = make_log_losses(loss, shape)
 
     def predict(chain: Any, f: Any) -> None:
-        """B, S, X, U and what the saved model predicts."""
-        v, w, u = f[MIXED], chain[W], chain[U]
-        shares(chain, v)
+        """S, X and U, which the saved model predicts."""
+        w, u = chain[W], chain[U]
         for k in range(L):
-            f[B, k] = f[0, k] + f[1, k]
             f[SCALED, k] = chain[TH0] * f[0, k] + chain[TH1] * f[1, k]
             f[SHARED_WITH_G, k] = w * f[SCALED, k] + (1.0 - w) * f[2, k]
             f[CHAINED, k] = u * f[SHARED_WITH_G, k] + (1.0 - u) * f[R, k]
-        for k in range(L):
-            f[ALONG, k] = v[0] * f[CHAINED, k] + v[1] * f[B, k] + v[2] * f[R, k]
 
     def step(chain: Any, f: Any, at: int, value: int, y: float, m: float, rows: Any) -> None:
         """Of a share: f[rows[0]] is mixed of rows[1] and rows[2]."""
@@ -288,14 +277,8 @@ def make_fit(loss: Loss, shape: Shape) -> Callable[..., None]:
         p, bends = f[PROBABLE], f[BENDS]
         predict(chain, f)
         chain[MASS] += m
-        chain[LOSSES] += weight * log_loss(f[ALONG], y, e, p)
+        chain[LOSSES] += weight * log_loss(f[CHAINED], y, e, p)
         chain[WEIGHTS] += weight
-        chain[OF_CHAIN] -= m * log_loss(f[CHAINED], y, e, p)
-        chain[OF_CHAIN + 1] -= m * log_loss(f[B], y, e, p)
-        chain[OF_CHAIN + 2] -= m * log_loss(f[R], y, e, p)
-        best = max(chain[OF_CHAIN], chain[OF_CHAIN + 1], chain[OF_CHAIN + 2])
-        for j in range(3):
-            chain[OF_CHAIN + j] = max(chain[OF_CHAIN + j] - best, -WORST)
         step(chain, f, AU, U, y, m, (CHAINED, SHARED_WITH_G, R))
         step(chain, f, AW, W, y, m, (SHARED_WITH_G, SCALED, 2))
         probabilities(f[SCALED], y, p)
