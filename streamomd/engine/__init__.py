@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -340,5 +341,5 @@ class Engine(Walks):
         write = self.function(standardise_rows, standardise_signature(), work)
         return StandardizedRows(write, state, batch)
 
-    def _rebase(self, work: float) -> Any:
+    def _rebase(self, work: float = math.inf) -> Any:
         return self.function(rebase.rebase, rebase_signature(self.layout.dtype), work)

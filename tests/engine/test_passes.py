@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def test_predictions_stay_when_groups_change_their_centres(
     moved = 0.5 * np.sqrt(reference[M2, 1 : 1 + p] / totals[AT["n"]])
     reference[MU, 1 : 1 + p] += moved
     totals[AT["next"]] = totals[AT["t"]]
-    mean, change = float(totals[AT["y_mean"]]), run.engine._rebase()
+    mean, change = float(totals[AT["y_mean"]]), run.engine._rebase(math.inf)
     *arrays, numeric = run.engine._matrices(run.state)
     stored = run.state.cells, run.state.totals.reshape(-1), *arrays
     change(*stored, run.engine.kind, *rebase.scratch(arrays[-1], 64))

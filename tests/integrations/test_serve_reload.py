@@ -298,7 +298,7 @@ def test_a_damaged_commit_is_tried_again(checkpoint: Path) -> None:
         old = server.reloader.snapshot.commit
         write(checkpoint / "data" / "d.parquet", rows(40, first=3))
         assert run("update", url, "--settle", "0").code == 0
-        (part,) = sorted(url.rglob("*.safetensors"))[-1:]
+        (part,) = sorted(url.rglob("*.safetensors*"))[-1:]
         shutil.move(part, checkpoint / "part")
         server.reloader.check()
         assert server.reloader.refused.reason == UNREADABLE

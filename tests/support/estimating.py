@@ -37,7 +37,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch, *, dear: bool = True) -> None:
     dear False: but for rules of which a row costs more than its numbers.
     """
 
-    def engine(layout: Layout, *more: Any) -> Engine:
+    def engine(layout: Layout, *more: Any, late: bool) -> Engine:
         compiled = layout.rule.storage.kind != "coordinates" and not dear
         return Engine(layout, *more, compiled=compiled)
 

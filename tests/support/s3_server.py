@@ -133,9 +133,10 @@ class S3Server:
             "skip_instance_cache": True,
         }
 
-    def most_in_flight(self, ending: str = ".safetensors") -> int:
-        """The most requests for objects of such names that were in flight at a time."""
-        parts = [one for one in self.log if one[1].endswith(ending)]
+    def most_in_flight(self, part: str = ".safetensors") -> int:
+        """The most requests for objects with such a part of their names that were in flight at a
+        time."""
+        parts = [one for one in self.log if part in one[1]]
         moments = sorted([(b, 1) for *_, b, _ in parts] + [(e, -1) for *_, e in parts])
         now = most = 0
         for _, step in moments:

@@ -116,7 +116,9 @@ class Run:
         engine, state = self.engine, self.state
         *arrays, places, _ = engine._matrices(state)
         work = rebase.scratch(places, arrays[-1].shape[2])
-        engine._rebase()(state.cells, state.totals.reshape(-1), *arrays, places, engine.kind, *work)
+        engine._rebase(math.inf)(
+            state.cells, state.totals.reshape(-1), *arrays, places, engine.kind, *work
+        )
 
     def weights(self) -> Floats:
         return self.engine.weights(self.state, 0, self.state.layout.size)
