@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 from collections.abc import Iterator
@@ -92,6 +93,22 @@ def test_a_part_that_becomes_smaller_is_compressed(store: Store) -> None:
     assert (entry.unpacked, entry.name.endswith(".safetensors")) == (0, True)
     fields, _ = unseal(store.read(manifest_name(1)))
     assert fields["required_features"] == []
+
+
+WRITTEN = (
+    "KLUv/WBIf/UCANQEQAB7InciOnsiZHR5cGUiOiJGNjQiLCJzaGFwZSI6WzQwOTZdLCJkYXRhX29mZnNl"
+    "dHMiOlswLDMyNzY4XX19ICAgAIAAAAAABEAAAAAEALIg2PW/g16DAXkYXBs="
+)
+"""A compressed part as the first version wrote it that compressed any."""
+
+
+def test_a_part_of_the_first_version_that_compressed_is_read() -> None:
+    data, w = base64.b64decode(WRITTEN), np.zeros(4096)
+    w[7], w[1000] = -0.0, 2.5
+    entry, _ = pack((0, 4096, {"w": w}))
+    sizes = {"size": len(data), "zstd": entry.unpacked, "sha256": hashlib.sha256(data).hexdigest()}
+    _, _, arrays = unpack(parse_entry({**entry.to_json(), **sizes}), data)
+    assert arrays["w"].tobytes() == w.tobytes()
 
 
 def test_small_parts_are_not_compressed() -> None:

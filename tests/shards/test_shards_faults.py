@@ -165,7 +165,7 @@ def test_a_failing_store_is_distinguished_from_damage(
     write_parquet(str(tmp_path / "a.parquet"), table(0, 9), 3)
     fs.pipe_file("/fails/a.parquet", (tmp_path / "a.parquet").read_bytes())
     shards = find("memory://fails")
-    for module in ("open_shard", "job_bytes"):
+    for module in ("open_shard", "io_costs"):
         monkeypatch.setattr(f"streamomd.shards.{module}.WHOLE_BYTES", most_whole)
     for name in ("TAIL", "CELL_BYTES"):
         monkeypatch.setattr(f"streamomd.shards.formats.footer.{name}", 64)

@@ -11,6 +11,8 @@ import pyarrow as pa
 from streamomd.config.spec import Spec
 from streamomd.engine.state import State
 from streamomd.features import encode, make_plan
+from streamomd.features.curves import curves_of
+from streamomd.features.encode import first_numbers
 from streamomd.features.nested import selected, with_fields
 from streamomd.training.build_engine import engine_of
 from streamomd.training.metrics import Metrics
@@ -20,9 +22,11 @@ from streamomd.training.training_step import begin_epoch, learn_rows, observe_ro
 
 
 def new_model(
-    table: pa.Table, *, compiled: bool = False, params: Any = None, **tables: Any
-) -> Model:
-    """A model that has learned nothing. tables: data and model of its job, label y."""
+    table: pa.Table, *, compiled: bool = False, params: Any = None, curves: bool = False,
+    **tables: Any,
+) -> Model:  # fmt: skip
+    """A model that has learned nothing. curves: of the table's numbers. tables: data and model of
+    its job, label y."""
     model = {"rule": "nag", **tables.get("model", {}), "params": params or {}}
     data = {"label": "y", "shards": "none", **tables.get("data", {})}
     spec = Spec.parse({"data": data, "model": model})
@@ -35,6 +39,9 @@ def new_model(
         lambda: labels,
         longest_list=lambda name: longest(table, name),
     )
+    if curves and plan.measured:
+        (rows,) = table.combine_chunks().to_batches()
+        plan = replace(plan, curves=curves_of(*first_numbers(plan, selected(rows, plan.measured))))
     spec = spec.of_classes(len(plan.classes))
     engine = replace(engine_of(spec, plan), compiled=compiled)
     state = State.start(engine.layout)

@@ -104,7 +104,7 @@ def test_the_checkpoint_records_it(data: Path) -> None:
     interrupt(str(data / "all"), url)
     commit, ledger = newest(url)
     assert commit.document["holdout_by"] == "name"
-    assert b'"required_features":["holdout_by","segments"]' in open_store(url).read(
+    assert b'"required_features":["holdout_by","segments"' in open_store(url).read(
         f"commits/{commit.sequence:012d}.json"
     )
     assert [facts["name"] for facts in ledger.shards] == list(NAMES)

@@ -129,9 +129,11 @@ MODELS = [
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: "-".join(map(str, model.values())))
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(world=worlds())
+@given(world=worlds(), curves=st.booleans())
 @pytest.mark.sample(3)
-def test_every_kind_of_column(model: dict[str, Any], world: Any) -> None:
-    """Scores of rows with any columns are bit-identical, and their explanations sum to them."""
+def test_every_kind_of_column(model: dict[str, Any], world: Any, curves: bool) -> None:
+    """Scores of rows with any columns, and of their curves, are bit-identical, and their
+    explanations sum to them."""
     table, data = world
-    assert_same_scores(learned(table, data=data, model={**model, "classes": [0, 1]}), table)
+    job = {"data": data, "model": {**model, "classes": [0, 1]}, "curves": curves}
+    assert_same_scores(learned(table, **job), table)
