@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamomd.features.binary_lists import encoded, stored_as_binary
+from streamomd.features.lists import encoded, stored_as_binary
 from streamomd.sources.text.output_formats import stored
 
 UNIT_BYTES, ROW_BYTES, EVEN = 4 << 20, 620, 75

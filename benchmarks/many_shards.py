@@ -41,8 +41,8 @@ from streamomd.checkpoint.stores.contract import open_store
 from streamomd.shards import read_footers
 from streamomd.shards.read_footers import open_listed
 from streamomd.sources.find import find, list_shards
-from streamomd.training.allowed_urls import by_url
 from streamomd.training.holdout import ledger_facts
+from streamomd.training.url_trust import by_url
 
 IN_A_DIRECTORY, LINKS = 1_000, 50_000
 ROWS, COLUMNS = 20, 54

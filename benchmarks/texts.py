@@ -21,7 +21,7 @@ from choose_rule import newsgroups
 from modes import DATA
 
 import streamomd
-from streamomd.features.plan import COUNTED
+from streamomd.features.plan_columns import COUNTED
 
 DOMAINS = ("books", "dvd", "electronics", "kitchen")
 REVIEWS = DATA / "blitzer-sentiment/processed_acl"

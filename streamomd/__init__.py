@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from streamomd.analysis.report import write_report as write_report
     from streamomd.config.spec import Spec as Spec
     from streamomd.core.profiling import profiled as profiled
-    from streamomd.distributed.collections.predict_collection import (
+    from streamomd.distributed.collections.collection import (
         predict_collection as predict_collection,
     )
     from streamomd.integrations.export import to_sklearn as to_sklearn
@@ -46,7 +46,7 @@ _HOME = {
     "certify": "streamomd.analysis.certify",
     "follow": "streamomd.runs.follow",
     "load": "streamomd.runs.train",
-    "predict_collection": "streamomd.distributed.collections.predict_collection",
+    "predict_collection": "streamomd.distributed.collections.collection",
     "profiled": "streamomd.core.profiling",
     "resume": "streamomd.runs.resume",
     "resume_sweep": "streamomd.runs.sweep",

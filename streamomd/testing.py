@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streamomd.analysis.plugin_checks.laws import loss_problems, merge_problems
 from streamomd.analysis.plugin_checks.learner import legal, variants_of
-from streamomd.analysis.plugin_checks.loss_laws import loss_problems
-from streamomd.analysis.plugin_checks.merge_laws import merge_problems
 from streamomd.analysis.plugin_checks.oracle_rows import Oracle, OracleRow
 from streamomd.analysis.plugin_checks.rule_case import KINDS, RuleCase, scale_free
 from streamomd.losses import Loss, all_losses, find_loss

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from streamomd.features.binary_lists import encoded, stored_as_binary
+from streamomd.features.lists import encoded, stored_as_binary
 from streamomd.sources.text.output_formats import BINARY_GROUP_BYTES, FORMS
 
 SHARDS = 4

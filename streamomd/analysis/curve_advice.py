@@ -15,7 +15,7 @@ from streamomd.features.curves import MOST_NUMBERS, ROWS, curves_of
 from streamomd.features.encode import first_numbers
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.reader import ShardBatch
-from streamomd.training.build_engine import engine_of
+from streamomd.training.model_data import engine_of
 
 FEWEST, MOST = 2_000, 20_000
 """Rows that say something, and rows that are learned."""

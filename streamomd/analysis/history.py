@@ -26,7 +26,7 @@ from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
-from streamomd.training.update_record import UpdateRecord
+from streamomd.training.run_records import UpdateRecord
 
 
 @dataclass(frozen=True)

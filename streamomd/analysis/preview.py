@@ -23,7 +23,7 @@ from streamomd.core.batch import Batch
 from streamomd.core.run_events import phase
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
-from streamomd.features.crosses import cross_name
+from streamomd.features.hashed import cross_name
 from streamomd.features.plan import number_name
 from streamomd.runs.session import Session, data_notes
 from streamomd.shards.encoded_rows import encode_rows
@@ -32,10 +32,9 @@ from streamomd.shards.order import Job, jobs_of, places
 from streamomd.shards.reader import ShardBatch, open_group
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import offsets
-from streamomd.training.async_commit import available_memory
-from streamomd.training.build_engine import engine_of
-from streamomd.training.class_threads import thread_count
+from streamomd.training.model_data import engine_of
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of
+from streamomd.training.training_threads import available_memory, thread_count
 
 MOST_GROUPS = 64
 """Row groups that are read."""

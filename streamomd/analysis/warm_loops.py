@@ -25,9 +25,9 @@ from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.formats.parquet import FLAT_VALUES
 from streamomd.shards.order import jobs_of, places
 from streamomd.shards.shard import ShardSet
-from streamomd.training.class_threads import classes_divided
 from streamomd.training.model_data import ModelData
 from streamomd.training.partitions import Share
+from streamomd.training.training_threads import classes_divided
 
 SMALL = 1 << 12
 """Coordinates of a state that is merged: loops do not depend on how many there are."""

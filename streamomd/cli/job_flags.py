@@ -296,7 +296,7 @@ def _nulls(text: str) -> list[str]:
 
 
 def _shares(text: str) -> dict[str, float]:
-    from streamomd.sources.text.split import parse_shares
+    from streamomd.sources.text.shuffle_split import parse_shares
 
     return parse_shares(text)
 

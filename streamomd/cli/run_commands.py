@@ -347,8 +347,8 @@ def split_choice(
     given: Mapping[str, Any], *, quiet: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments of ``run_update`` among those of a command, and the keys of [update]."""
+    from streamomd.core.http_servers import MetricsAddress
     from streamomd.integrations.trackers import tracker
-    from streamomd.runs.metrics_address import MetricsAddress
     from streamomd.runs.reporting import Reporting
 
     log, track, port, host = (given[name] for name in REPORTING)

@@ -84,7 +84,7 @@ def sweep(
     With a cluster, each worker learns a group of the models and reads every row once.
     """
     with phase("starting"):
-        from streamomd.analysis.report.sweep_page import refuse_output, write_results
+        from streamomd.analysis.report.sweep_pages import refuse_output, write_results
         from streamomd.runs.sweep import sweep
         from streamomd.runs.sweep.grid import parse_grid
 
@@ -208,7 +208,7 @@ def backtest(
     is neither read nor written.
     """
     with phase("starting"):
-        from streamomd.analysis.report.backtest_page import refuse_page, write_page
+        from streamomd.analysis.report.sweep_pages import refuse_page, write_page
         from streamomd.runs.backtest import backtest
 
     if to:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError
 
 from streamomd.config import values
-from streamomd.config.explain import TAGS, explain
 from streamomd.config.field_types import (
     Crosses,
     Filter,
@@ -25,7 +24,7 @@ from streamomd.config.field_types import (
     Types,
     as_texts,
 )
-from streamomd.config.job_table import Table, key
+from streamomd.config.job_table import TAGS, Table, explain, key
 from streamomd.config.values import MOST_NGRAMS
 from streamomd.core.errors import UsageError
 from streamomd.core.installed import sources

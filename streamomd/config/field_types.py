@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BeforeValidator
 
 from streamomd.config import values
 from streamomd.config.cluster_choice import is_scheduler_file
-from streamomd.config.explain import brief
 from streamomd.config.filter_text import parse_filter
+from streamomd.config.job_table import brief
 from streamomd.core.errors import UsageError
 from streamomd.core.message import Key, Message, PerReader, Words, invalid_value
 from streamomd.core.urls import absolute, local_name, protocol, shown

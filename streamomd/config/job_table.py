@@ -1,19 +1,31 @@
-"""Table, a validated table of a job; the description of its keys, and other names that are
-accepted.
+"""Table, a validated table of a job, the description of its keys, and messages about invalid ones.
 
 Other names of losses are in the losses, those of rules in ``streamomd.rules``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticKnownError
 
 from streamomd.core.errors import UsageError
+from streamomd.core.message import Key, Message, invalid_value, joined
+from streamomd.core.urls import scrub
+from streamomd.core.wording import nearest, suggestion
 
 KEYS: dict[str, dict[str, str]] = {
     "data": {
@@ -135,3 +147,142 @@ def is_number(annotation: Any) -> bool:
     """
     of_union = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
     return bool({int, float} & {annotation, *of_union})
+
+
+KINDS = {
+    "bool": "true or false",
+    "dict": "a table of names and values",
+    "list": "a list",
+    "model": "a table of names and values",
+    "string": "a text",
+    "tuple": "a list",
+}
+"""What was expected, by the start of pydantic's name for the problem."""
+TAGS = ("<number>", "<table>")
+"""Tags of the types that a key may have, which pydantic names in a problem's place."""
+MAX_SHOWN = 200  # characters of a value; longer ones are cut
+
+
+def explain(error: ValidationError, job: type[BaseModel]) -> Message:
+    """What pydantic found in a job: a problem, or a line for each of several."""
+    lines = [_line(problem, job) for problem in error.errors()]
+    if len(lines) == 1:
+        return lines[0]
+    return replace(lines[0], form="{found}", found=joined(lines, "\n"))
+
+
+def brief(given: Any) -> str:
+    """A value in a message, without secrets of URLs, cut if it is long."""
+    text = scrub(repr(given))
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _line(found: Any, job: type[BaseModel]) -> Message:
+    problem = {**found, "loc": tuple(step for step in found["loc"] if step not in TAGS)}
+    place = [str(step) for step in problem["loc"]]
+    key, cause = ".".join(place), problem.get("ctx", {}).get("error")
+    if isinstance(cause, UsageError):
+        return cause.message
+    if problem["type"] == "extra_forbidden":
+        remedy = _table_of(place, job) or _similar(place, job)
+        return Message("unknown_key", "unknown key {key!r}; {remedy}", key=Key(key), remedy=remedy)
+    # A value given as storage options may be a secret.
+    given = "…" if "storage_options" in place else brief(problem.get("input"))
+    wanted = f"{_expected(problem, job)}{_nearest_choice(problem, job)}" if cause is None else cause
+    return invalid_value(key, given, str(wanted))
+
+
+def _expected(problem: Any, job: type[BaseModel]) -> str:
+    """What the value of a key should have been."""
+    kind = str(problem["type"])
+    if kind == "missing":
+        return "missing; set it"
+    if kind == "literal_error":
+        return f"expected {problem['ctx']['expected']}"
+    field = _field(problem["loc"], job)
+    kinds = {field.annotation, *get_args(field.annotation)} if field else set()
+    number = "a whole number" if int in kinds else "a number" if float in kinds else ""
+    if field and number and kind.startswith(("int", "float", "great", "less", "finite")):
+        return f"expected {number}{_range(field)}"
+    known = [text for name, text in KINDS.items() if kind.startswith(name)]
+    return f"expected {known[0]}" if known else str(problem["msg"]).lower()
+
+
+def _range(field: FieldInfo) -> str:
+    """The values that a number may have.
+
+    >>> from annotated_types import Ge, Gt, Le
+    >>> low, both, open_one = FieldInfo(), FieldInfo(), FieldInfo()
+    >>> low.metadata, both.metadata, open_one.metadata = [Ge(1)], [Ge(1), Le(30)], [Gt(0), Le(1)]
+    >>> _range(low), _range(both), _range(open_one)
+    (' of 1 or more', ' from 1 to 30', ' above 0, at most 1')
+    """
+    above = next((one.gt for one in field.metadata if hasattr(one, "gt")), None)
+    low = next((one.ge for one in field.metadata if hasattr(one, "ge")), None)
+    high = next((one.le for one in field.metadata if hasattr(one, "le")), None)
+    if above is not None:
+        return f" above {above:,.15g}" + ("" if high is None else f", at most {high:,.15g}")
+    if low is None:
+        return "" if high is None else f" of {high:,.15g} or less"
+    return f" of {low:,.15g} or more" if high is None else f" from {low:,.15g} to {high:,.15g}"
+
+
+def _field(place: Sequence[Any], job: type[BaseModel]) -> FieldInfo | None:
+    """The description of a key; None for an item of a list."""
+    return _table(place, job).model_fields.get(str(place[-1]))
+
+
+def _nearest_choice(problem: Any, job: type[BaseModel]) -> str:
+    """The nearest of a few words, where one of them was expected."""
+    if problem["type"] != "literal_error":
+        return ""
+    words = [word for word in _choices(problem["loc"], job) if isinstance(word, str)]
+    found = nearest(str(problem["input"]), words)
+    return f"; did you mean {found!r}?" if found else ""
+
+
+def _choices(place: Sequence[Any], job: type[BaseModel]) -> tuple[Any, ...]:
+    table = _table(place, job)
+    return get_args(table.model_fields[str(place[-1])].annotation)
+
+
+def _known_keys(place: Sequence[str], job: type[BaseModel]) -> list[str]:
+    """The keys that are known where this one is."""
+    others = KEYS.get(place[0], {}) if len(place) == 2 else {}
+    return [*_table(place, job).model_fields, *others]
+
+
+def _similar(place: Sequence[str], job: type[BaseModel]) -> str:
+    return suggestion(place[-1], _known_keys(place, job))
+
+
+def _table_of(place: Sequence[str], job: type[BaseModel]) -> str:
+    """The table that a key belongs to, where it is outside of every table; "" if unknown."""
+    if len(place) > 1:
+        return ""
+    for name in job.model_fields:
+        known = _table([name, ""], job).model_fields if _is_table(name, job) else {}
+        if place[0] in known or place[0] in KEYS.get(name, {}):
+            return f"it belongs in the table [{name}]: write it below a line [{name}]"
+    return ""
+
+
+def _is_table(name: str, job: type[BaseModel]) -> bool:
+    return _model_in(job.model_fields[name].annotation) is not None
+
+
+def _table(place: Sequence[Any], job: type[BaseModel]) -> type[BaseModel]:
+    """The table that holds a key: of the job, or below one of its tables."""
+    table = job
+    for step in place[:-1]:
+        if isinstance(step, str) and step in table.model_fields:
+            table = _model_in(table.model_fields[step].annotation) or table
+    return table
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The table that a type is or contains."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_model_in(part) for part in get_args(annotation))
+    return next((one for one in found if one is not None), None)

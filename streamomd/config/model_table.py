@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from streamomd.config.explain import brief
 from streamomd.config.field_types import ClassWeights, Labels
-from streamomd.config.job_table import Table, canonical_value, key
+from streamomd.config.job_table import Table, brief, canonical_value, key
 from streamomd.core.errors import UsageError
 from streamomd.core.message import Key, Message, PerReader, invalid_value
 from streamomd.losses import all_losses, find_loss

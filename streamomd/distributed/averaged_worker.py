@@ -39,12 +39,11 @@ from streamomd.features import Names
 from streamomd.shards.cache.cached_reader import cached_rows
 from streamomd.shards.digests import Digests
 from streamomd.shards.order import RowRange
-from streamomd.training.class_weights import class_weights_of
+from streamomd.training.class_weights import class_weights_of, sampled_rows
 from streamomd.training.drift_alerts import learned_rows, part_watcher, plan_to_read
 from streamomd.training.holdout import rows_held_out
 from streamomd.training.metrics import Metrics
 from streamomd.training.row_stream import cache_of, rows_of_group
-from streamomd.training.sampling import sampled_rows
 from streamomd.training.training_step import learn_counted
 
 PIECE_BYTES, MOST_PIECES = 16 << 20, 32

@@ -29,9 +29,9 @@ from streamomd.distributed.connect import (
     QuietTaskErrors,
     loop_thread_of,
     open_client,
+    open_made,
     suppress_client_logs,
 )
-from streamomd.distributed.made_cluster import open_made
 from streamomd.distributed.scheduler import (
     address_of,
     refuse_lost,

@@ -6,7 +6,7 @@ order of errors and the bound in bytes are those of ``training.row_stream.rows_o
 
 The order of additions is that of one process, so results are bit-identical for any number of
 owners. An owner cannot add its own partitions first: that is another order. What is 0 for certain
-is not sent: see ``engine.round_messages``.
+is not sent: see ``engine.micro_batches``.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from streamomd.distributed.star import (
     Star,
     peers_of,
 )
-from streamomd.engine.micro_batches import Sensed
-from streamomd.engine.round_messages import (
+from streamomd.engine.micro_batches import (
     OTHER_ROUND,
     Flags,
+    Sensed,
     Words,
     add_partitions,
     add_shares,

@@ -44,15 +44,15 @@ from streamomd.shards.digests import Digests, Found
 from streamomd.shards.filesystem import connect
 from streamomd.shards.order import Cursor
 from streamomd.shards.shard import Shard, ShardSet
-from streamomd.training.build_engine import engine_of
 from streamomd.training.checkpoint_manager import CommitSchedule
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import Fired
 from streamomd.training.microbatch_rounds import Rounds
+from streamomd.training.model_data import engine_of
 from streamomd.training.partitions import Share, column_ranges, edges, owned
 from streamomd.training.progress import quiet_notes
 from streamomd.training.row_stream import AHEAD_BYTES
-from streamomd.training.update_record import UpdateRecord
+from streamomd.training.run_records import UpdateRecord
 
 Floats = NDArray[np.float64]
 COMMIT, STOP = 1, 2

@@ -26,10 +26,10 @@ from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan
 from streamomd.shards.digests import Found
-from streamomd.training.build_engine import engine_of
+from streamomd.training.column_statistics import PartRows
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics
-from streamomd.training.part_alerts import PartRows
+from streamomd.training.model_data import engine_of
 
 SeenNames = dict[int, tuple[str, ...]]
 """Names by coordinate."""

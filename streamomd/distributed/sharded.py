@@ -38,8 +38,8 @@ from streamomd.training.drift_alerts import fails_on_alert, report_alerts
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import Fired
 from streamomd.training.model_data import ModelData
+from streamomd.training.model_document import RemoteState
 from streamomd.training.progress import Watcher, note, note_return
-from streamomd.training.remote_state import RemoteState
 from streamomd.training.signals import StopRequest
 
 ATTEMPTS = 5  # without a commit between them

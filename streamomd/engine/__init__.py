@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
-from streamomd.engine import block_weights, frozen_rows, scaled_target, standardize, stored_rows
+from streamomd.engine import block_state, frozen_rows, standardize
 from streamomd.engine.divided import DividedState, is_divisible
 from streamomd.engine.late import OF_SOLVE, OF_VALUE, work_of
-from streamomd.engine.loops import block, dense, rebase, target_rows
-from streamomd.engine.loops.standardized_rows import standardise_rows
+from streamomd.engine.loops import block, dense, rebase, row_losses
+from streamomd.engine.loops.reference import standardise_rows
 from streamomd.engine.operations import rebase_signature, standardise_signature
 from streamomd.engine.standardize import Front, StandardizedRows, change_reference, raw_weights
 from streamomd.engine.state import State
@@ -129,7 +129,7 @@ class Engine(Walks):
         self._walk("look", state, np.zeros(3), self.filled(state, batch, learns=True))
 
     def predict(self, state: State, sums: Floats, batch: Batch) -> Floats:
-        """As ``learn``, but nothing is learned."""
+        """Predicts each row as ``learn`` does; nothing is learned."""
         if self.layout.means:
             batch = self.filled(state, batch)
         if self.layout.block:
@@ -172,7 +172,7 @@ class Engine(Walks):
         In raw units, the bias included. first: the model's coordinate that is the state's 0.
         """
         if self.layout.block:
-            return block_weights.all_weights(self, state, low, high, first)
+            return block_state.all_weights(self, state, low, high, first)
         state = state.joined()
         found = self.relative_weights(state, low, high)
         if self.layout.standardize and low <= self.layout.numeric:
@@ -182,9 +182,9 @@ class Engine(Walks):
             found = raw_weights(state, found, low, front)
         if self.layout.scale_target:
             target = state.extra["target"]
-            found *= target[target_rows.S]
+            found *= target[row_losses.TARGET_S]
             if low == 0:
-                found[0] += target[target_rows.C]
+                found[0] += target[row_losses.TARGET_C]
         return found
 
     def relative_weights(self, state: State, low: int, high: int) -> Floats:
@@ -252,7 +252,7 @@ class Engine(Walks):
         *arrays, places, numeric = matrices
         if part:
             places = places[: state.used_places]
-        first = stored_rows.FirstRows.of(self, state, batch, part=part)
+        first = block_state.FirstRows.of(self, state, batch, part=part)
         stored = (state.cells, state.totals.reshape(-1), *arrays, places, numeric)
         learned = (sums, self.hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
         is_dense, group = isinstance(batch, DenseBatch), arrays[-1].shape[2]
@@ -307,9 +307,9 @@ class Engine(Walks):
         if not self.layout.scale_target:
             return self._walk(operation, state, sums, batch)
         target, learns = state.extra["target"], operation != "predict"
-        y = scaled_target.scaled(target, batch) if learns else np.zeros(len(batch))
-        rule, scale = self.layout.rule, float(target[target_rows.S])
-        hyper = scaled_target.scaled_parameters(self.hyper, rule, self.loss, scale)
+        y = standardize.scaled(target, batch) if learns else np.zeros(len(batch))
+        rule, scale = self.layout.rule, float(target[row_losses.TARGET_S])
+        hyper = standardize.scaled_parameters(self.hyper, rule, self.loss, scale)
         units = replace(batch, y=y)
         margins, clock = self._walk(operation, state, np.zeros(3), units, hyper)
         given = (target, learns, sums, self.hyper, batch.y, batch.weight, margins)
@@ -323,18 +323,18 @@ class Engine(Walks):
         if not self.layout.scale_target:
             return
         target = state.extra["target"]
-        c, s = scaled_target.next_target(target)
-        before, shift = float(target[target_rows.S]), float(target[target_rows.C]) - c
+        c, s = standardize.next_target(target)
+        before, shift = float(target[row_losses.TARGET_S]), float(target[row_losses.TARGET_C]) - c
         if before > 0.0 and before != s:
             ratio, rule = before / s, self.layout.rule
             known = rule.state.rejoin is not None
             mean = self.relative_weights(state, 0, self.layout.size) * ratio if known else None
-            scaled_target.rescale_slots(state, self.loss, ratio)
+            standardize.rescale_slots(state, self.loss, ratio)
             if mean is not None:
                 self.rejoin(state, mean)
         if s > 0.0 and shift != 0.0:
-            scaled_target.shift_bias(state, h, shift / s)
-        target[target_rows.C], target[target_rows.S] = c, s
+            standardize.shift_bias(state, h, shift / s)
+        target[row_losses.TARGET_C], target[row_losses.TARGET_S] = c, s
 
     def _standardized(self, state: State, batch: Batch) -> StandardizedRows:
         work = work_of(len(batch), batch.values.size, 1, ())

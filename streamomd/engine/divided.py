@@ -102,7 +102,7 @@ def group_sizes(classes: int, groups: int) -> list[int]:
 
 
 class DividedState(State):
-    """As any state; ``groups`` has the classes in groups, one after another.
+    """A state whose ``groups`` have its classes in groups, one after another.
 
     firsts: each group's first class, and the number of classes.
 

@@ -28,7 +28,7 @@ class Layout:
     For learners on standardised inputs: ``numeric`` columns, which follow the bias, and at most
     ``most`` coordinates in the block. standardize: a rule without a block learns numeric columns on
     standardised inputs, too: see ``engine.standardize``. scale_target: or the target in standard
-    units: see ``engine.scaled_target``. means: columns of a row, without the bias, whose missing
+    units: see ``engine.standardize``. means: columns of a row, without the bias, whose missing
     values become means: see ``engine.standardize``.
     """
 

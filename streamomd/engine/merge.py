@@ -96,7 +96,7 @@ def tree(
     *,
     by: str = "examples",
 ) -> State:
-    """As ``merge``, two neighbours at a time: bit-identical wherever the inner nodes are computed.
+    """Merges two neighbours at a time: bit-identical wherever the inner nodes are computed.
 
     An odd one at the end moves to the next level.
     """
@@ -291,7 +291,7 @@ class Ranges:
         self, engine: Engine, number: int, pieces: Sequence[State], start: State,
         examples: Sequence[int], *, by: str = "examples",
     ) -> State:  # fmt: skip
-        """As ``engine.merge.merge``, of a piece of each state; ``start`` is that of the start."""
+        """Merges a piece of each state; ``start`` is that of the start."""
         if self.is_front(number):
             return _merge_fronts(engine, pieces, start)
         if self.front:

@@ -159,14 +159,14 @@ class _Merge:
     # Coordinates' own cells
 
     def merge_all_cells(self, rows: int) -> None:
-        """Of all coordinates, this many in one batch, after the totals."""
+        """Merge all coordinates, this many in one batch, after the totals."""
         self.merge_totals()
         size = self.start.layout.size
         for low in range(0, size, rows):
             self.merge_cells(low, min(low + rows, size))
 
     def merge_cells(self, low: int, high: int) -> None:
-        """Of coordinates low … high - 1, outside the block or not: ``place`` stays."""
+        """Merge coordinates low … high - 1, outside the block or not: ``place`` stays."""
         whole = self.whole.block(low, high)
         start, *parts = [_Cells(state.block(low, high)) for state in (self.start, *self.parts)]
         n = self.grown(start["n"], [part["n"] for part in parts])
@@ -275,7 +275,7 @@ class _Merge:
             extra["vectors"][k, POOL] = 0.0
 
     def prior(self, state: State) -> Floats:
-        """Of the block's coordinates."""
+        """Returns the prior of each of the block's coordinates."""
         prior = np.full(self.size, state.totals[0, AT["lam"]])
         prior[0] = state.totals[0, AT["lam_bias"]]
         return prior

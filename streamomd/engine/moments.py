@@ -22,7 +22,7 @@ class Moments(NamedTuple):
     squares: Any
 
     def plus(self, other: Moments) -> Moments:
-        """Of both samples."""
+        """Returns the moments of both samples together."""
         n = self.n + other.n
         if n <= 0.0:
             return self
@@ -32,7 +32,7 @@ class Moments(NamedTuple):
         )
 
     def minus(self, start: Moments) -> Moments:
-        """Of what was added to a sample."""
+        """Returns the moments of what was added to a sample."""
         n = self.n - start.n
         if n <= 0.0:
             return Moments(0.0, self.mean, 0.0 * self.squares)
@@ -88,7 +88,7 @@ def _factor(A: Floats) -> Floats | None:
 
 
 def _joined(samples: Sequence[Moments]) -> Moments:
-    """Of the start, the first, and of what each other one has added to it."""
+    """Returns the moments of the start, the first, and of what each other one has added to it."""
     whole = start = samples[0]
     for part in samples[1:]:
         whole = whole.plus(part.minus(start))

@@ -9,14 +9,13 @@ import numba
 import numpy as np
 from numba import types
 
-from streamomd.engine.loops import (  # fmt: skip
+from streamomd.engine.loops import (
     block,
     block_predict,
     dense,
     frozen,
     full_pass,
     matrix,
-    merge_pass,
     microbatch,
     rebase,
     recent_rows,
@@ -24,7 +23,6 @@ from streamomd.engine.loops import (  # fmt: skip
     row_losses,
     sparse,
     step,
-    target_rows,
 )
 from streamomd.rules.contract import Rule
 
@@ -213,12 +211,12 @@ OPERATIONS = {
     "predict": Operation("make_predict", _predict),
     "score": Operation(frozen.make_score, _score),
     "spread": Operation(block_predict.make_spread, _rows),
-    "count": Operation(target_rows.make_count, _count),
+    "count": Operation(row_losses.make_count, _count),
     "row_losses": Operation(row_losses.make_row_losses, _row_losses),
     "add": Operation(step.make_add, _add),
     "renew": Operation(full_pass.make_renew, _renew),
-    "align": Operation(merge_pass.make_align, _align),
-    "rejoin": Operation(merge_pass.make_rejoin, _rejoin),
+    "align": Operation(full_pass.make_align, _align),
+    "rejoin": Operation(full_pass.make_rejoin, _rejoin),
     "sense": Operation(microbatch.make_sense, _sense),
     "decide": Operation(microbatch.make_decide, _decide),
     "apply": Operation(microbatch.make_apply, _apply),

@@ -26,8 +26,8 @@ def has_errors(engine: Engine) -> bool:
 
 
 class MarginErrors(NamedTuple):
-    """Of rows' margins, (rows, learners) each: the standard errors, and by how much the prior has
-    moved the margins towards 0."""
+    """Standard errors of rows' margins, (rows, learners), and by how much the prior has moved them
+    towards 0."""
 
     errors: Floats
     shifts: Floats
@@ -46,7 +46,7 @@ def margin_errors(engine: Engine, state: State, batch: Any) -> MarginErrors:
 
 
 def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
-    """Of the weights of coordinates low … high − 1 in raw units, (high − low, learners).
+    """Standard errors of weights low … high − 1 in raw units, (high − low, learners).
 
     NaN for a coordinate that no row has held.
     """

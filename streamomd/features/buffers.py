@@ -1,4 +1,4 @@
-"""Large buffers that are reused after nothing references them.
+"""Large buffers that are reused after nothing references them, and Arrow's strings as buffers.
 
 Fresh memory costs a page fault and zeroed bytes for each page.
 """
@@ -11,6 +11,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+
+def buffers(values: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of strings or binary values, large or not, and where each begins and ends."""
+    _, offsets, data = values.buffers()
+    large = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
+    found = np.frombuffer(offsets or b"", np.int64 if large else np.int32)
+    begins = found[values.offset :][: len(values) + 1].astype(np.int64, copy=False)
+    return np.frombuffer(data or b"", np.uint8), begins
+
 
 SMALLEST_BYTES = 64 << 10
 """The allocator has warm pages for shorter buffers itself."""

@@ -20,7 +20,7 @@ def canonical(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDA
     rows = out_of_order(indptr, indices)
     if not len(rows):
         return indptr, indices, values
-    from streamomd.features.kernels.join_rows import sorter  # late: it imports numba
+    from streamomd.features.kernels.csr_passes import sorter  # late: it imports numba
 
     longest = int((indptr[rows + 1] - indptr[rows]).max())
     room = np.empty(longest, np.int32), np.empty(longest, values.dtype)
@@ -31,7 +31,7 @@ def canonical(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDA
 
 def out_of_order(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> NDArray[np.int64]:
     """The rows, ascending, in which some coordinate is not above the one before it."""
-    from streamomd.features.kernels.join_rows import faller  # late: it imports numba
+    from streamomd.features.kernels.csr_passes import faller  # late: it imports numba
 
     starts = _starts(indptr, len(indices))
     if faller()(indices) == np.count_nonzero(indices[starts] <= indices[starts - 1]):
@@ -57,7 +57,7 @@ def _starts(indptr: NDArray[np.int64], size: int) -> NDArray[np.int64]:
 
 def _merged(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[Any]) -> Csr:
     """Rows whose coordinates ascend, with equal neighbours summed."""
-    from streamomd.features.kernels.join_rows import summer  # late: it imports numba
+    from streamomd.features.kernels.csr_passes import summer  # late: it imports numba
 
     begins, places, sums = np.empty_like(indptr), np.empty_like(indices), np.empty_like(values)
     size = summer(values.dtype.name)(indptr, indices, values, begins, places, sums)

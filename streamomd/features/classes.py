@@ -15,8 +15,8 @@ from streamomd.core.message import Message, PerReader, Words
 from streamomd.core.urls import printable
 from streamomd.core.wording import counted
 from streamomd.features.arrow_types import SCALARS, family, named
-from streamomd.features.plan import Label
-from streamomd.features.refused_columns import FIRST
+from streamomd.features.plan_columns import Label
+from streamomd.features.plan_lines import FIRST
 
 _MOST = 1000
 _COMMA_NUMBER = re.compile(r"\s*[-+]?\d+(,\d+)?\s*", re.ASCII)

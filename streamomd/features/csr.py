@@ -27,7 +27,7 @@ def counted_rows(numbers: Numbers, columns: Columns, bias: int) -> Csr:
 
     bias: what to subtract from coordinates of columns.
     """
-    from streamomd.features.kernels.count_places import LANES, counter, exchanges  # late: numba
+    from streamomd.features.kernels.csr_passes import LANES, counter, exchanges  # late: numba
 
     (rows, w), k = numbers.shape, len(columns)
     begins, size = np.zeros(rows + 1, np.int64), rows * (w + k)
@@ -49,7 +49,7 @@ def joined(blocks: Sequence[Csr]) -> Csr:
 
 
 def _side_by_side(left: Csr, right: Csr) -> Csr:
-    from streamomd.features.kernels.join_rows import joiner  # late: it imports numba
+    from streamomd.features.kernels.csr_passes import joiner  # late: it imports numba
 
     indptr = left[0] + right[0]
     indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], left[2].dtype)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.hats import FEWEST, LARGEST, Curve
+from streamomd.core.scalars import FEWEST, LARGEST, Curve
 
 Floats = NDArray[np.float64]
 ROWS = 8192

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch
-from streamomd.core.hats import hats_of
+from streamomd.core.batch import SHIFT, Batch, ColumnValues, DenseBatch, SparseBatch
 from streamomd.core.profiling import Stage
+from streamomd.core.scalars import hats_of
 from streamomd.features.bad_rows import (
     BadRows,
     CheckedValues,
@@ -22,22 +22,60 @@ from streamomd.features.bad_rows import (
 )
 from streamomd.features.buffers import empty
 from streamomd.features.canonical import Csr, canonical
-from streamomd.features.crosses import crossed
 from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
 from streamomd.features.curves import PackedCurves
-from streamomd.features.dates import date_parts
-from streamomd.features.hashed import HashedValues, categories, listed_categories
+from streamomd.features.hashed import (
+    HashedValues,
+    categories,
+    cross_name,
+    crossed,
+    listed_categories,
+)
 from streamomd.features.labels import labels, weights
 from streamomd.features.lists import of_one_length
 from streamomd.features.names import Names
-from streamomd.features.number_table import write_numbers
-from streamomd.features.number_types import as_first
+from streamomd.features.number_table import as_first, write_numbers
 from streamomd.features.numeric import Numbers, missing, vectors
 from streamomd.features.plan import Plan, number_at
 from streamomd.features.sparse_pairs import sparse
-from streamomd.features.stored_columns import column_values
 from streamomd.features.text import counted, texts_of
-from streamomd.features.times import times
+from streamomd.features.times import date_parts, times
+
+
+def category_columns(plan: Plan) -> tuple[str, ...]:
+    """Names of what has categories, in the order of their keys: hashed columns, parts of dates and
+    crosses, with one category a row; then hashed lists and texts."""
+    listed = {*plan.hashed_lists}
+    single = (name for name in plan.hashed if name not in listed)
+    parts = (name for date in plan.dates for name in date.names)
+    crosses = (cross_name(cross) for cross in plan.crosses)
+    return (*single, *parts, *crosses, *plan.hashed_lists, *(text.column for text in plan.text))
+
+
+def column_values(
+    plan: Plan, columns: Mapping[str, pa.Array], table: Numbers, coordinates: Columns,
+    lists: Sequence[Csr],
+) -> ColumnValues:  # fmt: skip
+    """Returns the values of rows that have been encoded. columns: numeric ones, as they are stored;
+    table: their encoded numbers. coordinates: (features, rows), of those with one category a row,
+    bias included; lists: of the others, bias not included."""
+    rows = len(table)
+    numbers = table[:, : len(plan.numeric)].astype(np.float64)
+    for at, name in enumerate(plan.numeric):
+        numbers[missing(columns[name]), at] = np.nan
+    first, single = plan.hashed_offset, len(coordinates)
+    places = np.arange(single, dtype=np.int64) << SHIFT
+    keys = (coordinates.T + (places - first)).reshape(-1)
+    if not lists:
+        return ColumnValues(numbers, np.arange(rows + 1) * single, keys)
+    row, found = [np.repeat(np.arange(rows), single)], [keys]
+    for place, (indptr, indices, _) in enumerate(lists, single):
+        row.append(np.repeat(np.arange(rows), np.diff(indptr)))
+        found.append(indices + np.int64((place << SHIFT) + int(plan.bias) - first))
+    every = np.concatenate(row)
+    order = np.argsort(every, kind="stable")
+    indptr = indptr_of(np.bincount(every, minlength=rows))
+    return ColumnValues(numbers, indptr, np.concatenate(found)[order])
 
 
 def encode(
@@ -202,7 +240,7 @@ def write_hats(plan: Plan, table: Numbers, gone: Sequence[NDArray[np.bool_]] = (
     missing, for each column with an indicator."""
     if not plan.curves:
         return
-    from streamomd.features.kernels.hat_values import hat_writer  # late: it imports numba
+    from streamomd.features.kernels.write_columns import hat_writer  # late: it imports numba
 
     rows, width = table.shape
     packed = PackedCurves.of(plan.curves)

@@ -1,7 +1,12 @@
-"""Categories: column=value hashed to a coordinate, by compiled code on Arrow's own buffers."""
+r"""Categories and crosses of them: column=value hashed to a coordinate, by compiled code.
+
+The text is ``job^marital=admin.^single``. In a column's name and in a value ``^`` is written ``\^``
+and a backslash ``\\``; a null is ``\N``. So values that differ have different texts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import mmh3
@@ -10,11 +15,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.core.startup import arrow_cast, arrow_function
-from streamomd.features.arrow_buffers import buffers
 from streamomd.features.arrow_types import TEXTS, family
+from streamomd.features.buffers import buffers
 from streamomd.features.canonical import Csr
 from streamomd.features.lists import elements_of, of_any_length
-from streamomd.features.names import AsciiValues, Names
+from streamomd.features.names import AsciiValues, Names, name_of
 from streamomd.features.plan import Plan
 
 Codes = NDArray[np.int32]
@@ -139,7 +144,7 @@ def _note_names(
 
     given: the values, and their bytes and offsets.
     """
-    from streamomd.features.kernels.name_index import chooser  # late: it imports numba
+    from streamomd.features.kernels.murmur3 import chooser  # late: it imports numba
 
     first, mask = plan.hashed_offset, (1 << plan.bits) - 1
     fresh = np.empty(len(hashes), np.int64)
@@ -214,3 +219,79 @@ def side_by_side(left: pa.Array, right: pa.Array, between: str) -> pa.Array:
     import pyarrow.compute as pc  # late: it writes 300 docstrings first
 
     return pc.binary_join_element_wise(left, right, pa.scalar(between.encode(), pa.large_binary()))
+
+
+_BETWEEN, _NULL = "^", pa.scalar(b"\\N", pa.large_binary())
+
+
+def cross_name(columns: Sequence[str]) -> str:
+    r"""The name of a cross.
+
+    >>> cross_name(["job", "marital"]), cross_name(["a^b", "c"])
+    ('job^marital', 'a\\^b^c')
+    """
+    return _BETWEEN.join(name.replace("\\", "\\\\").replace("^", "\\^") for name in columns)
+
+
+def crossed(
+    columns: Sequence[str], arrays: Sequence[pa.Array], plan: Plan, names: Names | None
+) -> NDArray[np.int32]:
+    """Each row's coordinate (n,): hashed once for all rows that have the same values."""
+    codes, texts = _values(arrays[0])
+    for array in arrays[1:]:
+        more, others = _values(array)
+        codes, first, second = paired(codes, more, len(others))
+        texts = side_by_side(texts.take(first), others.take(second), _BETWEEN)
+    return places(texts, cross_name(columns), plan, names, codes)
+
+
+def _values(array: pa.Array) -> tuple[Codes, pa.Array]:
+    """Each row's place among the distinct values of all rows, and these, escaped."""
+    codes, values = coded(array)
+    used = np.flatnonzero(np.bincount(codes, minlength=1))
+    rank = np.empty(len(values) + 1, np.int32)
+    rank[used] = np.arange(len(used))
+    texts = as_bytes(values).take(pa.array(used, mask=used == len(values)))
+    import pyarrow.compute as pc  # late: it writes 300 docstrings first
+
+    for special in (b"\\", b"^"):
+        texts = pc.replace_substring(texts, special, b"\\" + special)
+    return rank[codes], texts.fill_null(_NULL)
+
+
+UNKNOWN = -1
+
+
+def coordinates_of(plan: Plan, names: Sequence[str]) -> list[int]:
+    """The coordinate of each name; ``UNKNOWN`` where the plan has no such feature.
+
+    A name is one that ``name_of`` gives: bias, age, embedding[3], i:17, age is null; a hashed
+    feature has the text that is hashed, job=admin., or job is null.
+    """
+    hashed = (
+        *plan.hashed,
+        *(name for date in plan.dates for name in date.names),
+        *map(cross_name, plan.crosses),
+        *(text.column for text in plan.text),
+    )
+    known = _dense(plan)
+    return [known[n] if n in known else _other(plan, hashed, n) for n in names]
+
+
+def _dense(plan: Plan) -> dict[str, int]:
+    """Bias, numbers, vectors, indicators: few enough to be listed."""
+    places = (*range(plan.hashed_offset), *range(plan.indicator_offset, plan.size))
+    return {name_of(plan, Names(), place): place for place in places}
+
+
+def _other(plan: Plan, hashed: Sequence[str], name: str) -> int:
+    if plan.sparse:
+        column, _, index = name.rpartition(":")
+        if column == plan.sparse.indices and index.isdecimal() and int(index) < plan.sparse.size:
+            return plan.sparse_offset + int(index)
+    for column in hashed:
+        of_null = name == f"{column} is null"
+        if of_null or name.startswith(f"{column}="):
+            text = category(column, None) if of_null else name.encode()
+            return plan.hashed_offset + coordinate(text, plan.hash_seed, plan.bits)
+    return UNKNOWN

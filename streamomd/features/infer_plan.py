@@ -32,22 +32,13 @@ from streamomd.features.arrow_types import (
     is_vector,
     plain,
 )
-from streamomd.features.binary_lists import METADATA_KEY
 from streamomd.features.classes import find_classes
-from streamomd.features.crosses import cross_name
-from streamomd.features.dates import parts_of
+from streamomd.features.hashed import cross_name
+from streamomd.features.lists import METADATA_KEY
 from streamomd.features.nested import inside, is_container
-from streamomd.features.plan import (
-    MOST_MEANS,
-    Column,
-    Date,
-    Partition,
-    Plan,
-    SparsePair,
-    Text,
-    Vector,
-)
-from streamomd.features.refused_columns import (
+from streamomd.features.plan import MOST_MEANS, Plan
+from streamomd.features.plan_columns import Column, Date, Partition, SparsePair, Text, Vector
+from streamomd.features.plan_lines import (
     DUPLICATE,
     FIRST,
     RefusedColumn,
@@ -55,6 +46,7 @@ from streamomd.features.refused_columns import (
     refused,
     unnamed,
 )
+from streamomd.features.times import parts_of
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.ranges import ANY, SQUARES, Limits, narrowest

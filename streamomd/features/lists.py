@@ -1,12 +1,22 @@
-"""Lists: where each row's elements are, and lists of numbers as lists of one length."""
+"""Lists: where each row's elements are, and lists of numbers stored as binary columns.
+
+A Parquet reader decodes a level for each element of a list, to find where the lists end. A binary
+cell has one length. The schema's metadata says which columns are such lists, and of which numbers.
+"""
 
 from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.features.bad_rows import CheckedValues
+from streamomd.features.arrow_types import NUMBERS, family, is_list_of
+from streamomd.features.bad_rows import CheckedValues, Conflict
 
 Indptr = NDArray[np.int64]
 
@@ -59,3 +69,160 @@ def of_one_length(array: pa.Array, width: int, cells: CheckedValues) -> pa.Fixed
         elements = pa.concat_arrays([elements, zero]).take(pa.array(at.reshape(-1)))
     gone = array.is_null() if array.null_count else None
     return pa.FixedSizeListArray.from_arrays(elements, width, mask=gone)
+
+
+METADATA_KEY = b"streamomd.binary_lists"
+"""A JSON object: the name of each such column, and the type of its elements."""
+ELEMENTS = {
+    "int32": pa.int32(), "int64": pa.int64(), "float32": pa.float32(), "float64": pa.float64()
+}  # fmt: skip
+"""Elements by their names in the metadata, which numpy has, too."""
+_MOST_ELEMENTS = (1 << 31) - 1
+REMEDY = "write the shard again, or drop the row"
+Kinds = Mapping[str, pa.DataType]
+
+
+def declared(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """The binary columns that the metadata declares as lists, and the types of their elements.
+
+    Metadata that is not as `METADATA_KEY` says declares nothing: the columns are binary then.
+
+    >>> kinds = pa.schema([("i", pa.binary())], {METADATA_KEY: '{"i": "int32", "other": "int32"}'})
+    >>> declared(kinds)
+    {'i': DataType(int32)}
+    """
+    text = (schema.metadata or {}).get(METADATA_KEY)
+    if text is None:
+        return {}
+    kinds = _named(text)
+    found = ((one.name, kinds.get(one.name)) for one in schema if family(one.type) == "binary")
+    return {name: kind for name, kind in found if kind is not None}
+
+
+@functools.lru_cache(maxsize=16)
+def _named(text: bytes) -> dict[str, pa.DataType | None]:
+    """The types of elements by column; None for another type. Each batch of a shard asks."""
+    try:
+        named = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(named, dict):
+        return {}
+    return {name: ELEMENTS.get(str(kind)) for name, kind in named.items()}
+
+
+def list_of(kind: pa.DataType) -> pa.DataType:
+    """A list whose elements are never null, as binary ones cannot be."""
+    return pa.list_(pa.field("element", kind, nullable=False))
+
+
+def with_lists(schema: pa.Schema) -> pa.Schema:
+    """The schema with the lists that binary columns are; the same object if there are none."""
+    if not (kinds := declared(schema)):
+        return schema
+    fields = [
+        one.with_type(list_of(kinds[one.name])) if one.name in kinds else one for one in schema
+    ]
+    return pa.schema(fields, schema.metadata)
+
+
+def decoded(batch: pa.RecordBatch, kinds: Kinds) -> tuple[pa.RecordBatch, tuple[Conflict, ...]]:
+    """The batch with these binary columns as lists, and the rows whose bytes are no list.
+
+    Those are empty then. The elements are not copied, unless their bytes are not aligned.
+    """
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    conflicts: list[Conflict] = []
+    for name, kind in ((name, kinds[name]) for name in columns if name in kinds):
+        column = columns[name]
+        sizes = _sizes(column)
+        odd = np.flatnonzero(sizes & (kind.bit_width // 8 - 1))
+        conflicts += [_conflict(name, odd, sizes, kind)] if len(odd) else []
+        columns[name] = _lists(column, odd, kind)
+    return pa.RecordBatch.from_pydict(columns), tuple(conflicts)
+
+
+def _sizes(column: pa.Array) -> Any:
+    """Bytes of each cell; 0 of a null."""
+    return np.diff(_offsets(_without_nulls(column)))
+
+
+def _conflict(name: str, odd: Any, sizes: Any, kind: pa.DataType) -> Conflict:
+    width = kind.bit_width // 8
+    return Conflict(
+        name,
+        odd,
+        lambda row: f"{int(sizes[row])} bytes",
+        f"a multiple of {width}: a list of {kind}, as the schema's metadata says",
+        "binary_list",
+        REMEDY,
+    )
+
+
+def _lists(column: pa.Array, odd: Any, kind: pa.DataType) -> pa.ListArray:
+    nulls = column.is_null() if column.null_count else None
+    column = _without_nulls(column)
+    if len(odd):
+        cells = column.to_pylist()
+        for row in odd.tolist():
+            cells[row] = b""
+        column = pa.array(cells, column.type)
+    offsets, width = _offsets(column), kind.bit_width // 8
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = column.buffers()[2]
+    elements = pa.py_buffer(b"") if data is None else data.slice(first, last - first)
+    if elements.address % width:
+        elements = pa.py_buffer(elements.to_pybytes())
+    values = pa.Array.from_buffers(kind, (last - first) // width, [None, elements])
+    shift = width.bit_length() - 1  # numpy's division takes twenty times as long
+    begins = (offsets - first) >> shift
+    if begins[-1] > _MOST_ELEMENTS:
+        raise pa.ArrowInvalid(f"lists of {begins[-1]:,} elements together in a record batch")
+    begins = pa.array(begins.astype(np.int32))
+    return pa.ListArray.from_arrays(begins, values, type=list_of(kind), mask=nulls)
+
+
+def _without_nulls(column: pa.Array) -> pa.Array:
+    """A binary column of any kind as plain or large binary, a null as no bytes."""
+    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        # Not cast: pyarrow takes other cells of a slice of binary views.
+        column = pa.array(column.to_pylist(), pa.large_binary())
+    return column.fill_null(b"") if column.null_count else column
+
+
+def _offsets(column: pa.Array) -> Any:
+    """Where each cell begins in the column's bytes, and where the last one ends: int64."""
+    large = pa.types.is_large_binary(column.type)
+    held = column.buffers()[1]
+    if held is None or not len(column):
+        return np.zeros(1, np.int64)
+    found = np.frombuffer(held, np.int64 if large else np.int32)
+    return found[column.offset : column.offset + len(column) + 1].astype(np.int64)
+
+
+def stored_as_binary(schema: pa.Schema) -> pa.Schema:
+    """The schema with binary columns in place of its lists of numbers, declared in its metadata."""
+    names = {kind: name for name, kind in ELEMENTS.items()}
+    lists = [one for one in schema if is_list_of(one.type, NUMBERS)]
+    named = {one.name: names[one.type.value_type] for one in lists if one.type.value_type in names}
+    fields = [one.with_type(pa.binary()) if one.name in named else one for one in schema]
+    return pa.schema(fields, {**(schema.metadata or {}), METADATA_KEY: json.dumps(named)})
+
+
+def encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the columns of ``stored_as_binary``, which ``schema`` is. No list, and none of
+    its elements, is null."""
+    names = declared(schema)
+    columns = [
+        _binary(batch.column(one.name)) if one.name in names else batch.column(one.name)
+        for one in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _binary(lists: pa.ListArray) -> pa.BinaryArray:
+    begins, elements = elements_of(lists)
+    values = np.ascontiguousarray(elements.to_numpy(zero_copy_only=False))
+    offsets = (begins * values.itemsize).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.binary(), len(lists), buffers)

@@ -13,7 +13,7 @@ _BITS = 1 << 21  # 256 KiB, which stays in a processor's own cache
 
 
 class Watch(NamedTuple):
-    """Names that hashing skips as settled: see ``features.kernels.name_index.unsettled``."""
+    """Names that hashing skips as settled: see ``features.kernels.murmur3.unsettled``."""
 
     keys: NDArray[np.int32]
     counts: NDArray[np.uint8]
@@ -29,7 +29,7 @@ class NameTable:
     """
 
     def __init__(self) -> None:
-        from streamomd.features.kernels.name_index import (  # numba only if values are hashed
+        from streamomd.features.kernels.murmur3 import (  # numba only if values are hashed
             COORDINATES,
             EACH,
             LOW,
@@ -72,7 +72,7 @@ class NameTable:
         data, starts, stops: bytes, and where in them the rests are. hashes: of the names' values;
         None: unknown.
         """
-        from streamomd.features.kernels.name_index import noter
+        from streamomd.features.kernels.murmur3 import noter
 
         some = len(starts)
         if not some:

@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.checkpoint.sealed_json import canonical
-from streamomd.core.hats import hat_names
+from streamomd.core.scalars import hat_names
 from streamomd.core.startup import arrow_cast, arrow_function, no_garbage_collection
-from streamomd.features.arrow_buffers import buffers
+from streamomd.features.buffers import buffers
 from streamomd.features.name_table import NameTable, Watch
 from streamomd.features.plan import Plan, number_name
 

@@ -12,9 +12,10 @@ from streamomd.core.message import Message, PerReader, Words
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import family, named
 from streamomd.features.infer_plan import nearest, twice
-from streamomd.features.number_types import may_differ
-from streamomd.features.plan import Column, Plan
-from streamomd.features.refused_columns import DUPLICATE
+from streamomd.features.number_table import may_differ
+from streamomd.features.plan import Plan
+from streamomd.features.plan_columns import Column
+from streamomd.features.plan_lines import DUPLICATE
 
 
 def check_schema(

@@ -9,11 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.bad_rows import BadRows, CheckedValues
-from streamomd.features.binary_lists import ELEMENTS
 from streamomd.features.canonical import Csr, canonical, row_of
-from streamomd.features.lists import Indptr, elements_of
+from streamomd.features.lists import ELEMENTS, Indptr, elements_of
 from streamomd.features.numeric import ANYTHING, expected, narrow, numbers, unfit
-from streamomd.features.plan import LegalValues, SparsePair
+from streamomd.features.plan_columns import LegalValues, SparsePair
 
 HIGHEST = (1 << 31) - 1
 
@@ -75,7 +74,7 @@ def _found_canonical(
         return None
     rows = indptr, keys.to_numpy(), numeric.to_numpy()
     most = min(legal.largest, float(np.finfo(kind).max))
-    from streamomd.features.kernels.check_pairs import checker  # late: it imports numba
+    from streamomd.features.kernels.csr_passes import checker  # late: it imports numba
 
     check = checker(kind.name)
     return rows if check(len(keys), *rows, min(pair.size - 1, HIGHEST), most) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from streamomd.core.sigmoid import sigmoid
+from streamomd.core.scalars import sigmoid
 from streamomd.losses.contract import Loss
 
 STEPS = 100  # far more than are ever needed

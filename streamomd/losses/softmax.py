@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from streamomd.core.sigmoid import sigmoid
+from streamomd.core.scalars import sigmoid
 from streamomd.losses.contract import Loss
 
 STEPS = 200  # more than are ever needed

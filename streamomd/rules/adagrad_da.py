@@ -42,7 +42,7 @@ import math
 from typing import Annotated, Any, NamedTuple
 
 from streamomd.rules.certificates.adagrad_bounds import averaging_certified
-from streamomd.rules.common.ftrl_curvature import delta_of
+from streamomd.rules.common.schedules import delta_of
 from streamomd.rules.common.sets import lead
 from streamomd.rules.common.weighted_balls import NONE, Ball
 from streamomd.rules.contract import Losses, Max, Observe, Row, RowHooks, Rule, Saved, Slots, Sum

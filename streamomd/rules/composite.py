@@ -33,7 +33,7 @@ from typing import Annotated, NamedTuple
 
 from streamomd.core.errors import UsageError
 from streamomd.rules.certificates.ftrl_bounds import composite_certified
-from streamomd.rules.common.ftrl_curvature import SQRT, STRONG, composite_curvature, composite_rate
+from streamomd.rules.common.schedules import SQRT, STRONG, composite_curvature, composite_rate
 from streamomd.rules.common.sets import lead
 from streamomd.rules.contract import Nothing, Row, Rule, Slots, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive

@@ -30,9 +30,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.ftrl_bounds import da_certified
-from streamomd.rules.common.ftrl_curvature import averaging_rate
 from streamomd.rules.common.lazy_ball import NONE, L2Ball, free_begin
-from streamomd.rules.common.schedule import SQRT, Schedule
+from streamomd.rules.common.schedules import SQRT, Schedule, averaging_rate
 from streamomd.rules.contract import Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import NotNegative, Positive, YesNo
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from streamomd.rules.certificates.ftrl_bounds import centered_certified
-from streamomd.rules.common.ftrl_curvature import centered_curvature
+from streamomd.rules.common.schedules import centered_curvature
 from streamomd.rules.common.sets import ComparatorSet, box, lead
 from streamomd.rules.contract import Certificate, Losses, Max, Observe, Row, Rule, Saved, Slots, Sum
 from streamomd.rules.params import Lipschitz, NotNegative, Positive

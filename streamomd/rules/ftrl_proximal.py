@@ -39,8 +39,8 @@ import math
 from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificates.ftrl_bounds import proximal_certified
-from streamomd.rules.common.ftrl_curvature import EVERY, first, pace
 from streamomd.rules.common.proximal_ball import free_begin
+from streamomd.rules.common.schedules import EVERY, first, pace
 from streamomd.rules.common.sets import box_of, clip, lead
 from streamomd.rules.common.weighted_balls import NONE, Ball
 from streamomd.rules.contract import Certificate, Mean, Row, Rule, Slots, Sum

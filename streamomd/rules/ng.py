@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.common.schedule import SQRT, Schedule, rate
+from streamomd.rules.common.schedules import SQRT, Schedule, rate
 from streamomd.rules.contract import (
     Certificate,
     Max,

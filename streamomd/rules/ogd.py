@@ -37,16 +37,15 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificates.ogd_bounds import certified_forms
-from streamomd.rules.common.adaptive_rate import Schedule
 from streamomd.rules.common.balls import NONE, Ball, bound, free_begin
-from streamomd.rules.common.schedule import SQRT, rate
+from streamomd.rules.common.schedules import SQRT, AdaptiveSchedule, rate
 from streamomd.rules.contract import Mean, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Between, NotNegative, Positive, YesNo
 
 
 class Hyper(NamedTuple):
     eta: Positive = 0.1
-    schedule: Schedule = SQRT
+    schedule: AdaptiveSchedule = SQRT
     ball: Ball = NONE
     radius: NotNegative = 0.0
     project_every: Annotated[float, Between(1, 1e9, whole=True)] = 1.0

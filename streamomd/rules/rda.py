@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.ftrl_bounds import rda_certified
-from streamomd.rules.common.ftrl_curvature import beta
+from streamomd.rules.common.schedules import beta
 from streamomd.rules.common.sets import box_of, lead
 from streamomd.rules.contract import Certificate, Row, Rule, Slots, Sum
 from streamomd.rules.params import NotNegative, Positive

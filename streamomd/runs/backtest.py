@@ -12,9 +12,8 @@ from typing import Any
 
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.config.build_job import may_change
-from streamomd.config.explain import brief
-from streamomd.config.refusals import refuse_delay
-from streamomd.config.spec import Spec
+from streamomd.config.job_table import brief
+from streamomd.config.spec import Spec, refuse_delay
 from streamomd.core.errors import (
     DataError,
     OutputExistsError,
@@ -25,18 +24,17 @@ from streamomd.core.errors import (
 )
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted, suggestion
-from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.modes import no_rows_learned
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.session import Session, report_plan, report_rejected
+from streamomd.runs.session import Session, refuse_collection, report_plan, report_rejected
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.load_model import load_model
-from streamomd.training.metrics.backtest_figures import PERIODS, Backtest
+from streamomd.training.metrics.by_time import PERIODS, Backtest
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import backtest_result
+from streamomd.training.open_checkpoint import refuse_diverged_again
 from streamomd.training.progress import note, quiet_notes
-from streamomd.training.resume_changes import refuse_diverged_again
 from streamomd.training.signals import stop_on_signals
 
 MANY = 10_000_000

@@ -18,7 +18,7 @@ from streamomd.core.urls import protocol, shown
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 from streamomd.training.signals import StopRequest
-from streamomd.training.transport_warnings import scheduler_warnings
+from streamomd.training.url_trust import scheduler_warnings
 
 
 @contextmanager

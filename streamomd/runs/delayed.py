@@ -1,8 +1,8 @@
 """Exact mode where labels come later: a row is predicted when it arrives, and learned afterwards.
 
 Two cursors walk the same shards. The first predicts rows and counts them. The second reads them
-again and learns those that are due (``training.teaching``), so that no row waits in memory or in a
-commit.
+again and learns those that are due (``training.run_records``), so that no row waits in memory or
+in a commit.
 """
 
 from __future__ import annotations
@@ -22,21 +22,19 @@ from streamomd.core.wording import counted
 from streamomd.runs.walk import ExactRun, Learner, Part, Parts, parts_of
 from streamomd.shards.order import Cursor, Dataset
 from streamomd.shards.shard import ShardSet
-from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import stretches_of, with_places
 from streamomd.training.metrics import Counts, Metrics
-from streamomd.training.metrics.backtest_figures import Backtest
-from streamomd.training.metrics.by_time import NEVER
+from streamomd.training.metrics.by_time import NEVER, Backtest
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import end_period
 from streamomd.training.open_checkpoint import first_needed, list_numbers
 from streamomd.training.progress import note
-from streamomd.training.row_stream import Source
-from streamomd.training.shard_views import view_shards
+from streamomd.training.row_stream import Source, view_shards
+from streamomd.training.run_records import Schedule, Teaching, stream_times
 from streamomd.training.signals import StopRequest
-from streamomd.training.teaching import Schedule, Teaching, stream_times
 from streamomd.training.training_step import learn_rows
+from streamomd.training.url_trust import find_list
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from streamomd.config.run_tables import Update
 from streamomd.config.spec import Spec
 from streamomd.core.errors import AlertError, InputNotFoundError, StoppedError, StorageError
+from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import emit, name_run
 from streamomd.core.urls import shown, typed
 from streamomd.core.wording import counted, named_keywords
@@ -28,14 +29,14 @@ from streamomd.runs.follow_alerts import (
     LagWatcher,
     Landings,
     Outage,
+    watch_files,
 )
-from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.update_choice import choice_of, given_keys, update_table
 from streamomd.runs.update_run import UpdateRun
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.arrivals import Arrivals
-from streamomd.sources.folder_watch import FileWatch, Polling, watch_sources
+from streamomd.sources.folder_watch import FileWatch, Polling
 from streamomd.sources.new_files import SkippedShard
 from streamomd.training.callbacks import Callback
 from streamomd.training.model import Model
@@ -395,9 +396,3 @@ def follow_to_end(follower: Follower) -> tuple[Model, dict[str, Any]]:
         return model, follower.result()
     finally:
         follower.end(state)
-
-
-def watch_files(spec: Spec, table: Update) -> FileWatch:
-    """Watch the sources of a job."""
-    data = spec.data
-    return watch_sources(data.shards, data.storage_options, writes=not table.settle, report=note)

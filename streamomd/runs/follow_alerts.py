@@ -8,9 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamomd.config.run_tables import Update
+from streamomd.config.spec import Spec
 from streamomd.core.errors import StorageError
 from streamomd.core.urls import redact, scrub, shown
 from streamomd.shards.shard import Listed
+from streamomd.sources.folder_watch import FileWatch, watch_sources
 from streamomd.training.callbacks import Callback
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import note
@@ -180,3 +183,9 @@ class FollowCallback:
             text = f"{name}.on_progress raised {text}; it is not called again"
             note(text, "callback_failed", "warning")
             self._callback = None
+
+
+def watch_files(spec: Spec, table: Update) -> FileWatch:
+    """Watch the sources of a job."""
+    data = spec.data
+    return watch_sources(data.shards, data.storage_options, writes=not table.settle, report=note)

@@ -12,6 +12,7 @@ from typing import Any
 from streamomd.core.http_servers import (
     TYPE,
     Family,
+    MetricsAddress,
     address_text,
     is_loopback,
     listen,
@@ -19,7 +20,6 @@ from streamomd.core.http_servers import (
     prometheus_text,
     require_prometheus,
 )
-from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.training.progress import note
 
 CONNECTIONS = 16

@@ -20,9 +20,7 @@ from streamomd.runs.reporting import Reporting
 from streamomd.runs.walk import ExactRun
 from streamomd.shards.order import Dataset
 from streamomd.shards.shard import ShardSet
-from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
-from streamomd.training.class_threads import classes_divided
 from streamomd.training.drift_alerts import (
     fails_on_alert,
     raise_alert,
@@ -30,18 +28,19 @@ from streamomd.training.drift_alerts import (
     report_alerts,
 )
 from streamomd.training.holdout import with_places
-from streamomd.training.label_runs import ENOUGH
 from streamomd.training.metrics import Metrics
 from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
+from streamomd.training.model_document import RemoteState
 from streamomd.training.model_figures import rule_figure
 from streamomd.training.offsets import report_offsets_of
 from streamomd.training.partitions import Share
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
-from streamomd.training.remote_state import RemoteState
+from streamomd.training.row_checks import ENOUGH
 from streamomd.training.row_stream import compiling_kernels
 from streamomd.training.signals import StopRequest, raise_stopped
+from streamomd.training.training_threads import available_memory, classes_divided
 
 
 def learn_remaining_rows(

@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import is_json, one_run, receiving
 from streamomd.core.urls import redact, shown
-from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.training.callbacks import Callback, CallbackWatcher, refuse_illegal
 from streamomd.training.json_log import JsonLog, check_log
 from streamomd.training.model_data import ModelData

@@ -18,11 +18,11 @@ from streamomd.core.errors import (
     SweepError,
     UnsupportedError,
 )
+from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import name_run
 from streamomd.core.urls import absolute, shown, typed
 from streamomd.core.wording import counted, named_keywords
 from streamomd.runs.connection import learns_on_worker, record_cluster
-from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected
@@ -36,9 +36,13 @@ from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
-from streamomd.training.open_checkpoint import open_ledger
+from streamomd.training.open_checkpoint import (
+    change_model_job,
+    divergence,
+    open_ledger,
+    refuse_diverged_again,
+)
 from streamomd.training.progress import note, quiet_notes
-from streamomd.training.resume_changes import change_model_job, divergence, refuse_diverged_again
 from streamomd.training.signals import StopRequest, stop_on_signals
 
 

@@ -10,14 +10,13 @@ from streamomd.config.cluster_choice import NO_CLUSTER, choose_cluster
 from streamomd.config.recorded import with_settings
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown
 from streamomd.core.wording import named_keywords
-from streamomd.runs.collection_job import refuse_collection, split_collection
 from streamomd.runs.connection import connect_needed, learns_on_worker, report_lost_scheduler
-from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.session import Session, report_plan
+from streamomd.runs.session import Session, refuse_collection, report_plan, split_collection
 from streamomd.runs.update_choice import refuse_update
 from streamomd.runs.worker_task import SentSettings, follow_on_worker, resume_on_worker
 from streamomd.sources.memory.row_streams import written_rows
@@ -154,7 +153,7 @@ def submit(
     with session.prepare() as (model, connection):
         from streamomd.distributed import diagnose as checks
         from streamomd.distributed import jobs
-        from streamomd.distributed.made_cluster import refuse_ending
+        from streamomd.distributed.connect import refuse_ending
 
         refuse_ending(connection)
         unfit = checks.exclude_unfit(connection, model, session.shards)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from streamomd.config.explain import explain
+from streamomd.config.job_table import explain
 from streamomd.config.run_tables import Update
 from streamomd.config.spec import Spec
 from streamomd.config.values import nanoseconds

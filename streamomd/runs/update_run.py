@@ -43,7 +43,6 @@ from streamomd.sources.find import Listing, list_shards
 from streamomd.sources.known_sources import by_source, source_of
 from streamomd.sources.new_files import Choice, Contents, SkippedShard
 from streamomd.sources.tables import TableOptions
-from streamomd.training.allowed_urls import check_sources
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import ledger_facts
 from streamomd.training.load_model import load_model
@@ -51,16 +50,18 @@ from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_document import is_named
 from streamomd.training.open_checkpoint import (
+    change_model_job,
     find_current_list,
     first_needed,
     open_ledger,
+    refuse_diverged_again,
     take_over,
 )
 from streamomd.training.progress import Watcher, note
-from streamomd.training.resume_changes import change_model_job, refuse_diverged_again
-from streamomd.training.shard_views import view_shards
+from streamomd.training.row_stream import view_shards
+from streamomd.training.run_records import UpdateRecord
 from streamomd.training.signals import StopRequest
-from streamomd.training.update_record import UpdateRecord
+from streamomd.training.url_trust import check_sources
 
 if TYPE_CHECKING:
     import fsspec

@@ -20,6 +20,7 @@ from streamomd.shards.order import Cursor, Dataset, places, unread_rows
 from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.class_weights import sampled_rows
 from streamomd.training.drift_alerts import fails_on_alert, raise_alert
 from streamomd.training.holdout import reason_to_stop, rows_held_out
 from streamomd.training.metrics import Counts
@@ -27,7 +28,6 @@ from streamomd.training.model_data import ModelData
 from streamomd.training.offsets import MOST, report_offsets
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
-from streamomd.training.sampling import sampled_rows
 from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_step import (
     Mask,

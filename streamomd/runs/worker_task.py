@@ -13,11 +13,12 @@ from streamomd.checkpoint.manifest import KINDS
 from streamomd.config.recorded import settings
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, ConcurrentWriterError, UsageError
+from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import receiving
 from streamomd.core.urls import shown, without_secrets
 from streamomd.runs.connection import report_lost_scheduler
-from streamomd.runs.follow import Follower, follow_to_end, watch_files
-from streamomd.runs.metrics_address import MetricsAddress
+from streamomd.runs.follow import Follower, follow_to_end
+from streamomd.runs.follow_alerts import watch_files
 from streamomd.runs.modes import has_remote_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
@@ -25,9 +26,8 @@ from streamomd.runs.update_run import UpdateRun
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
-from streamomd.training.open_checkpoint import open_ledger
+from streamomd.training.open_checkpoint import change_model_job, open_ledger
 from streamomd.training.progress import Watcher, note, note_return, quiet_notes, watching
-from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import StopRequest
 
 Options = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamomd.shards.digests import WINDOW, combine, hash_window
-from streamomd.shards.seekable_file import ChangedWhileReadError, SeekableFile
+from streamomd.shards.stored_object import ChangedWhileReadError, SeekableFile
 
 ReadInto = Callable[[int, memoryview], None]
 """``read_into(offset, view)``: fill the view with the bytes at that offset of the file."""
@@ -36,14 +36,13 @@ class RecordingFile(SeekableFile):
     column chunks: asking pyarrow for those of a forged footer ends the process.
     """
 
-    # ruff: noqa: D102 (methods of every file)
-
     def __init__(self, size: int) -> None:
         super().__init__(size)
         self.ranges: set[tuple[int, int]] = set()
         self._zeros = memoryview(b"")
 
     def take(self, offset: int, length: int) -> Any:
+        """Record the range, and return zeros."""
         self.ranges.add((offset, length))
         if len(self._zeros) < length:
             # Zero pages of the system: they take no memory until they are read.

@@ -22,7 +22,7 @@ from streamomd.core.urls import printable, protocol, redact, shown
 from streamomd.features.arrow_types import DATES, PARTITION_TYPES, SCALARS, family
 from streamomd.features.bad_rows import Conflict
 from streamomd.features.bad_rows import shown as shown_value
-from streamomd.features.plan import Partition
+from streamomd.features.plan_columns import Partition
 from streamomd.shards.row_filter import columns_of
 from streamomd.shards.shard import Constant, Shard, ShardSet
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import CorruptionError
 from streamomd.core.urls import printable
-from streamomd.features.binary_lists import METADATA_KEY, with_lists
+from streamomd.features.lists import METADATA_KEY, with_lists
 from streamomd.features.nested import with_fields
 
 OWN = b"streamomd."

@@ -13,7 +13,7 @@ from streamomd.config.filter_text import Comparison, Condition, Junction, parse_
 from streamomd.core.errors import SchemaError
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted
-from streamomd.features.plan import Partition
+from streamomd.features.plan_columns import Partition
 from streamomd.shards.formats.parquet_footer import Bounds
 from streamomd.shards.renames import near
 from streamomd.shards.row_filter import bind, in_domain, outcomes

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.values import join_list
 from streamomd.core.errors import StreamomdError
-from streamomd.core.hats import Curve
+from streamomd.core.scalars import Curve
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import DATES, family, plain
 from streamomd.features.curves import MOST_NUMBERS, MOST_READ, ROWS, curves_of

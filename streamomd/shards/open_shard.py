@@ -31,11 +31,11 @@ from streamomd.shards.formats.footer import (
     stat_file,
 )
 from streamomd.shards.renames import require_columns
-from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import Shard
 from streamomd.shards.shard_file import identity, open_file, version
 from streamomd.shards.stored_object import (
     WHOLE_BYTES,
+    ChangedWhileReadError,
     ObjectFile,
     Span,
     StoredObject,

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from streamomd.core.profiling import Stage, current
 from streamomd.features.bad_rows import Conflict
-from streamomd.features.binary_lists import decoded
 from streamomd.features.hashed import HashedValues
+from streamomd.features.lists import decoded
 from streamomd.shards.digests import Digests
 from streamomd.shards.directory_columns import read_columns, with_constant_columns
 from streamomd.shards.fetch_ahead import Claim, FetchAhead, Fetched

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamomd.core.errors import DataError
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted
-from streamomd.features.binary_lists import declared
+from streamomd.features.lists import declared
 from streamomd.shards.file_schema import Projection, schema_facts
 from streamomd.shards.formats.parquet_footer import GroupStatistics
 from streamomd.shards.row_filter import RowFilter

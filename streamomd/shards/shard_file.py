@@ -13,8 +13,7 @@ import pyarrow as pa
 from streamomd.core.errors import DataError
 from streamomd.core.urls import shown
 from streamomd.shards.filesystem import Entry, is_local, stat_entry, store_errors
-from streamomd.shards.seekable_file import ChangedWhileReadError
-from streamomd.shards.stored_object import ObjectFile, stored_object
+from streamomd.shards.stored_object import ChangedWhileReadError, ObjectFile, stored_object
 
 if TYPE_CHECKING:
     import fsspec

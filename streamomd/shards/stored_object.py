@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +22,61 @@ import pyarrow as pa
 from streamomd.core.errors import StorageError
 from streamomd.core.run_events import request_counter
 from streamomd.shards.filesystem import Entry, store_errors
-from streamomd.shards.seekable_file import ChangedWhileReadError, SeekableFile
 
 if TYPE_CHECKING:
     import fsspec
+
+
+class SeekableFile(ABC):
+    """A file of ``size`` bytes that a subclass reads at an offset."""
+
+    closed = False
+
+    def __init__(self, size: int) -> None:
+        self._size, self._at = size, 0
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move the position, from the start, from here or from the end."""
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """Returns the position."""
+        return self._at
+
+    def readable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def close(self) -> None:  # noqa: B027 (nothing is open here)
+        """Nothing to close."""
+
+    def read_buffer(self, length: int) -> Any:
+        """Returns what ``read`` does."""
+        return self.read(length)
+
+    def read(self, length: int = -1) -> Any:
+        """Returns this many bytes from the position on, or all that are left."""
+        if length < 0:
+            length = self._size - self._at
+        if not 0 <= self._at <= self._at + length <= self._size:
+            raise OSError(f"{length} bytes at {self._at} are not in a file of {self._size}")
+        found = self.take(self._at, length)
+        self._at += length
+        return found
+
+    @abstractmethod
+    def take(self, offset: int, length: int) -> Any:
+        """Bytes at an offset, all inside the file."""
+
+
+class ChangedWhileReadError(OSError):
+    """The file changed while it was read."""
+
 
 WHOLE_BYTES = 8 << 20
 GAP_BYTES = 1 << 20
@@ -232,17 +284,18 @@ class ObjectFile(SeekableFile):
             self.spans = self.stored.load(ranges, gap)
 
     def take(self, offset: int, length: int) -> Any:
+        """Returns bytes that are held, or else requests them."""
         found = self.held(offset, length)
         return self.stored.exactly(offset, length) if found is None else found
 
-    # ruff: noqa: D102 (methods of every file)
-
     def readinto(self, view: memoryview) -> int:
+        """Fill a buffer from the position on; returns how many bytes it has."""
         data = self.read(min(len(view), max(0, self._size - self._at)))
         view[: len(data)] = data
         return len(data)
 
     def close(self) -> None:
+        """Release what is held."""
         self.spans = ()
         self.closed = True
 

@@ -27,12 +27,15 @@ from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted
 from streamomd.shards.digests import Digests, Found
-from streamomd.training.async_commit import AsyncCommitter, CommitAbandonedError, async_committer
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_data import ModelData
-from streamomd.training.model_document import document_of, parts_of, parts_to_commit
+from streamomd.training.model_document import RemoteState, document_of, parts_of, parts_to_commit
 from streamomd.training.progress import note
-from streamomd.training.remote_state import RemoteState
+from streamomd.training.training_threads import (
+    AsyncCommitter,
+    CommitAbandonedError,
+    async_committer,
+)
 
 SHARE = 0.05  # of wall time, at most, where time is the trigger
 FAILURES = 3  # of commits in a row, before it is an error

@@ -21,17 +21,19 @@ from streamomd.core.urls import printable
 from streamomd.core.wording import counted
 from streamomd.engine import Engine
 from streamomd.features import Plan
-from streamomd.features.stored_columns import category_columns
+from streamomd.features.encode import category_columns
 from streamomd.training.column_statistics import (
     MOST_BYTES,
     Change,
     ColumnStatistics,
     ColumnWindows,
+    PartRows,
+    PartWatcher,
     SeenCategories,
+    block_of,
 )
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import Drift, Fired
-from streamomd.training.part_alerts import PartRows, PartWatcher, block_of
 from streamomd.training.progress import note
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.training.metrics.bins import FINE, centres
-from streamomd.training.scoring.calibration import Calibration
+from streamomd.training.metrics.ranking import FINE, centres
+from streamomd.training.scoring.link import Calibration
 
 Floats = NDArray[np.float64]
 STEPS, HALVINGS = 100, 60

@@ -18,7 +18,7 @@ from streamomd.features.labels import labels_in_memory
 from streamomd.sources.memory.encoded_frames import batch_of_memory, row_dicts, values_of_columns
 from streamomd.training.drift_alerts import plan_to_read
 from streamomd.training.model_data import ModelData
-from streamomd.training.scoring.probabilities import chosen, means
+from streamomd.training.scoring.link import chosen, means
 from streamomd.training.training_step import learn_foreign_rows, learn_more, watched_alerts
 
 ROWS = "rows"

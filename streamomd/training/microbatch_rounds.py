@@ -22,13 +22,12 @@ from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.digests import Digests
 from streamomd.shards.order import Cursor, places
 from streamomd.shards.shard import ShardSet
-from streamomd.training.class_weights import ClassWeights, class_weights_of, recount
+from streamomd.training.class_weights import ClassWeights, class_weights_of, recount, sampled_rows
 from streamomd.training.drift_alerts import alerts_of_rows, plan_to_read
 from streamomd.training.metrics import BLOCK, Metrics
 from streamomd.training.metrics.drift import Fired
 from streamomd.training.partitions import Share, micro_batches
 from streamomd.training.row_stream import SharedDecoding, cache_of, no_rows, rows_of
-from streamomd.training.sampling import sampled_rows
 
 Floats = NDArray[np.float64]
 Unexamined = tuple[Floats, Floats, Floats, Times]

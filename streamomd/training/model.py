@@ -22,7 +22,7 @@ from streamomd.training.memory_rows import (
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import fill_values_of, result_of, summary_of
 from streamomd.training.predict import evaluate, predict, probabilities
-from streamomd.training.scoring.probabilities import each_class
+from streamomd.training.scoring.link import each_class
 from streamomd.training.top_weights import heaviest
 
 if TYPE_CHECKING:

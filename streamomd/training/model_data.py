@@ -3,37 +3,83 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
 from streamomd.config.recorded import Recorded
 from streamomd.config.spec import Spec
-from streamomd.core.errors import DivergedError
+from streamomd.core.errors import DivergedError, TooLargeError
 from streamomd.core.finite import FiniteCheck, is_finite
-from streamomd.core.message import Message, PerReader
+from streamomd.core.message import Key, Message, PerReader
 from streamomd.core.urls import shown
 from streamomd.engine import Engine
+from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan
+from streamomd.losses.derived import with_lipschitz
+from streamomd.rules.contract import Block
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.order import Cursor
-from streamomd.training.build_engine import engine_of
 from streamomd.training.class_weights import (
     ClassWeights,
     class_weights_of,
     refuse_unknown_classes,
 )
-from streamomd.training.curve_ranges import CurveRanges
 from streamomd.training.fit_calibration import fit_calibration
-from streamomd.training.label_runs import LabelRuns
 from streamomd.training.metrics import Metrics
-from streamomd.training.scoring.calibration import Calibration
-from streamomd.training.teaching import Teaching
+from streamomd.training.row_checks import CurveRanges, LabelRuns
+from streamomd.training.run_records import Teaching, UpdateRecord
+from streamomd.training.scoring.link import Calibration
 from streamomd.training.top_weights import weight_blocks
 from streamomd.training.tried_pass import TriedPass
-from streamomd.training.update_record import UpdateRecord
+
+
+def engine_of(spec: Spec, plan: Plan) -> Engine:
+    """The engine of a job whose columns become coordinates by this plan."""
+    model, loss = spec.model, spec.loss
+    layout = layout_of(spec, plan)
+    _refuse_too_many(layout, model.params)
+    params = with_lipschitz(spec.rule, loss, model.params, model.loss_params)
+    classes = _classes(spec, plan)
+    return Engine(layout, loss, classes, model.bias, params, model.loss_params, late=True)
+
+
+def layout_of(spec: Spec, plan: Plan) -> Layout:
+    """How the state of a job lies in memory and in parts; nothing is allocated."""
+    classes = _classes(spec, plan)
+    learners = classes if classes > 2 or spec.loss.coupled else 1
+    sizes = plan.numbers, _most(spec, plan)
+    references = spec.data.standardize == "running", spec.refers_target
+    return Layout(spec.rule, plan.size, learners, spec.model.dtype, *sizes, *references, plan.means)
+
+
+def _most(spec: Spec, plan: Plan) -> int:
+    """Coordinates of the block of a rule that has one: the bias, all numbers and their hats fit."""
+    storage = spec.rule.storage
+    if not isinstance(storage, Block):
+        return 0
+    return max(1 + plan.numbers, min(storage.most(spec.model.params) + plan.hats, plan.size))
+
+
+def _classes(spec: Spec, plan: Plan) -> int:
+    return len(plan.classes) if spec.model.classifies else 1
+
+
+def _refuse_too_many(layout: Layout, params: Mapping[str, Any]) -> None:
+    rule = layout.rule
+    most = rule.largest(params)
+    if most is not None and layout.size > most:
+        found = (
+            f"rule {rule.name!r} works on at most {most:,} coordinates with these parameters, and "
+            f"there are {layout.size:,}"
+        )
+        which = PerReader("streamomd list rules", "docs/rules")
+        remedy = ("or choose a rule whose cost is a row's non-zeros (", which, ")")
+        form, key = "{found}: lower {key}, {remedy}", Key("data.bits")
+        raise TooLargeError(Message("too_many", form, key=key, found=found, remedy=remedy))
 
 
 @dataclass(eq=False)

@@ -10,18 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.run_events import emit
-from streamomd.core.sigmoid import sigmoid
+from streamomd.core.scalars import sigmoid
 from streamomd.core.urls import printable, typed
-from streamomd.engine.block_weights import mixture
+from streamomd.engine.block_state import mixture
 from streamomd.engine.frozen_rows import saved_loss
 from streamomd.rules.contract import fields
 from streamomd.shards.filtered_shards import filtered
 from streamomd.training.class_weights import ClassWeights, class_weights_of
 from streamomd.training.drift_alerts import alerts_of
 from streamomd.training.holdout import result
-from streamomd.training.metrics.backtest_figures import Backtest
-from streamomd.training.metrics.baseline import baseline_of
-from streamomd.training.metrics.by_time import EARLIER_TEXT, RETAINED, period_text
+from streamomd.training.metrics.by_time import EARLIER_TEXT, RETAINED, Backtest, period_text
+from streamomd.training.metrics.ranking import baseline_of
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import Figure
 

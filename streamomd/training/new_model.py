@@ -11,13 +11,13 @@ from typing import Any
 from streamomd.config.field_types import BALANCED
 from streamomd.config.spec import Spec
 from streamomd.core.errors import DataError, UsageError
-from streamomd.core.hats import FEWEST, Curve
+from streamomd.core.scalars import FEWEST, Curve
 from streamomd.core.urls import printable, shown
 from streamomd.core.wording import counted
 from streamomd.features import Plan, make_plan
 from streamomd.features.classes import decimal_comma, rare_note, targets, task_note
 from streamomd.features.curves import BUDGET
-from streamomd.features.plan import Partition
+from streamomd.features.plan_columns import Partition
 from streamomd.shards.distinct_values import Enough, distinct_labels, label_bounds
 from streamomd.shards.first_rows import first_curves, longest_list
 from streamomd.shards.renames import check_columns, distinct_schemas
@@ -25,7 +25,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
-from streamomd.training.teaching import Teaching
+from streamomd.training.run_records import Teaching
 from streamomd.training.warm_start import is_weights, start_from_weights
 
 MOST_NAMED = 8

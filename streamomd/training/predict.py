@@ -37,10 +37,8 @@ from streamomd.training.metrics.residuals import LEVELS, least_rows
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import reported_mean
 from streamomd.training.progress import note, progress, quiet_notes, watching
-from streamomd.training.row_stream import cache_of, no_rows, rows_of
-from streamomd.training.scoring.calibration import Calibration
-from streamomd.training.scoring.probabilities import chosen, class_probabilities, means
-from streamomd.training.shard_views import find_for_model
+from streamomd.training.row_stream import cache_of, find_for_model, no_rows, rows_of
+from streamomd.training.scoring.link import Calibration, chosen, class_probabilities, means
 from streamomd.training.slices import slices_of
 
 Floats = NDArray[np.float64]

@@ -9,18 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import UnsupportedError
-from streamomd.core.sigmoid import sigmoid
+from streamomd.core.scalars import sigmoid
 from streamomd.engine import Engine
-from streamomd.engine.block_weights import weights_of_block
+from streamomd.engine.block_state import weights_of_block
 from streamomd.engine.frozen_rows import saved_mix
 from streamomd.engine.loops.reference import C, S
-from streamomd.engine.loops.target_rows import C as TARGET_C
-from streamomd.engine.loops.target_rows import S as TARGET_S
+from streamomd.engine.loops.row_losses import TARGET_C, TARGET_S
 from streamomd.engine.state import State
 from streamomd.features import Plan, decode_labels
 from streamomd.losses.contract import identity
 from streamomd.rules.contract import Matrix
-from streamomd.training.scoring.calibration import Calibration
 from streamomd.training.scoring.description import (
     CATEGORIES,
     DATES,
@@ -34,11 +32,10 @@ from streamomd.training.scoring.description import (
     VectorColumn,
     is_measured,
 )
-from streamomd.training.scoring.link import Link
+from streamomd.training.scoring.link import Calibration, Link
 from streamomd.training.scoring.margins import Margins
-from streamomd.training.scoring.rule_margins import RuleMargins
+from streamomd.training.scoring.rule_margins import RuleMargins, Weights
 from streamomd.training.scoring.scorer import Scorer
-from streamomd.training.scoring.stored_weights import Weights
 
 Floats = NDArray[np.float64]
 ROWS = 1 << 20  # coordinates whose weights are computed at a time

@@ -14,7 +14,7 @@ from streamomd.engine.state import State
 from streamomd.shards.distinct_values import Value, check_sliced, places_of, weights_of_values
 from streamomd.shards.shard import ShardSet
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.bins import COARSE
+from streamomd.training.metrics.ranking import COARSE
 from streamomd.training.progress import note
 
 MOST = 1000

@@ -11,9 +11,8 @@ import pytest
 from running import run, write
 
 import streamomd
-from streamomd.analysis.report.curve_charts import effects_of
-from streamomd.analysis.report.feature_scales import scales_of_shards
-from streamomd.analysis.report.largest_weights import weigh
+from streamomd.analysis.report.feature_table import effects_of
+from streamomd.analysis.report.feature_weights import scales_of_shards, weigh
 from streamomd.training.model import Model
 
 

@@ -17,8 +17,7 @@ from running import train, write
 from scipy.stats import spearmanr
 
 import streamomd
-from streamomd.analysis.report.feature_scales import scales_of_shards
-from streamomd.analysis.report.largest_weights import weigh
+from streamomd.analysis.report.feature_weights import scales_of_shards, weigh
 from streamomd.analysis.report.verdict import compare_with_constant
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

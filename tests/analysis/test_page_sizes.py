@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from helpers import dense, sparse
 
-from streamomd.analysis.report.feature_scales import LARGEST, measure_scales, scales_from_slots
-from streamomd.analysis.report.largest_weights import weigh
+from streamomd.analysis.report.feature_weights import (
+    LARGEST,
+    measure_scales,
+    scales_from_slots,
+    weigh,
+)
 from streamomd.config.spec import Spec
 from streamomd.features import Plan
 from streamomd.rules import all_rules

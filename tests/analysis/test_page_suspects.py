@@ -12,8 +12,7 @@ from running import train, write
 
 import streamomd
 from streamomd.analysis.report.data_warnings import IDS, WEIGHTY, find_data_warnings
-from streamomd.analysis.report.feature_scales import scales_from_slots, scales_of_shards
-from streamomd.analysis.report.largest_weights import weigh
+from streamomd.analysis.report.feature_weights import scales_from_slots, scales_of_shards, weigh
 
 ROWS = 3000
 

@@ -15,7 +15,7 @@ from paging import Node, parsed, section
 from running import everything, rows, run, shards, train, write
 
 import streamomd
-from streamomd.analysis.report.axes import Axis, brief
+from streamomd.analysis.report.charts import Axis, brief
 from streamomd.analysis.report.learning import curve_points, means
 from streamomd.core.errors import NoCommitError, OutputExistsError
 from streamomd.training.metrics import Metrics

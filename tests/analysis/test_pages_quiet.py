@@ -11,7 +11,7 @@ import pytest
 from running import everything, shards, train
 
 import streamomd
-from streamomd.analysis.report import feature_scales
+from streamomd.analysis.report import feature_weights
 from streamomd.analysis.report.data_warnings import DataWarning, _broken, _group
 from streamomd.analysis.watch import View
 from streamomd.cli import formatting
@@ -23,7 +23,7 @@ def test_flags_are_not_huge(tmp_path: Path) -> None:
     train(tmp_path / "data", *everything(), "--checkpoint", tmp_path / "run")
     model = streamomd.load(str(tmp_path / "run"))
     at = int(model.plan.bias)
-    found = feature_scales.scales_from_slots(model)
+    found = feature_weights.scales_from_slots(model)
     largest, typical = np.full(model.plan.size, 1.0), np.full(model.plan.size, 1e-3)
     low = np.zeros(model.plan.hashed_offset)
     rare = replace(found, largest=largest, typical=typical, low=low, high=low + 1.0, rows=1000)

@@ -14,7 +14,7 @@ from paging import parsed
 from running import run, train, write
 
 import streamomd
-from streamomd.analysis.report.over_time import charts_by_day
+from streamomd.analysis.report.learning import charts_by_day
 from streamomd.analysis.report.verdict import (
     BETTER,
     NORMAL,

@@ -15,7 +15,7 @@ import pytest
 from running import alone, both, everything, rows, run, shards, train, write
 
 import streamomd
-from streamomd.cli.checkpoint_commands import _ledger_lines
+from streamomd.cli.report_commands import _ledger_lines
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 

@@ -13,7 +13,7 @@ from streamomd.config.run_tables import Update
 from streamomd.core.errors import UsageError
 from streamomd.sources.known_sources import refuse_without_effect
 from streamomd.sources.tables import TableOptions
-from streamomd.training.shard_views import find_for_model
+from streamomd.training.row_stream import find_for_model
 
 TOPIC, TABLE = "kafka://127.0.0.1:1/t", "iceberg://none/ns.t"
 ANY = {

@@ -12,7 +12,7 @@ import pytest
 from running import alone, run, write
 
 from streamomd.features.classes import targets
-from streamomd.training.metrics.baseline import baseline_of
+from streamomd.training.metrics.ranking import baseline_of
 
 N = 600
 LABELS: dict[str, tuple[Any, str]] = {

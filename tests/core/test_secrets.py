@@ -21,7 +21,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.urls import is_unencrypted, without_credentials
 from streamomd.runs.session import report_transport_warnings
 from streamomd.training.progress import quiet_notes
-from streamomd.training.transport_warnings import scheduler_warnings, transport_warnings
+from streamomd.training.url_trust import scheduler_warnings, transport_warnings
 
 CANARY = "CANARY"
 

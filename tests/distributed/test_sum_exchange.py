@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamomd.core.errors import ClusterError
 from streamomd.distributed.exchange import SumExchange
-from streamomd.engine.round_messages import HEAD
+from streamomd.engine.micro_batches import HEAD
 
 
 def in_order(found: np.ndarray) -> np.ndarray:

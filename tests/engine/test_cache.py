@@ -135,7 +135,7 @@ def test_nor_where_another_loop_was_compiled_before(package: Path) -> None:
     [
         ("rules/nag.py", "own.w - move.step * (", "own.w - 2.0 * move.step * ("),
         pytest.param(
-            "rules/common/schedule.py",
+            "rules/common/schedules.py",
             "return eta / math.sqrt(t)",
             "return 2.0 * eta / math.sqrt(t)",
             marks=pytest.mark.slow,
@@ -280,7 +280,7 @@ FOLDER = Path(streamomd.__file__).parent
     [
         ("rules/nag.py", "nag", "learn", True),
         ("losses/hinge.py", "nag", "learn", True),
-        ("rules/common/schedule.py", "ng", "learn", True),
+        ("rules/common/schedules.py", "ng", "learn", True),
         ("engine/loops/load_store.py", "nag", "learn", True),
         ("engine/loops/sparse.py", "nag", "learn", True),
         ("engine/loops/cache_prefetch.py", "nag", "learn", True),

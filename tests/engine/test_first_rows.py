@@ -11,7 +11,7 @@ from auto import Auto, sigmoid, softmax
 from lazy_loops import LAZY
 from standardized import Rows, Run, made
 
-from streamomd.engine import stored_rows as stored
+from streamomd.engine import block_state as stored
 from streamomd.engine.loops.block_solve import LAST, is_due
 from streamomd.engine.loops.rebase import AT
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamomd.features.kernels import check_pairs
-from streamomd.features.kernels.check_pairs import are_canonical, checker
+from streamomd.features.kernels import csr_passes
+from streamomd.features.kernels.csr_passes import are_canonical, checker
 
 HIGHEST = 9
 LARGEST = float(np.finfo(np.float32).max)
@@ -42,7 +42,7 @@ def test_what_is_accepted(rows: list[list[int]], data: Any, tile: int) -> None:
     drawn = st.lists(VALUES, min_size=count, max_size=count) | st.just([1.0] * count)
     values = data.draw(drawn)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check_pairs, "TILE", tile)
+        patch.setattr(csr_passes, "TILE", tile)
         found = are_canonical(*arrays(rows, values), HIGHEST, LARGEST)
     assert bool(found) == accepted(rows, values)
 

@@ -14,9 +14,9 @@ from streamomd.config.model_table import Model
 from streamomd.config.spec import Spec
 from streamomd.core.errors import SchemaError, UsageError
 from streamomd.features import Names, Plan, check_schema, describe, encode, make_plan, name_of
-from streamomd.features.crosses import cross_name
-from streamomd.features.dates import date_parts, parts_of
-from streamomd.features.plan import Date
+from streamomd.features.hashed import cross_name
+from streamomd.features.plan_columns import Date
+from streamomd.features.times import date_parts, parts_of
 
 SCHEMA = pa.schema(
     {
@@ -74,14 +74,16 @@ def test_names_of_columns_are_escaped_too():
 
 def test_a_pair_is_hashed_once(monkeypatch):
     """A thousand rows of six pairs: six texts are hashed."""
-    from streamomd.features import crosses as module
+    from streamomd.features import hashed as module
 
     hashed = []
     inner = module.places
     monkeypatch.setattr(
         module,
         "places",
-        lambda texts, *given: hashed.append(len(texts)) or inner(texts, *given),
+        lambda texts, column, *given: (
+            hashed.extend([len(texts)] * (column == "job^old")) or inner(texts, column, *given)
+        ),
     )
     rows = [{"job": "abc"[k % 3], "old": bool(k // 3 % 2)} for k in range(1000)]
     columns = {name: [row[name] for row in rows] for name in ("job", "old")}

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from in_memory import batch_of, new_model
 
 from streamomd.core.errors import DataError
-from streamomd.core.hats import Curve, hat_at
 from streamomd.core.jit import recording
+from streamomd.core.scalars import Curve, hat_at
 from streamomd.features import Plan, name_of
 from streamomd.features.curves import BUDGET, MOST, WIDE, PackedCurves, curves_of, knots_of
-from streamomd.features.kernels.hat_values import hat_writer
+from streamomd.features.kernels.write_columns import hat_writer
 from streamomd.features.names import Names
 
 KNOTS = st.lists(st.integers(-50, 50), min_size=3, max_size=9, unique=True).map(sorted)

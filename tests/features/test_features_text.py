@@ -22,13 +22,13 @@ from streamomd.config.model_table import Model
 from streamomd.core.batch import DenseBatch
 from streamomd.core.errors import BadRowError
 from streamomd.features import Names, encode, make_plan, name_of
+from streamomd.features import text as rows_module
 from streamomd.features import text as text_module
-from streamomd.features import text_rows as rows_module
 from streamomd.features.hashed import coordinate
 from streamomd.features.kernels import split_words
 from streamomd.features.kernels import write_texts as kernel
-from streamomd.features.plan import COUNTED
-from streamomd.features.tokenize import look_up, lower_cases
+from streamomd.features.plan_columns import COUNTED
+from streamomd.features.text import look_up, lower_cases
 
 NAN = float("nan")
 TEXTS = st.text("aAbB1_ -'.\n^\\=éÉ\u0301İßΣσςिक語½😀\x00\u2028", max_size=12)

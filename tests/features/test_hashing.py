@@ -18,7 +18,7 @@ from streamomd.config.data_table import Data
 from streamomd.config.model_table import Model
 from streamomd.features import Names, make_plan
 from streamomd.features.hashed import HashedValues, categories, category, places
-from streamomd.features.kernels import name_index
+from streamomd.features.kernels import murmur3
 from streamomd.features.kernels.murmur3 import murmur, prefix_state
 
 SCHEMA = pa.schema({"y": pa.float64(), "c": pa.string()})
@@ -104,7 +104,7 @@ def test_python_notes_the_names_that_compiled_code_notes(streams, bits):
     streams = [[str(value) for value in values] for values in streams]
     for few in (-1, 50, 10**9):
         with pytest.MonkeyPatch.context() as patch:
-            for soon in (name_index.chooser(), name_index.noter()):
+            for soon in (murmur3.chooser(), murmur3.noter()):
                 patch.setattr(soon, "_left", few)
             made.append(told(streams, plan, Names()).to_json())
     assert made[0] == made[1] == made[2]

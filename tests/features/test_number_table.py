@@ -19,7 +19,7 @@ from streamomd.core.errors import BadRowError
 from streamomd.features import encode, make_plan, number_table
 from streamomd.features.csr import counted_rows
 from streamomd.features.kernels import write_columns
-from streamomd.features.kernels.count_places import exchanges
+from streamomd.features.kernels.csr_passes import exchanges
 
 ROWS = 200
 WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

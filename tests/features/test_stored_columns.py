@@ -15,7 +15,7 @@ from streamomd.config.data_table import Data
 from streamomd.config.model_table import Model
 from streamomd.core.batch import DenseBatch, joined_values, taken
 from streamomd.features import Plan, encode, make_plan
-from streamomd.features.stored_columns import category_columns
+from streamomd.features.encode import category_columns
 
 ROWS = pa.RecordBatch.from_pydict(
     {

@@ -21,7 +21,7 @@ from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.engine import state as states
 from streamomd.features import encode, make_plan
 from streamomd.integrations.export import FORMATS, export, matrix_of
-from streamomd.integrations.export.weight_chunks import pieces, weights_of
+from streamomd.integrations.export.contract import pieces, weights_of
 from streamomd.training.model import Model
 
 DATA = {"shards": "none", "label": "y", "bits": 12, "numeric": ["n", "f", "t"], "vectors": ["e"]}

@@ -14,8 +14,8 @@ import pytest
 from documented import ROOT
 from merge_laws import mutated
 
+from streamomd.analysis.plugin_checks.laws import merge_problems
 from streamomd.analysis.plugin_checks.learner import legal
-from streamomd.analysis.plugin_checks.merge_laws import merge_problems
 from streamomd.analysis.plugin_checks.rule_case import RuleCase
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules

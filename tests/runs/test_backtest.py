@@ -15,11 +15,11 @@ from running import Impatient, rows, run, with_column, write
 from timed import COUNT, DAY, FLAGS, START, seconds_of, timed_shards, train
 
 import streamomd
-from streamomd.analysis.report.backtest_page import backtest_page
+from streamomd.analysis.report.sweep_pages import backtest_page
 from streamomd.cli.formatting import format_backtest
 from streamomd.core.errors import DataError, StoppedError, UnsupportedError, UsageError
+from streamomd.training.class_weights import drawn_shares
 from streamomd.training.holdout import number_of
-from streamomd.training.sampling import drawn_shares
 
 SECONDS = {"hour": 3600, "day": DAY, "week": 7 * DAY}
 FIRST = datetime.date(2026, 1, 1)

@@ -16,8 +16,8 @@ from test_resume import cut
 from streamomd.core.threads import Threads
 from streamomd.engine import walks
 from streamomd.engine.divided import DividedState
-from streamomd.training import class_threads
-from streamomd.training.class_threads import LEAST_ROWS
+from streamomd.training import training_threads
+from streamomd.training.training_threads import LEAST_ROWS
 
 CLASSES = 5
 THREADS = (2, 9)
@@ -129,8 +129,8 @@ def test_a_checkpoint_does_not_choose_the_threads(
     commit = json.loads(min((url / "commits").iterdir()).read_text().splitlines()[0])
     assert commit["document"]["job"]["train"]["threads"] == 3
     cut(url, 30)
-    monkeypatch.setattr(class_threads, "usable_cores", lambda: 2)
-    monkeypatch.setattr(class_threads, "LEAST_ROWS", 0)
+    monkeypatch.setattr(training_threads, "usable_cores", lambda: 2)
+    monkeypatch.setattr(training_threads, "LEAST_ROWS", 0)
     made = Threads.__init__
 
     def noted(self: Threads, count: int, stage: str = "") -> None:
@@ -154,17 +154,17 @@ def test_few_rows_are_learned_by_one_thread(
         return of(state, pool)
 
     monkeypatch.setattr(DividedState, "of", noted)
-    monkeypatch.setattr(class_threads, "usable_cores", lambda: 4)
+    monkeypatch.setattr(training_threads, "usable_cores", lambda: 4)
     words = [shards, *JOB, "--nulls", "zero", "--checkpoint", "none"]
     train(*words)
     train(*words, "--loss", "softmax", *threads(2))
     assert divided == []
     train(*words, *threads(2))
     assert divided == [2]
-    monkeypatch.setattr(class_threads, "LEAST_ROWS", 120 * CLASSES)
+    monkeypatch.setattr(training_threads, "LEAST_ROWS", 120 * CLASSES)
     train(*words)
     assert divided == [2, 4]
-    monkeypatch.setattr(class_threads, "available_memory", lambda: 1.0)
+    monkeypatch.setattr(training_threads, "available_memory", lambda: 1.0)
     train(*words)
     assert divided == [2, 4]
 

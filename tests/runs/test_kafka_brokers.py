@@ -30,7 +30,7 @@ from streamomd.sources.kafka.offset_ranges import (
 )
 from streamomd.sources.known_sources import options_for, refuse_recorded
 from streamomd.training.load_model import load_model
-from streamomd.training.resume_changes import change_model_job
+from streamomd.training.open_checkpoint import change_model_job
 
 COLUMNS = ("--type", "y=int64,x=double", "--label", "y", "--rule", "nag")
 SECRET = "hunter22-of-the-test"

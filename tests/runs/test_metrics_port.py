@@ -34,10 +34,9 @@ import streamomd
 from streamomd.cli import main
 from streamomd.core import http_servers
 from streamomd.core.errors import MissingExtraError, StorageError, UsageError
-from streamomd.core.http_servers import Family
+from streamomd.core.http_servers import Family, MetricsAddress
 from streamomd.core.run_events import Event, count_request, emit, receiving, same_receivers
 from streamomd.runs import metrics_server
-from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.metrics_server import CONNECTIONS, serve_metrics
 from streamomd.runs.run_metrics import OF_LEARNERS, OF_RUN, LearnerMetrics, RunMetrics
 from streamomd.training.metrics import Metrics

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from running import ROWS, everything, rows, run, train, write
 
-from streamomd.features.binary_lists import (
+from streamomd.features.lists import (
     ELEMENTS,
     METADATA_KEY,
     declared,

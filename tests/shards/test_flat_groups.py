@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamomd.core.jit import ItemCount, recording
-from streamomd.features.binary_lists import METADATA_KEY
 from streamomd.features.kernels import page_values
 from streamomd.features.kernels.lz4_blocks import MALFORMED, unfold, unfolder
 from streamomd.features.kernels.page_headers import find_pages
+from streamomd.features.lists import METADATA_KEY
 from streamomd.shards.formats import column_pages, flat_groups, parquet, parquet_pages
 from streamomd.shards.formats.column_pages import snappy_size, zstd_size
 from streamomd.shards.formats.contract import ReadRequest

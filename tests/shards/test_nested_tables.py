@@ -16,7 +16,7 @@ from running import run, write
 import streamomd
 from streamomd.core.errors import SchemaError
 from streamomd.features.nested import roots, selected, table_with_fields, with_fields
-from streamomd.training.scoring.nested_rows import flat_row
+from streamomd.training.scoring.row_values import flat_row
 
 NAMES = ("a", "b", "a.b", "c")
 LEAVES = st.sampled_from([pa.int64(), pa.string(), pa.list_(pa.string())])

@@ -23,7 +23,7 @@ from streamomd.shards.fetch_ahead import JOBS_AT_ONCE, FetchAhead, Load, Need
 from streamomd.shards.order import Group, Job
 from streamomd.shards.prefetch import LEAST_BYTES, Prefetcher, Run
 from streamomd.shards.reader import Piece
-from streamomd.shards.seekable_file import ChangedWhileReadError
+from streamomd.shards.stored_object import ChangedWhileReadError
 from streamomd.sources.find import find
 
 

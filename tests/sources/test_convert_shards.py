@@ -28,7 +28,7 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.sources.find import find
-from streamomd.sources.text import conversion, csv_source, shard_writer, shuffle
+from streamomd.sources.text import conversion, csv_source, shard_writer, shuffle_split
 from streamomd.sources.text.conversion import Converted
 from streamomd.sources.text.convert import convert
 from streamomd.sources.text.output_formats import FORMS, SIZE_KEY
@@ -302,14 +302,14 @@ def test_shuffle_does_not_depend_on_memory(tmp_path, monkeypatch):
     expected = numbers(csv(tmp_path, shuffle=9))
     monkeypatch.setattr(csv_source, "BLOCK", 999)
     for chunk, to in ((20_000, "once"), (700, "twice")):
-        monkeypatch.setattr(shuffle, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(shuffle_split, "CHUNK_BYTES", chunk)
         assert numbers(csv(tmp_path, to=to, shuffle=9)) == expected
         assert names(tmp_path, to) == ["part-00000.parquet"]
 
 
 def test_shuffle_is_uniform(tmp_path):
     """Over many seeds each of the orders of four rows comes up about equally often."""
-    orders = [tuple(np.argsort(shuffle.keys(seed, 0, 4))) for seed in range(24_000)]
+    orders = [tuple(np.argsort(shuffle_split.keys(seed, 0, 4))) for seed in range(24_000)]
     counts = np.unique([sum(4**i * p for i, p in enumerate(o)) for o in orders], return_counts=True)
     # Chi-square of 23 degrees of freedom: above 70 once in a million.
     assert len(counts[1]) == 24
@@ -318,14 +318,14 @@ def test_shuffle_is_uniform(tmp_path):
 
 def test_shuffle_moves_rows_by_a_third_on_average():
     """The mean displacement of a uniform permutation of n rows is n/3."""
-    order = np.argsort(shuffle.keys(7, 0, 200_000))
+    order = np.argsort(shuffle_split.keys(7, 0, 200_000))
     assert abs(np.abs(order - np.arange(200_000)).mean() / 200_000 - 1 / 3) < 0.005
 
 
 def test_keys_do_not_depend_on_where_a_batch_begins():
     """Keys of rows are those of the same rows in any batch, and all distinct."""
-    whole = shuffle.keys(3, 0, 1000)
-    parts = [shuffle.keys(3, first, 10) for first in range(0, 1000, 10)]
+    whole = shuffle_split.keys(3, 0, 1000)
+    parts = [shuffle_split.keys(3, first, 10) for first in range(0, 1000, 10)]
     assert np.array_equal(np.concatenate(parts), whole)
     assert len(np.unique(whole)) == 1000
 
@@ -391,7 +391,7 @@ def test_shards_without_rows_become_a_shard_without_rows(
     """With their columns, as pyarrow reads them; next to others they add nothing."""
     table = pa.table({"a": pa.array([], pa.int32()), "b": pa.array([], pa.list_(pa.string()))})
     pq.write_table(table, tmp_path / "a.parquet")
-    how: dict[str, Any] = {"source_format": "shards", "form": form, "shuffle": shuffle}
+    how: dict[str, Any] = {"source_format": "shards", "form": form, "shuffle": shuffle_split}
     done = convert([str(tmp_path / "a.parquet")], to=str(tmp_path / "out"), **how)
     assert (done.rows, len(done.shards)) == (0, 1)
     path = done.shards[0]

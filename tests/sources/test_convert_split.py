@@ -17,9 +17,15 @@ from hypothesis import strategies as st
 from running import run
 
 from streamomd.core.errors import DataError, UsageError
-from streamomd.sources.text import split as split_module
+from streamomd.sources.text import shuffle_split as split_module
 from streamomd.sources.text.convert import convert
-from streamomd.sources.text.split import Split, TimeKeys, make_split, parse_shares, time_keys
+from streamomd.sources.text.shuffle_split import (
+    Split,
+    TimeKeys,
+    make_split,
+    parse_shares,
+    time_keys,
+)
 
 N = 1000
 SHARES = {"train": 80.0, "test": 20.0}

@@ -41,7 +41,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch, *, dear: bool = True) -> None:
         compiled = layout.rule.storage.kind != "coordinates" and not dear
         return Engine(layout, *more, compiled=compiled)
 
-    monkeypatch.setattr("streamomd.training.build_engine.Engine", engine)
+    monkeypatch.setattr("streamomd.training.model_data.Engine", engine)
 
 
 def made(classes: int, *, seed: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -14,9 +14,9 @@ from streamomd.features import encode, make_plan
 from streamomd.features.curves import curves_of
 from streamomd.features.encode import first_numbers
 from streamomd.features.nested import selected, with_fields
-from streamomd.training.build_engine import engine_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
+from streamomd.training.model_data import engine_of
 from streamomd.training.predict import columns
 from streamomd.training.training_step import begin_epoch, learn_rows, observe_rows
 

@@ -17,7 +17,7 @@ from running import write
 import streamomd
 from streamomd.engine import Engine
 from streamomd.runs.sweep.learners import Sweep
-from streamomd.training import build_engine
+from streamomd.training import model_data
 
 GROUP = 16
 
@@ -26,7 +26,7 @@ GROUP = 16
 def plain() -> Iterator[None]:
     """Engines are plain Python while inside: nothing is compiled, and the bits are the same."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_engine, "Engine", partial(Engine, compiled=False))
+        patch.setattr(model_data, "Engine", partial(Engine, compiled=False))
         yield
 
 

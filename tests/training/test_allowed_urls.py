@@ -24,7 +24,7 @@ import streamomd
 from streamomd.config.allow_list import VARIABLE, AllowList, refuse_outside
 from streamomd.config.settings import configured
 from streamomd.core.errors import UsageError
-from streamomd.training.allowed_urls import MOST_LINES, described
+from streamomd.training.url_trust import MOST_LINES, described
 
 assert configured("allowed-urls") == []  # the default is there before a test changes it
 

@@ -20,9 +20,8 @@ from uneven_rows import learn, uneven, uneven_data
 import streamomd
 from streamomd.core.errors import DataError, UnsupportedError, UsageError
 from streamomd.training.fit_calibration import fit_calibration, fit_sigmoid, isotonic
-from streamomd.training.metrics.bins import FINE, binned, centres
-from streamomd.training.scoring.calibration import Calibration
-from streamomd.training.scoring.link import Link
+from streamomd.training.metrics.ranking import FINE, binned, centres
+from streamomd.training.scoring.link import Calibration, Link
 from streamomd.training.scoring.scorer import Scorer
 
 __all__ = ["uneven_data"]  # the fixture

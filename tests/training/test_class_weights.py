@@ -20,7 +20,7 @@ from streamomd.core.batch import DenseBatch
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.training.class_weights import ClassWeights
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.bins import FINE, centres
+from streamomd.training.metrics.ranking import FINE, centres
 
 __all__ = ["uneven_data"]  # the fixture
 FACTORS = {"0": 0.5, "1": 4.0}

@@ -23,8 +23,8 @@ from sklearn.metrics import (
 import streamomd
 from streamomd.losses import Loss, all_losses, find_loss
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.bins import COARSE, FINE, binned, bins, half
 from streamomd.training.metrics.detail import NOTHING, Detail, detail_of, restored, saved
+from streamomd.training.metrics.ranking import COARSE, FINE, binned, bins, half
 
 FLAGS: dict[str, Any] = {"label": "y", "weight": "w", "numeric": ["n", "k"], "bits": 8}
 BY_RANK = ("auc", "average_precision")

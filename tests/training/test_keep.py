@@ -22,7 +22,7 @@ from streamomd.engine import state
 from streamomd.engine.state import State
 from streamomd.features import make_plan
 from streamomd.shards.order import Cursor
-from streamomd.training import async_commit, checkpoint_manager
+from streamomd.training import checkpoint_manager, training_threads
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.model_document import document_of, parts_of
@@ -276,7 +276,7 @@ def test_a_commit_under_way_is_made_when_learning_ends_with_an_error() -> None:
 def test_a_copy_has_memory_of_its_own_and_keeps_it() -> None:
     """Twice the state, however many commits."""
     one = Run().model.state
-    copy = async_commit.async_committer(one, 2.0 * one.nbytes)
+    copy = training_threads.async_committer(one, 2.0 * one.nbytes)
     assert copy is not None
     assert copy.outcome() is None
     places = {copy.copy_state(one).cells.ctypes.data for _ in range(3)}
@@ -297,7 +297,7 @@ def test_where_there_is_no_room_learning_waits(
         run.keeper.spare = 2.0 * run.model.state.nbytes - 1
     if why == "limit":
         (tmp_path / "limit").write_text("1000\n")
-        monkeypatch.setattr(async_commit, "LIMITS", (str(tmp_path / "limit"),))
+        monkeypatch.setattr(training_threads, "LIMITS", (str(tmp_path / "limit"),))
     if why == "none to be had":
 
         def full(_: State) -> State:

@@ -10,7 +10,7 @@ import pytest
 from estimating import uncompiled
 from running import run, with_column, write
 
-from streamomd.training.label_runs import LEAST, LabelRuns
+from streamomd.training.row_checks import LEAST, LabelRuns
 
 ROWS = 1200
 WARNING = "labels come in long runs"

@@ -14,8 +14,8 @@ from uneven_rows import learn, uneven, uneven_data
 import streamomd
 from streamomd.config.spec import Spec
 from streamomd.core.batch import SAMPLED, DenseBatch, Skipped
+from streamomd.training.class_weights import drawn_shares, sampled_rows
 from streamomd.training.holdout import held_out, number_of
-from streamomd.training.sampling import drawn_shares, sampled_rows
 
 __all__ = ["uneven_data"]  # the fixture
 COUNT = 400

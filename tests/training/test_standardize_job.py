@@ -13,10 +13,10 @@ import pytest
 import streamomd
 from streamomd.analysis.preview import preview
 from streamomd.analysis.report import write_report
-from streamomd.analysis.report.feature_scales import scales_from_slots
+from streamomd.analysis.report.feature_weights import scales_from_slots
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.integrations.export import export
-from streamomd.integrations.export.weight_chunks import pieces
+from streamomd.integrations.export.contract import pieces
 from streamomd.training.load_model import load_model
 
 STANDARD = {"data.standardize": "running"}

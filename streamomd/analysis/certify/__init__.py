@@ -25,7 +25,7 @@ from streamomd.sources.find import find
 from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
-from streamomd.training.shard_views import find_for_model
+from streamomd.training.row_stream import find_for_model
 
 __all__ = ["certify"]
 

@@ -12,13 +12,11 @@ from typing import Any
 
 from streamomd.analysis.history import history
 from streamomd.analysis.report.data_warnings import find_data_warnings
-from streamomd.analysis.report.feature_scales import scales_from_slots, scales_of_shards
 from streamomd.analysis.report.feature_table import features_section
-from streamomd.analysis.report.largest_weights import weigh
-from streamomd.analysis.report.learning import learning
+from streamomd.analysis.report.feature_weights import scales_from_slots, scales_of_shards, weigh
+from streamomd.analysis.report.learning import day_column, learning
 from streamomd.analysis.report.markup import element, page
 from streamomd.analysis.report.outcomes import outcomes
-from streamomd.analysis.report.over_time import day_column
 from streamomd.analysis.report.regret import regret
 from streamomd.analysis.report.summary import divergence, header, job_section, warnings_section
 from streamomd.analysis.report.verdict import summarize

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.analysis.report.axes import brief
-from streamomd.analysis.report.feature_scales import FeatureScales
-from streamomd.analysis.report.largest_weights import Weights
+from streamomd.analysis.report.charts import brief
+from streamomd.analysis.report.feature_weights import FeatureScales, Weights
 from streamomd.analysis.report.verdict import compare_with_constant
 from streamomd.core.wording import counted, worded
 from streamomd.features import Plan, name_of

@@ -9,14 +9,13 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.analysis.report.axes import Axis, brief
-from streamomd.analysis.report.charts import Series, heat, lines
+from streamomd.analysis.report.charts import Axis, Series, brief, heat, lines
+from streamomd.analysis.report.learning import charts_by_day, day_column
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
-from streamomd.analysis.report.over_time import charts_by_day, day_column
 from streamomd.analysis.report.verdict import likelihood, percent
 from streamomd.core.wording import counted
-from streamomd.training.metrics.bins import centres
 from streamomd.training.metrics.detail import BinaryDetail
+from streamomd.training.metrics.ranking import centres
 from streamomd.training.model_data import ModelData
 
 Result = Mapping[str, Any]

@@ -11,8 +11,7 @@ import numpy as np
 from streamomd.analysis.certify import measure
 from streamomd.analysis.certify.claims import KEEP, no_theorem
 from streamomd.analysis.certify.replay import FixedWeights
-from streamomd.analysis.report.axes import Axis, brief
-from streamomd.analysis.report.charts import Series, bars, lines
+from streamomd.analysis.report.charts import Axis, Series, bars, brief, lines
 from streamomd.analysis.report.learning import curve_points
 from streamomd.analysis.report.markup import grid, paragraph, section, table
 from streamomd.rules import find_rule

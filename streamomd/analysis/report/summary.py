@@ -7,10 +7,10 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from streamomd.analysis.history import History, rows_passed
-from streamomd.analysis.report.axes import brief
+from streamomd.analysis.report.charts import brief
 from streamomd.analysis.report.data_warnings import DataWarning
+from streamomd.analysis.report.learning import day_column
 from streamomd.analysis.report.markup import element, folded, paragraph, section, table
-from streamomd.analysis.report.over_time import day_column
 from streamomd.analysis.report.verdict import verdict_box
 from streamomd.config.spec import Spec
 from streamomd.core.urls import shown, typed

@@ -17,13 +17,12 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.analysis.report.axes import brief
+from streamomd.analysis.report.charts import brief
 from streamomd.analysis.report.markup import element
 from streamomd.core.wording import counted
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.baseline import baseline_of
-from streamomd.training.metrics.bins import centres
 from streamomd.training.metrics.detail import BinaryDetail
+from streamomd.training.metrics.ranking import baseline_of, centres
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import natural_mean
 

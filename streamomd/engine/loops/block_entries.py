@@ -37,7 +37,7 @@ def rows(learners: int) -> int:
 
 
 def first_cells(rule: Rule, learners: int) -> tuple[int, ...]:
-    """Of the slots w, S, g and H, from a coordinate's first cell on; 0 of those that it lacks."""
+    """Places of the slots w, S, g, H from a coordinate's first cell on; 0 of those it lacks."""
     slots, shared = [slot.name for slot in rule.own_slots], len(rule.shared_slots)
     return tuple(
         shared + learners * slots.index(name) if name in slots else 0

@@ -124,7 +124,7 @@ def lay_out(
 def slopes(
     margins: Any, y: Any, importance: Any, k: int, coupled: bool, classes: int, a: Any, off: Any
 ) -> None:
-    """Of class k: off = h (goal - p) and a = h p (1 - p) of each row."""
+    """Writes for class k: off = h (goal - p) and a = h p (1 - p) of each row."""
     L = margins.shape[1]
     for n in range(len(y)):
         if coupled:
@@ -199,7 +199,7 @@ def gradient(w: Any, z: Any, off: Any, size: int, lam: float, lam_bias: float, g
 
 
 def probability(margins: Any, n: int, k: int) -> float:
-    """Of class k, by softmax."""
+    """Returns the probability of class k, by softmax."""
     largest, total = margins[n, 0], 0.0
     for j in range(margins.shape[1]):
         largest = max(largest, margins[n, j])

@@ -114,7 +114,7 @@ def next_copy(t: int, size: int) -> int:
 
 
 def period(row: int) -> int:
-    """Of how many rows around this one, one is scored."""
+    """Returns of how many rows around this one, one is scored."""
     if row <= EVERY:
         return 1
     if row <= 4 * EVERY:
@@ -151,7 +151,7 @@ def frequencies(
 
 
 def newton_step(chain: Any, at: int, value: int, g: float, R: float, m: float) -> None:
-    """Of a share in [0, 1] at ``value``, whose A and b are at ``at``."""
+    """Moves a share in [0, 1] at ``value``, whose A and b are at ``at``."""
     c = chain[MASS] + START
     chain[at] += m * c * R
     chain[at + 1] += m * c * (g + R * chain[value])
@@ -160,7 +160,7 @@ def newton_step(chain: Any, at: int, value: int, g: float, R: float, m: float) -
 
 
 def newton_steps(chain: Any, g0: float, g1: float, R: Any, m: float) -> None:
-    """Of both scales. R: curvature of the first, of both together, of the second."""
+    """Moves both scales. R: curvature of the first, of both together, of the second."""
     c = chain[MASS] + START
     th0, th1 = chain[TH0], chain[TH1]
     chain[A00] += m * c * R[0]
@@ -176,7 +176,7 @@ def newton_steps(chain: Any, g0: float, g1: float, R: Any, m: float) -> None:
 
 
 def score_number(chain: Any, B: float, G: float, y: float, m: float, weight: float) -> None:
-    """Of a row of the square loss; half the squared error is its loss."""
+    """Scores a row of the square loss; half the squared error is its loss."""
     low, high, w = chain[LOW], chain[HIGH], chain[W]
     of_B = y - min(max(B, low), high)
     of_G = y - min(max(G, low), high)

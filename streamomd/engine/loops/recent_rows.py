@@ -102,12 +102,12 @@ def inner(indptr: Any, indices: Any, values: Any, i: int, j: int) -> float:
 
 
 def no_share(x: float, h: Any) -> tuple[float, float, float, float]:
-    """Of a rule whose curvature is ||x||^2."""
+    """Returns nothing: the rule's curvature is ||x||^2."""
     return 0.0, 0.0, 0.0, 0.0
 
 
 def no_curvature(q: Any, h: Any) -> float:
-    """As ``no_share``."""
+    """Returns 0: see ``no_share``."""
     return 0.0
 
 

@@ -51,7 +51,7 @@ def multiclass_mistake(margins: Any, i: int, y: float, mean: Any) -> float:
 
 
 def pair_mistake(margins: Any, i: int, y: float, mean: Any) -> float:
-    """As ``multiclass_mistake``, of two classes with a learner each and y = -1 or +1."""
+    """What ``multiclass_mistake`` gives for two classes with a learner each, y = -1 or +1."""
     return multiclass_mistake(margins, i, 1.0 if y > 0.0 else 0.0, mean)
 
 

@@ -14,8 +14,7 @@ from numba import types
 from numba.extending import register_jitable
 
 from streamomd.core.jit import compiled, int64, read, written
-from streamomd.features.kernels.murmur3 import ended, mixed, scrambled
-from streamomd.features.kernels.name_index import EACH, LOW, slot
+from streamomd.features.kernels.murmur3 import EACH, LOW, ended, mixed, scrambled, slot
 from streamomd.features.kernels.split_words import PLACE, split_any, split_ascii
 
 _LOW = 0xFFFFFFFF

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import MissingExtraError
-from streamomd.core.hats import Curve, hats_of
+from streamomd.core.scalars import Curve, hats_of
 
 OPSET, IR = 20, 9
 """The first operator set with StringConcat, and its file version."""

@@ -18,20 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import UnsupportedError
-from streamomd.core.sigmoid import sigmoid
+from streamomd.core.scalars import sigmoid
 from streamomd.core.urls import printable
 from streamomd.features import Plan
-from streamomd.features.lookup import coordinates_of
-from streamomd.integrations.export.contract import Format
+from streamomd.features.hashed import coordinates_of
+from streamomd.integrations.export.contract import Format, refuse_more_than_weights, weights_of
 from streamomd.integrations.export.onnx_graph import MICROSOFT, Graph, Numbers, summed
-from streamomd.integrations.export.weight_chunks import refuse_more_than_weights, weights_of
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
 from streamomd.losses.poisson import rate
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import fill_values_of
 from streamomd.training.progress import note
-from streamomd.training.scoring.calibration import Calibration
+from streamomd.training.scoring.link import Calibration
 
 MOST_BYTES = 2_000_000_000
 """Limit of the weights: a protobuf file has at most 2 GiB."""

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.urls import without_secrets
 from streamomd.features import name_of
-from streamomd.integrations.export.contract import Format
-from streamomd.integrations.export.weight_chunks import WeightChunk, pieces
+from streamomd.integrations.export.contract import Format, WeightChunk, pieces
 from streamomd.shards.output_files import write_weights
 from streamomd.training.metrics import finite
 from streamomd.training.model_data import ModelData

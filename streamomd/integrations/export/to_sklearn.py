@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from streamomd.core.errors import MissingExtraError, UnsupportedError
-from streamomd.integrations.export.contract import Format
-from streamomd.integrations.export.weight_chunks import (
+from streamomd.integrations.export.contract import (
+    Format,
     refuse_calibration,
     refuse_more_than_weights,
     weights_of,

@@ -28,8 +28,8 @@ from streamomd.core.errors import UnsupportedError
 from streamomd.core.urls import printable
 from streamomd.features import Names, Plan, name_of
 from streamomd.features.hashed import coordinate
-from streamomd.integrations.export.contract import Format
-from streamomd.integrations.export.weight_chunks import (
+from streamomd.integrations.export.contract import (
+    Format,
     pieces,
     refuse_calibration,
     refuse_more_than_weights,

@@ -12,8 +12,7 @@ from streamomd.core.errors import StreamomdError
 from streamomd.core.urls import printable
 from streamomd.integrations.serve.model_snapshot import Snapshot
 from streamomd.integrations.serve.request_rows import Refusal
-from streamomd.training.scoring.nested_rows import flat_row, paths_of
-from streamomd.training.scoring.row_errors import WRONG_TYPE
+from streamomd.training.scoring.row_values import WRONG_TYPE, flat_row, paths_of
 
 MOST_PROBLEMS = 20
 _LONGEST = 500

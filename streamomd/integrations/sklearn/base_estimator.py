@@ -20,9 +20,10 @@ from streamomd.core.batch import Batch, Floats
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
 from streamomd.core.wording import named_keywords, nearest, suggestion
-from streamomd.integrations.sklearn.epochs import check_stopping, chosen_epochs
 from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_changed, worded
 from streamomd.integrations.sklearn.fit import (
+    check_stopping,
+    chosen_epochs,
     distinct,
     is_dask,
     learn_epochs,
@@ -31,10 +32,16 @@ from streamomd.integrations.sklearn.fit import (
     start_model,
     train_collection,
 )
-from streamomd.integrations.sklearn.inputs import batch_of, is_framed, labelled, validate_input
+from streamomd.integrations.sklearn.inputs import (
+    Targets,
+    batch_of,
+    is_framed,
+    labelled,
+    validate_input,
+    weights_of,
+)
 from streamomd.integrations.sklearn.pickling import PickledModel
 from streamomd.integrations.sklearn.prepared_scores import PreparedScores
-from streamomd.integrations.sklearn.targets import Targets, weights_of
 from streamomd.rules import ALIASES, all_rules, find_rule
 
 if TYPE_CHECKING:
@@ -336,6 +343,6 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
 
     def _lazy(self, X: Any, column: str) -> Any:
         """A column of a Dask collection's predictions."""
-        from streamomd.distributed.collections.predict_collection import predict_collection
+        from streamomd.distributed.collections.collection import predict_collection
 
         return predict_collection(self._model, X)[column]

@@ -17,8 +17,8 @@ from streamomd.core.wording import named_keywords
 from streamomd.integrations.sklearn.base_estimator import Estimator
 from streamomd.integrations.sklearn.estimator_job import loss_of
 from streamomd.integrations.sklearn.fit import is_dask
+from streamomd.integrations.sklearn.inputs import Targets, labels_of, places_of, refuse_no_classes
 from streamomd.integrations.sklearn.pickling import PickledModel
-from streamomd.integrations.sklearn.targets import Targets, labels_of, places_of, refuse_no_classes
 
 
 def _has_probabilities(estimator: Any) -> bool:
@@ -163,7 +163,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         """
         if is_dask(X):
             return self._lazy(X, "prediction")
-        from streamomd.training.scoring.probabilities import chosen
+        from streamomd.training.scoring.link import chosen
 
         places = chosen(_sound(self._margins(X)))
         return self.classes_[places]

@@ -13,7 +13,7 @@ from streamomd.core.errors import DataError
 from streamomd.integrations.sklearn.base_estimator import Estimator
 from streamomd.integrations.sklearn.estimator_job import loss_of
 from streamomd.integrations.sklearn.fit import is_dask
-from streamomd.integrations.sklearn.targets import Targets, labels_of
+from streamomd.integrations.sklearn.inputs import Targets, labels_of
 
 
 class OMDRegressor(RegressorMixin, Estimator):  # type: ignore[misc]  # scikit-learn has no types

@@ -13,7 +13,7 @@ import numpy as np
 from streamomd.rules.certificates.accounts import certified, with_accounts
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.adagrad_forms import averaged_in_ball, in_ball, reducer
-from streamomd.rules.common.ftrl_curvature import delta_of
+from streamomd.rules.common.schedules import delta_of
 from streamomd.rules.common.sets import lead, phi
 from streamomd.rules.common.weighted_balls import NONE
 from streamomd.rules.contract import Coordinates, Max, Min, Row, Rule, Sum

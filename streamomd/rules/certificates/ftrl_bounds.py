@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 from streamomd.rules.certificates.accounts import certified, with_accounts, with_free_form
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.adagrad_forms import SizeAndMultiplier
-from streamomd.rules.common.ftrl_curvature import (
+from streamomd.rules.common.lazy_ball import in_l2_ball
+from streamomd.rules.common.proximal_ball import in_ball as in_proximal_ball
+from streamomd.rules.common.schedules import (
     EVERY,
     SQRT,
     STRONG,
@@ -21,8 +23,6 @@ from streamomd.rules.common.ftrl_curvature import (
     first,
     pace,
 )
-from streamomd.rules.common.lazy_ball import in_l2_ball
-from streamomd.rules.common.proximal_ball import in_ball as in_proximal_ball
 from streamomd.rules.common.sets import box_of, phi
 from streamomd.rules.common.weighted_balls import NONE
 from streamomd.rules.contract import Certificate, Max, Row, Rule, Sum

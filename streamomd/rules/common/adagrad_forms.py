@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from streamomd.core.errors import UsageError
 from streamomd.rules.common import weighted_balls
-from streamomd.rules.common.ftrl_curvature import delta_of
+from streamomd.rules.common.schedules import delta_of
 from streamomd.rules.common.weighted_balls import (
     NONE,
     ball_or_box,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 from streamomd.core.errors import UsageError
 from streamomd.rules.common import sets
-from streamomd.rules.common.schedule import rate
+from streamomd.rules.common.schedules import rate
 from streamomd.rules.common.sets import soft
 from streamomd.rules.contract import (
     PROJECTED,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from streamomd.core.errors import UsageError
 from streamomd.rules.common import sets
-from streamomd.rules.common.ftrl_curvature import averaging_rate
+from streamomd.rules.common.schedules import averaging_rate
 from streamomd.rules.contract import CoordinateSums, Coords, Nothing, Rule
 from streamomd.rules.params import Choice
 

@@ -39,7 +39,7 @@ def turn(t: float, rests: bool) -> float:
 
 
 def is_light(t: float, importance: float, leverage: float) -> bool:
-    """Of row t. leverage: sum of d_j z_j^2."""
+    """Whether row t moves little enough. leverage: sum of d_j z_j^2."""
     return t >= FROM and importance * leverage < LIGHT
 
 

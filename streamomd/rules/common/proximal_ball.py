@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from streamomd.rules.common.adagrad_forms import SizeAndMultiplier, settle
-from streamomd.rules.common.ftrl_curvature import first, pace
+from streamomd.rules.common.schedules import first, pace
 from streamomd.rules.common.weighted_balls import (
     L1,
     NONE,

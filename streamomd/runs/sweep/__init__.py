@@ -11,15 +11,14 @@ from streamomd.checkpoint import Loaded
 from streamomd.config.build_job import build_job
 from streamomd.config.spec import Spec
 from streamomd.core.errors import DivergedError, UnsupportedError, UsageError
+from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted, named_keywords
 from streamomd.features import Plan, limits_of
-from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.connection import record_cluster
-from streamomd.runs.metrics_address import MetricsAddress
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.session import Session, report_plan, report_rejected
+from streamomd.runs.session import Session, refuse_collection, report_plan, report_rejected
 from streamomd.runs.sweep.grid import Entry, dotted_key, entries, entries_of, find_edges, values_of
 from streamomd.runs.sweep.grouped_sweep import GroupedSweep, join_here
 from streamomd.runs.sweep.learners import Learner, Sweep
@@ -36,9 +35,8 @@ from streamomd.runs.worker_task import SentSettings
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
 from streamomd.training.new_model import new_model
-from streamomd.training.open_checkpoint import open_ledger
+from streamomd.training.open_checkpoint import change_model_job, open_ledger
 from streamomd.training.progress import note, quiet_notes
-from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import stop_on_signals
 
 EXTENSIONS = 3

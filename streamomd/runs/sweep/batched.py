@@ -22,7 +22,6 @@ from streamomd.engine import Engine
 from streamomd.engine.divided import DividedState, extract_learner, join_states
 from streamomd.engine.state import State
 from streamomd.rules.contract import Rule
-from streamomd.training.class_threads import class_threads
 from streamomd.training.model_data import ModelData
 from streamomd.training.training_step import (
     Mask,
@@ -31,6 +30,7 @@ from streamomd.training.training_step import (
     learn_counted,
     observe_rows,
 )
+from streamomd.training.training_threads import class_threads
 
 WIDEST = 8
 

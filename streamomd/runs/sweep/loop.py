@@ -29,15 +29,15 @@ from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
 from streamomd.runs.walk import NEVER_DUE, Learner, Part, Parts, local_rows, parts_of, walk
 from streamomd.shards.order import Cursor
 from streamomd.shards.shard import ShardSet
-from streamomd.training.class_threads import thread_count
 from streamomd.training.holdout import with_places
 from streamomd.training.metrics import Counts
 from streamomd.training.model_data import ModelData
 from streamomd.training.offsets import MOST, report_offsets
 from streamomd.training.progress import note
 from streamomd.training.row_stream import cache_of, no_rows
-from streamomd.training.teaching import Schedule
+from streamomd.training.run_records import Schedule
 from streamomd.training.training_step import Mask, Predict, begin_epoch
+from streamomd.training.training_threads import thread_count
 
 
 @dataclass(eq=False)

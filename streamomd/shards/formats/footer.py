@@ -18,10 +18,9 @@ from streamomd.shards.file_schema import SchemaFacts, schema_facts
 from streamomd.shards.filesystem import Entry, is_local, stat_entry
 from streamomd.shards.formats import arrow, parquet
 from streamomd.shards.formats.contract import Format, ReadAt
-from streamomd.shards.seekable_file import ChangedWhileReadError
 from streamomd.shards.shard import Shard
 from streamomd.shards.shard_file import open_file
-from streamomd.shards.stored_object import WHOLE_BYTES, ObjectFile
+from streamomd.shards.stored_object import WHOLE_BYTES, ChangedWhileReadError, ObjectFile
 
 if TYPE_CHECKING:
     import fsspec

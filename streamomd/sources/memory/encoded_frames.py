@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch, check, joined_values
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
-from streamomd.core.hats import Curve
 from streamomd.core.message import Message, Words, joined
+from streamomd.core.scalars import Curve
 from streamomd.core.wording import missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named
@@ -24,7 +24,7 @@ from streamomd.features.bad_rows import DROP, of_memory
 from streamomd.features.canonical import canonical
 from streamomd.features.curves import MOST_NUMBERS, ROWS, curves_of
 from streamomd.features.encode import first_numbers, write_hats
-from streamomd.features.number_types import may_differ
+from streamomd.features.number_table import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
 from streamomd.sources.memory.frames import arrow_of, batches, names_of, without_null_types
 

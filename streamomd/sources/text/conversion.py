@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.installed import find
 from streamomd.core.wording import suggestion
-from streamomd.features.binary_lists import declared, encoded, stored_as_binary
+from streamomd.features.lists import declared, encoded, stored_as_binary
 from streamomd.sources.text.arrow_source import ArrowStreamReader
 from streamomd.sources.text.csv_source import CsvReader
 from streamomd.sources.text.jsonl_source import JsonlReader
@@ -28,8 +28,7 @@ from streamomd.sources.text.output_formats import (
     with_compression,
 )
 from streamomd.sources.text.shard_writer import ShardWriter, Target, opened_target
-from streamomd.sources.text.shuffle import shuffled
-from streamomd.sources.text.split import Split, TimeKeys, make_split, part_of
+from streamomd.sources.text.shuffle_split import Split, TimeKeys, make_split, part_of, shuffled
 from streamomd.sources.text.svmlight_source import SvmlightReader
 from streamomd.sources.text.text_source import STANDARD_INPUT, TextReader
 from streamomd.sources.text.vw_source import VwReader

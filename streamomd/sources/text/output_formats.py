@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamomd.features.binary_lists import declared
+from streamomd.features.lists import declared
 
 SAMPLE = 1 << 16
 """Values read to find whether a column has few distinct ones."""

@@ -20,9 +20,7 @@ from streamomd.core.errors import TooManyBadRowsError
 from streamomd.core.wording import counted, worded
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
-from streamomd.training.metrics.backtest_figures import Backtest
-from streamomd.training.metrics.bins import FINE, binned, bins
-from streamomd.training.metrics.by_time import ByTime
+from streamomd.training.metrics.by_time import Backtest, ByTime
 from streamomd.training.metrics.detail import (
     NOTHING,
     BinaryDetail,
@@ -33,8 +31,9 @@ from streamomd.training.metrics.detail import (
     saved,
 )
 from streamomd.training.metrics.drift import Drift
+from streamomd.training.metrics.ranking import FINE, binned, bins
 from streamomd.training.metrics.residuals import Residuals
-from streamomd.training.scoring.probabilities import means
+from streamomd.training.scoring.link import means
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -16,13 +16,17 @@ from numpy.typing import NDArray
 
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
-from streamomd.training.metrics.bins import COARSE, FINE, binned, bins, centres
 from streamomd.training.metrics.ranking import (
+    COARSE,
+    FINE,
     Bounded,
     auc,
     average_precision,
+    binned,
+    bins,
     calibration,
     calibration_error,
+    centres,
 )
 
 Floats = NDArray[np.float64]

@@ -1,4 +1,7 @@
-"""Ranking and calibration from histograms of scores, each with how far off it may be.
+"""Ranking and calibration from histograms of scores in fixed bins, and the best constant.
+
+A bin's number is looked up by the upper bits of the float64 itself: sign, exponent and the first
+digits. That takes 2 ns a score, asinh alone 3.
 
 negatives, positives: the weight of either class in bins of ascending scores. Within a bin nothing
 is known of the order: the best and the worst one bound what the rows themselves would give, and
@@ -7,11 +10,96 @@ the reported value is their mid-point, and its error half their distance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+FINE, COARSE = 7, 5
+"""Binary digits that are distinguished: 128 and 32 bins a doubling."""
+LEAST, MOST = -24, 40
+"""Powers of two; what is nearer to 0, or farther, shares the outermost bins."""
+
+
+def half(digits: int) -> int:
+    """The bins above 0. Those of 0 and below come before them, that of NaN is the last of all."""
+    return (MOST - LEAST) << digits
+
+
+def bins(digits: int) -> int:
+    """How many bins there are."""
+    return 2 * half(digits) + 1
+
+
+def binned(scores: NDArray[np.float64], digits: int) -> NDArray[np.int64]:
+    """The number of each score's bin, of any shape; higher scores have higher numbers.
+
+    >>> zero, low, high, none = binned(np.array([0.0, -1.5, 1.5, np.nan]), FINE)
+    >>> bool(low < zero < half(FINE) <= high < none), int(none) == bins(FINE) - 1
+    (True, True)
+    """
+    # Negative ones index the table's end, where the negative scores stand.
+    found: NDArray[np.int64] = _table(digits)[
+        np.ascontiguousarray(scores).view(np.int64) >> (52 - digits)
+    ]
+    return found
+
+
+def centres(digits: int) -> NDArray[np.float64]:
+    """The score in the middle of each bin but the last, ascending.
+
+    >>> scores = np.array([-7.3, 0.11, 2.0])
+    >>> np.abs(centres(FINE)[binned(scores, FINE)] / scores - 1.0).max() < 2.0**-FINE
+    np.True_
+    """
+    place = np.arange(half(digits))
+    digit = (place & ((1 << digits) - 1)) + 0.5
+    above = np.ldexp(1.0 + digit / (1 << digits), LEAST + (place >> digits))
+    return np.concatenate([-above[::-1], above])
+
+
+@functools.cache
+def _table(digits: int) -> NDArray[np.int64]:
+    """Each bin by the upper bits: exponents of the positive numbers, then of the negative ones."""
+    size, first, infinite = 1 << (11 + digits), (LEAST + 1023) << digits, 2047 << digits
+    last = bins(digits) - 1  # of NaN; above 0 the bins end before it
+    table = np.empty(2 * size, dtype=np.int64)
+    above, below = table[:size], table[size:]
+    above[:first] = half(digits)
+    above[first : first + half(digits)] = np.arange(half(digits), last)
+    above[first + half(digits) :] = last - 1
+    np.subtract(last - 1, above, out=below)
+    above[0] = below[0]  # +0 as -0: who is not above 0 is not predicted to be positive
+    above[infinite + 1 :] = below[infinite + 1 :] = last
+    return table
+
+
+Result = Mapping[str, Any]
+
+
+def baseline_of(result: Result) -> dict[str, float] | None:
+    """What the best constant would have: {"error": …} or {"rmse": …}; None where it is unknown.
+
+    result: metrics of a run, of an evaluation or of hold-out rows. The constant is the most common
+    class, or the mean label; both are known only once all rows were seen.
+
+    >>> baseline_of({"confusion": [[90, 0], [8, 2]], "error": 0.08, "rmse": None, "r2": None})
+    {'error': 0.1}
+    >>> baseline_of({"confusion": None, "error": None, "rmse": 3.0, "r2": 0.75})
+    {'rmse': 6.0}
+    """
+    if result["confusion"]:
+        shares = [sum(row) for row in result["confusion"]]
+        total = float(sum(shares))
+        return {"error": round(1.0 - max(shares) / total, 15)} if total > 0.0 else None
+    rmse, r2 = result["rmse"], result["r2"]
+    if rmse is None or r2 is None or r2 >= 1.0:
+        return None
+    return {"rmse": float(rmse) / math.sqrt(1.0 - r2)}
+
 
 Floats = NDArray[np.float64]
 Bounded = tuple[float | None, float | None]

@@ -1,6 +1,6 @@
 """Coordinates of categories and words: column=value hashed by murmur3, once while it is cached.
 
-Words are found as ``features.tokenize`` does, in Python alone.
+Words are found as ``features.text`` does, in Python alone.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class WordPlaces:
 
 
 def cross_name(columns: tuple[str, ...]) -> str:
-    r"""The name of a cross, as ``features.crosses`` writes it.
+    r"""The name of a cross, as ``features.hashed`` writes it.
 
     >>> cross_name(("a^b", "c"))
     'a\\^b^c'

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from streamomd.core.errors import DataError
-from streamomd.core.hats import Curve, check_curves
+from streamomd.core.scalars import Curve, check_curves
 
 NUMBERS = ("integer", "float", "float32", "float16", "boolean")
 CATEGORIES = (*NUMBERS, "text", "bytes")
@@ -99,7 +99,7 @@ class Description:
 
     crosses: names of columns or of parts of dates. narrow: sums of equal coordinates are rounded
     to float32. largest: the largest float the model can hold; least, most: of magnitudes. curves:
-    numbers with hats, see ``core.hats``.
+    numbers with hats, see ``core.scalars``.
     """
 
     bias: bool

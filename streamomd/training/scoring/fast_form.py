@@ -17,13 +17,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.hats import LEAST, hat_at, hats_of
+from streamomd.core.scalars import LEAST, hat_at, hats_of
 from streamomd.training.scoring.categories import LONGEST, MOST, CategoryPlaces, cross_name, escaped
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.margins import Margins
-from streamomd.training.scoring.nested_rows import flat_row, paths_of
-from streamomd.training.scoring.row_errors import BadValueError
-from streamomd.training.scoring.row_values import category_of, date_of, part_of
+from streamomd.training.scoring.row_values import (
+    BadValueError,
+    category_of,
+    date_of,
+    flat_row,
+    part_of,
+    paths_of,
+)
 
 Floats = NDArray[np.float64]
 Row = Mapping[str, Any]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.training.scoring.row_encoder import Entries
-from streamomd.training.scoring.stored_weights import Weights
+from streamomd.training.scoring.rule_margins import Weights
 
 if TYPE_CHECKING:
     from streamomd.training.scoring.rule_margins import RuleMargins

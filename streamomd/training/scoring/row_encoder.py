@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamomd.core.errors import UsageError
-from streamomd.core.hats import hat_at
+from streamomd.core.scalars import hat_at
 from streamomd.training.scoring.categories import (
     CategoryPlaces,
     WordPlaces,
@@ -21,17 +21,21 @@ from streamomd.training.scoring.categories import (
     runs,
 )
 from streamomd.training.scoring.description import Description, VectorColumn
-from streamomd.training.scoring.nested_rows import flat_row, paths_of
-from streamomd.training.scoring.row_errors import BadValueError, Problem, no_mapping, row_error
 from streamomd.training.scoring.row_values import (
+    BadValueError,
+    Problem,
     category_of,
     check_number,
     date_of,
+    flat_row,
     list_of,
+    no_mapping,
     number_of,
     part_of,
+    paths_of,
     plain,
     rounded,
+    row_error,
     text_of,
 )
 

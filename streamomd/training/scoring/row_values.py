@@ -8,13 +8,81 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamomd.core.errors import BadRowError, SchemaError, StreamomdError, UsageError
+from streamomd.core.message import Message, joined
 from streamomd.training.scoring.description import Description
-from streamomd.training.scoring.row_errors import BadValueError, shown, wrong_type
+
+_LONGEST = 80
+WRONG_TYPE = "wrong_type"
+"""The code of a value of another type than the column's."""
+
+
+class BadValueError(ValueError):
+    """A value that a column cannot take. reason: as in ``core.batch.REASONS``; "" for its type."""
+
+    def __init__(self, reason: str, found: str, expected: str, remedy: str = "") -> None:
+        super().__init__(found)
+        self.reason, self.found, self.expected, self.remedy = reason, found, expected, remedy
+
+
+class Problem(NamedTuple):
+    """A bad value of a column."""
+
+    column: str
+    error: BadValueError
+
+
+def wrong_type(value: Any, expected: str, remedy: str = "") -> BadValueError:
+    """A value of another type than the column's."""
+    return BadValueError("", f"{shown(value)} ({type(value).__name__})", expected, remedy)
+
+
+def shown(value: Any) -> str:
+    """A value for a message: on one line, at most 80 characters of it."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
+
+
+def row_error(
+    row: Mapping[str, Any], columns: Sequence[str], problems: Sequence[Problem], where: str
+) -> StreamomdError:
+    """The error of a row: all its missing columns, or all its bad values."""
+    missing = [name for name in dict.fromkeys(columns) if name not in row]
+    if missing:
+        from streamomd.core.wording import missing_columns  # late: slow to import, for errors only
+
+        found = missing_columns(missing, list(row), where)
+        form = "{found}: add what is missing (None stands for a missing value)"
+        return SchemaError(Message("missing_column", form, column=missing[0], found=found))
+    parts = [_message(column, error) for column, error in problems]
+    remedies = [*dict.fromkeys(error.remedy for _, error in problems if error.remedy)]
+    reasons = [error.reason for _, error in problems if error.reason]
+    is_typed = len(reasons) < len(problems)
+    if is_typed:
+        remedies.append("convert the values, or score with a model of such columns")
+    form = "{shard}: {found}; {remedy}" if remedies else "{shard}: {found}"
+    message = Message(
+        WRONG_TYPE if is_typed else reasons[0], form, shard=where, column=problems[0].column,
+        found=joined(parts, "; "), remedy="; ".join(remedies),
+    )  # fmt: skip
+    return SchemaError(message) if is_typed else BadRowError(message)
+
+
+def _message(column: str, error: BadValueError) -> Message:
+    form, code = "column {column!r}: found {found}, expected {expected}", error.reason or WRONG_TYPE
+    return Message(code, form, column=column, found=error.found, expected=error.expected)
+
+
+def no_mapping(row: Any, where: str) -> UsageError:
+    """The error of a row that is not a mapping."""
+    return UsageError(f"{where} is a {type(row).__name__}, expected a dict: column name -> value")
+
 
 _MISSING = ("NAType", "NaTType")
 _KINDS = {
@@ -230,3 +298,44 @@ def list_of(value: Any, expected: str = "a list of numbers") -> list[Any] | None
     if isinstance(value, np.ndarray) or plain(value) is not None:
         raise wrong_type(value, expected)
     return None
+
+
+def paths_of(columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that may be fields of a nested mapping."""
+    return tuple(name for name in columns if "." in name)
+
+
+def flat_row(row: Mapping[str, Any], paths: Sequence[str]) -> Mapping[str, Any]:
+    """The row with the columns of these paths, where it has them; a field of None is None.
+
+    >>> flat_row({"a": {"b": {"c": 1}}, "d": None}, ["a.b.c", "a.x", "d.e"])["a.b.c"]
+    1
+    """
+    found = {}
+    for path in paths:
+        if path not in row:
+            try:
+                found[path] = _value_at(row, path)
+            except KeyError:
+                continue  # reported with all missing columns
+    return {**row, **found} if found else row
+
+
+def _value_at(row: Mapping[str, Any], path: str) -> Any:
+    """Raises KeyError without such a field. A name may have dots of its own."""
+    if path in row:
+        return row[path]
+    missing = False
+    at = path.rfind(".")
+    while at >= 0:
+        inner = row.get(path[:at], ())
+        if isinstance(inner, Mapping):
+            try:
+                return _value_at(inner, path[at + 1 :])
+            except KeyError:
+                pass
+        missing = missing or plain(inner) is None
+        at = path.rfind(".", 0, at)
+    if missing:
+        return None
+    raise KeyError(path)

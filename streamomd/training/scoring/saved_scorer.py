@@ -23,7 +23,7 @@ from streamomd.core.errors import DataError, InputNotFoundError, StorageError
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.link import Link
 from streamomd.training.scoring.margins import Margins
-from streamomd.training.scoring.stored_weights import Weights
+from streamomd.training.scoring.rule_margins import Weights
 
 FORMAT, VERSION = "streamomd scorer", 1
 DESCRIPTION = "scorer.json"

@@ -13,9 +13,8 @@ import numpy as np
 from streamomd.core.errors import UsageError
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.fast_form import FEWEST, FastForm
-from streamomd.training.scoring.link import Label, Link
+from streamomd.training.scoring.link import Label, Link, chosen, class_probabilities, means
 from streamomd.training.scoring.margins import Margins
-from streamomd.training.scoring.probabilities import chosen, class_probabilities, means
 from streamomd.training.scoring.row_encoder import Entries, RowEncoder, Source, mappings_of
 
 
@@ -29,7 +28,7 @@ class Scorer:
     BadRowError for other bad values, UsageError for a row that is not a mapping.
 
     >>> from streamomd.training.scoring.description import NumberColumn
-    >>> from streamomd.training.scoring.stored_weights import Weights
+    >>> from streamomd.training.scoring.rule_margins import Weights
     >>> columns = Description(bias=True, numbers=(NumberColumn("age", "float", "error"),))
     >>> margins = Margins(True, Weights.of(np.array([[-1.0], [0.5]])), start=(-1.0,))
     >>> link = Link((0, 1), (0, 1), "logistic", False, True, mean="sigmoid")

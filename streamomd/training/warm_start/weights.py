@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import DataError, UnsupportedError, UsageError
-from streamomd.features.lookup import UNKNOWN, coordinates_of
+from streamomd.features.hashed import UNKNOWN, coordinates_of
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule
 from streamomd.training.model_data import ModelData
