@@ -46,6 +46,8 @@ def commands(group: click.Group, above: str = "streamomd") -> Iterator[str]:
             yield from commands(command, f"{above} {name}")
             continue
         for one in command.get_params(click.Context(command)):
+            if one.name == "help":
+                continue
             words = "|".join(getattr(one.type, "words", ()))
             flags = " ".join(sorted((*one.opts, *one.secondary_opts)))
             yield f"{above} {name} {flags} {words}".rstrip()
