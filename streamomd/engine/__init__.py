@@ -140,6 +140,12 @@ class Engine(Walks):
         some = rows.batch.rows(0, rows.write(0, learns=False))
         return self._walk_referred("predict", state, sums, some)[0]
 
+    def predict_second(self, state: State, sums: Floats, batch: Batch) -> Floats:
+        """As ``predict``, by the second-order predictor of a block alone."""
+        mix = np.zeros(3 + self.layout.learners)
+        mix[:2] = 1.0
+        return self._predict_block(state, sums, self.filled(state, batch), mix)
+
     def spread(self, state: State, batch: Batch) -> Floats:
         """x'P x of each row, and its prior's part, (rows, 2 learners): see ``standard_errors``."""
         batch, learners = self.filled(state, batch), self.layout.learners
@@ -272,15 +278,17 @@ class Engine(Walks):
         state.clock += len(batch)
         return margins
 
-    def _predict_block(self, state: State, sums: Floats, batch: Batch) -> Floats:
-        """By the model as it is saved."""
+    def _predict_block(
+        self, state: State, sums: Floats, batch: Batch, mix: Floats | None = None
+    ) -> Floats:
+        """By the model as it is saved, or mixed so."""
         margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
         work = work_of(len(batch), batch.values.size, self.layout.learners, ())
         loop = self.loop("predict", isinstance(batch, DenseBatch), rows[2].dtype.name, work)
         stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
         moved = (sums, self.hyper, float(state.clock))
         given = (*rows, batch.y, batch.weight, margins)
-        loop(*stored, *moved, *given, frozen_rows.saved_mix(self, state))
+        loop(*stored, *moved, *given, frozen_rows.saved_mix(self, state) if mix is None else mix)
         return margins
 
     def _learn_referred(self, state: State, sums: Floats, batch: Batch) -> Floats:

@@ -152,11 +152,14 @@ def raw_parts(state: State) -> tuple[Floats, Floats]:
 
 
 def is_fitted(engine: EngineOf, state: State) -> bool:
-    """Whether a saved model is that of frozen predictions, not the mixture of the next row."""
+    """Whether a saved model is that of frozen predictions, not the mixture of the next row, which
+    from the second pass on is B alone: frozen predictions know nothing of what later passes bring.
+    """
     layout = engine.layout  # a state's own may be that of a range of its coordinates
     if not layout.frozen or layout.rule.hyper_of(engine.params).prefer != AUTO:
         return False
-    return float(state.extra["chain"][FIELDS["mass"]]) >= LEAST
+    one_pass = state.totals[0, AT["horizon"]] == 0.0
+    return bool(one_pass and state.extra["chain"][FIELDS["mass"]] >= LEAST)
 
 
 def is_unused(engine: EngineOf, state: State) -> bool:

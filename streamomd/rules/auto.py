@@ -9,8 +9,9 @@ k = 2 h / (h + mean h) for log loss, over 2 v for the square loss, v the mean of
 error: a row of mean importance counts once, and a heavy one twice at most. B is
 as good as a tuned batch model where the rows are shuffled; G follows a stream that changes, and
 learns where B's curvature is of no use. From the second pass over the same rows on, B alone learns
-and predicts. In exact mode a later pass of 4,000 rows and more is accepted where it lowers the loss
-of rows that it does not learn by a tenth; else the run ends with the model before it.
+and predicts, saved models too. In exact mode a later pass of 4,000 rows and more is accepted where
+it lowers the loss of rows that it does not learn by a tenth; else the run ends with the model
+before it.
 
 A saved model predicts rows that come later, for which the best mixture of the next row may be poor:
 it follows the latest rows. So weights are copied now and then, eight times in an octave of rows,

@@ -171,7 +171,7 @@ class Frozen:
 
     def coefficients(self) -> tuple[float, float, float, float]:
         """Of B's block, of the rest of B, of G and of the frequencies."""
-        if self.M < 128.0:
+        if self.M < 128.0 or self.model.horizon > 0.0:
             wB = 1.0 / (1.0 + math.exp(self.model.lead))
             return wB, wB, 1.0 - wB, 0.0
         w = float(self.w.value[0])

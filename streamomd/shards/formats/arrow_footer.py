@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
@@ -304,6 +303,8 @@ def _decoded_bytes(column: pa.Array) -> int:
         words = column.dictionary
         if _has_lengths(words.type):
             # A long text is hashed in every row that has it.
+            import pyarrow.compute as pc  # late: it writes 300 docstrings
+
             lengths = pc.binary_length(words).take(column.indices)
             return int(words.nbytes) + int(pc.sum(lengths).as_py() or 0)
     return int(column.nbytes)
