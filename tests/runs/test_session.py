@@ -16,16 +16,16 @@ from streamomd.runs import session
 from streamomd.runs.session import Session
 
 RUNS = Path(session.__file__).parent
-STEPS = {
+STEPS: dict[str, set[str]] = {
     "find": {"session.py"},
-    "find_recorded_rows": {"session.py"},
+    "find_recorded_rows": set(),  # session.py has it
     "plan_columns": {"session.py"},
     "connect_cluster": {"session.py"},
     "begin_checkpoint": {"session.py"},
     "resume_checkpoint": {"session.py"},
     "learn_remaining_rows": {"session.py"},
     "new_model": {"session.py", "__init__.py"},  # a sweep makes one for each combination
-    "build_job": {"session.py", "__init__.py", "submit.py"},  # and submit changes the job
+    "build_job": {"session.py", "__init__.py", "train.py"},  # and submit changes the job
 }
 """What a run needs one after another, and the files of ``runs`` that import it."""
 
