@@ -286,9 +286,9 @@ def quiet_notes(quiet: bool) -> Iterator[None]:
 
 
 @contextmanager
-def verbose_output(verbose: bool = True) -> Iterator[None]:
+def verbose_output() -> Iterator[None]:
     """While inside: lines of progress from the first row, and results with hashes."""
-    token = _VERBOSE.set(verbose)
+    token = _VERBOSE.set(True)
     try:
         yield
     finally:

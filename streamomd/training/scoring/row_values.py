@@ -38,9 +38,9 @@ class Problem(NamedTuple):
     error: BadValueError
 
 
-def wrong_type(value: Any, expected: str, remedy: str = "") -> BadValueError:
+def wrong_type(value: Any, expected: str) -> BadValueError:
     """A value of another type than the column's."""
-    return BadValueError("", f"{shown(value)} ({type(value).__name__})", expected, remedy)
+    return BadValueError("", f"{shown(value)} ({type(value).__name__})", expected)
 
 
 def shown(value: Any) -> str:
