@@ -46,7 +46,7 @@ def commands(group: click.Group, above: str = "streamomd") -> Iterator[str]:
             yield from commands(command, f"{above} {name}")
             continue
         for one in command.get_params(click.Context(command)):
-            if one.name == "help":
+            if "--help" in one.opts:
                 continue
             words = "|".join(getattr(one.type, "words", ()))
             flags = " ".join(sorted((*one.opts, *one.secondary_opts)))

@@ -391,7 +391,7 @@ def test_shards_without_rows_become_a_shard_without_rows(
     """With their columns, as pyarrow reads them; next to others they add nothing."""
     table = pa.table({"a": pa.array([], pa.int32()), "b": pa.array([], pa.list_(pa.string()))})
     pq.write_table(table, tmp_path / "a.parquet")
-    how: dict[str, Any] = {"source_format": "shards", "form": form, "shuffle": shuffle_split}
+    how: dict[str, Any] = {"source_format": "shards", "form": form, "shuffle": shuffle}
     done = convert([str(tmp_path / "a.parquet")], to=str(tmp_path / "out"), **how)
     assert (done.rows, len(done.shards)) == (0, 1)
     path = done.shards[0]
