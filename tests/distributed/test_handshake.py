@@ -37,7 +37,7 @@ STREAMOMD = [sys.executable, "-m", "streamomd"]
 BRIEF = {**os.environ, "DASK_STREAMOMD__CONNECT_SECONDS": "2"}
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def _collected() -> Iterator[None]:
     """Dask leaves a connection whose handshake is given up to the garbage collector, which warns of
     it: here, not in the tests that run later in this process."""
