@@ -196,3 +196,8 @@ def between(begin: Place, end: Place) -> str:
     if first == last:
         return f"rows {low:,} to {high:,} of {shown(first)}"
     return f"row {low:,} of {shown(first)} to row {high:,} of {shown(last)}"
+
+
+def finite_or_none(number: float) -> float | None:
+    """The number, or None for NaN and infinities: JSON has no word for them."""
+    return number if isfinite(number) else None

@@ -84,7 +84,7 @@ def is_saved(function: Callable[..., Any]) -> bool:
     """Whether the disk cache has a function of this name, which says all that it is made of."""
     try:
         folder = Path(numba_cache()(function).cache_path)
-    except RuntimeError:  # there is no folder that can be written
+    except RuntimeError:  # no folder can be written
         return False
     return any(folder.glob(f"*.{function.__name__}-*.nbi"))
 

@@ -8,7 +8,10 @@ a small table needs no compiled loop, and the first rows of a large one do not w
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -41,12 +44,31 @@ def is_early(work: float, is_saved: Callable[[], bool]) -> bool:
     return True
 
 
-def quiet(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Without warnings of overflow: compiled loops give none."""
+def as_compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain loop that, as a compiled one, warns of no overflow, and that Ctrl-C does not end in
+    the middle of a row: KeyboardInterrupt is raised after it."""
 
     @functools.wraps(loop)
     def run(*given: Any) -> Any:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _interrupt_after():
             return loop(*given)
 
     return run
+
+
+@contextmanager
+def _interrupt_after() -> Iterator[None]:
+    """Where Ctrl-C would raise, have it raise at the end."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or handler is not signal.default_int_handler:
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        raise KeyboardInterrupt

@@ -25,7 +25,7 @@ from streamomd.engine.compile import (
     plain_loop,
 )
 from streamomd.engine.divided import DividedState, group_layout
-from streamomd.engine.late import is_early, quiet
+from streamomd.engine.late import as_compiled, is_early
 from streamomd.engine.layout import Layout
 from streamomd.engine.loops import block_row, dense, rebase, recent_rows
 from streamomd.engine.loops.row import Shape
@@ -90,7 +90,7 @@ class Walks:
                 loop = operation, self.layout.rule, self._loss(), self.shape(dense)
                 types = self.layout.dtype, value
                 if is_early(work, lambda: is_loop_saved(*loop, *types)):
-                    return quiet(plain_loop(*loop))
+                    return as_compiled(plain_loop(*loop))
             with self._compiling():
                 self._loops[key] = self._make(*key)
         return self._loops[key]
@@ -101,7 +101,7 @@ class Walks:
         if key not in self._loops:
             is_late = self.late and self.compiled is True
             if is_late and is_early(work, lambda: is_function_saved(function)):
-                return quiet(function)
+                return as_compiled(function)
             with self._compiling():
                 made = compiled_function(function, signature) if self.compiled else function
                 self._loops[key] = made

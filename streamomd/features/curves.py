@@ -25,7 +25,7 @@ values are rarely seen, with more, tails are lines."""
 BUDGET = 192
 """Knots of all numbers together."""
 WIDE = 255
-"""Numbers and their hats together, where the budget allows: rule ``auto`` learns up to so many with
+"""Numbers and their hats together, where the budget allows: of up to 255 columns rule ``auto`` has
 one full matrix."""
 EXACT = 1.0 - 1e-9
 """Sums of weights are compared up to rounding, which the unit of weights changes."""
@@ -53,7 +53,7 @@ def curves_of(values: Floats, weights: Floats) -> tuple[Curve, ...]:
 
 
 def _sum_of_knots(sizes: NDArray[np.int64], most: int) -> int:
-    """Knots of numbers with so many values, each with at most ``most``."""
+    """Knots of all numbers. sizes: values of each. most: knots of one."""
     return int(np.minimum(sizes[sizes >= FEWEST], most).sum())
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.message import Message
+from streamomd.core.urls import local_name, protocol, shown
 
 FILES = ("quickstart.toml", "sweep.toml", "data")
 """Below ``pipelines``."""
@@ -19,9 +20,11 @@ def write_example(folder: str) -> Path:
     """Write ``pipelines`` into a folder, and return the job file of the quickstart.
 
     Files that are there already stay. Raises OutputExistsError for one of other content, and
-    UsageError where the example is not installed.
+    UsageError for what is no local folder, and where the example is not installed.
     """
-    to = Path(folder) / "pipelines"
+    to = Path(local_name(folder)) / "pipelines"
+    if protocol(folder) or not folder or any(one.is_file() for one in (to, *to.parents)):
+        raise UsageError(f"{shown(folder)!r} is no folder of this machine: pass one to write into")
     files = _files()
     others = [name for name, data in files.items() if _differs(to / name, data)]
     if others:
@@ -35,7 +38,9 @@ def write_example(folder: str) -> Path:
     for name, data in files.items():
         if not (to / name).exists():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
-            (to / name).write_bytes(data)
+            scratch = (to / name).with_name(f".{(to / name).name}.part")
+            scratch.write_bytes(data)
+            scratch.replace(to / name)  # a half one would be taken for a file of the user's
     return to / FILES[0]
 
 

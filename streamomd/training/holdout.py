@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.data_table import Data
 from streamomd.core.batch import Skipped, Times
+from streamomd.core.finite import finite_or_none
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.order import Dataset, path_key
 from streamomd.shards.shard import ShardSet
-from streamomd.training.metrics import Metrics, finite
+from streamomd.training.metrics import Metrics
 
 Words = NDArray[np.uint64]
 GAMMA = 0x9E3779B97F4A7C15
@@ -161,7 +162,12 @@ def result(
     mean: calibrated probabilities of margins.
     """
     by_epoch = [
-        {"rows": rows, **held.figures(sums), "auc": finite(auc), "auc_error": finite(error)}
+        {
+            "rows": rows,
+            **held.figures(sums),
+            "auc": finite_or_none(auc),
+            "auc_error": finite_or_none(error),
+        }
         for rows, sums, (auc, error) in zip(
             held.rows, held.sums, held.ranks_by_epoch.tolist(), strict=True
         )

@@ -45,6 +45,18 @@ def test_files_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert files(tmp_path) == {"pipelines/sweep.toml": b"mine"}
 
 
+@pytest.mark.parametrize("folder", ["s3://bucket/x", "", "file", "file/below"])
+def test_only_a_local_folder_is_written_to(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    done = run("demo", folder)
+    assert done.code == 2
+    assert "is no folder of this machine" in done.err
+    assert files(tmp_path) == {"file": b""}
+
+
 @pytest.mark.slow
 def test_a_wheel_holds_the_example_and_is_the_same_twice(tmp_path: Path) -> None:
     """And no tests, benchmarks or caches."""

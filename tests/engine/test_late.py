@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -73,4 +74,24 @@ def test_a_budget_of_work_is_done_uncompiled(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_plain_loops_do_not_warn() -> None:
     with np.errstate(all="raise"):
-        assert np.isinf(late.quiet(lambda x: x / np.float64(0.0))(np.float64(1.0)))
+        assert np.isinf(late.as_compiled(lambda x: x / np.float64(0.0))(np.float64(1.0)))
+
+
+def test_an_interrupt_waits_for_the_end_of_a_plain_loop() -> None:
+    """As it does for a compiled one: else half a row would be learned."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        written = np.zeros(1000)
+
+        def loop(found: np.ndarray) -> None:
+            for at in range(len(found)):
+                if at == 10:
+                    os.kill(os.getpid(), signal.SIGINT)
+                found[at] = 1.0
+
+        with pytest.raises(KeyboardInterrupt):
+            late.as_compiled(loop)(written)
+        assert written.sum() == 1000.0
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

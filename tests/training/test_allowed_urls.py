@@ -133,18 +133,18 @@ def test_local_names_are_compared_as_files(tmp_path: Path, monkeypatch: pytest.M
         (folder / "deep").mkdir(parents=True)
     (tmp_path / "alias").symlink_to(inside)
     (inside / "away").symlink_to(outside)
-    (tmp_path / "to").symlink_to(inside / "deep")
-    (tmp_path / "root").symlink_to("/")
+    (tmp_path / "link").symlink_to(inside / "deep")
+    (tmp_path / "all").symlink_to("/")
     monkeypatch.chdir(inside)
     for prefix in (inside, f"file://{inside}", f"LOCAL://{inside}/", tmp_path / "alias"):
         allowed = AllowList("list", (str(prefix),))
         for url in (inside, inside / "a", f"file://{inside}/a", tmp_path / "alias" / "a", "a",
                     "../rows/a", f"{outside}/../rows/a", f"/{inside}//a/*.parquet", inside / "new",
-                    f"{tmp_path}/to/../a", f"{tmp_path}/root/{inside}/a"):  # fmt: skip
+                    tmp_path / "link" / ".." / "a", f"{tmp_path / 'all'}/{inside}/a"):  # fmt: skip
             assert str(url) in allowed, url
         for url in (outside, inside / "away" / "a", "../rows2/a", tmp_path, "/", "..",
                     f"{inside}/../rows2/a", f"{inside}/\0", f"{inside}/away/../rows2/a",
-                    f"{tmp_path}/root/etc"):  # fmt: skip
+                    tmp_path / "all" / "etc"):  # fmt: skip
             assert str(url) not in allowed, url
     assert str(outside) in AllowList("list", ("/",))
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.finite import finite_or_none
 from streamomd.core.urls import without_secrets
 from streamomd.features import name_of
 from streamomd.integrations.export.contract import Format, WeightChunk, pieces
 from streamomd.shards.output_files import write_weights
-from streamomd.training.metrics import finite
 from streamomd.training.model_data import ModelData
 from streamomd.training.warm_start.weights import column_of, columns_of, weight_slot
 
@@ -80,7 +80,7 @@ def _metadata(model: ModelData) -> dict[str, Any]:
         "dtype": job.dtype,
         "rows": model.metrics.total_rows,
         "clock": model.state.clock,
-        "totals": [[finite(total) for total in row] for row in model.state.totals.tolist()],
+        "totals": [[finite_or_none(total) for total in row] for row in model.state.totals.tolist()],
         "total_names": [slot.name for slot in model.engine.layout.rule.total_slots],
         "checkpoint": {"url": without_secrets(model.url), "sequence": model.sequence},
         "plan": model.plan.to_json(),

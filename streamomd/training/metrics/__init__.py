@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import FILTERED, REASONS, SAMPLED, Times
 from streamomd.core.errors import TooManyBadRowsError
+from streamomd.core.finite import finite_or_none
 from streamomd.core.wording import counted, worded
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
@@ -325,9 +326,9 @@ class Metrics:
     def figures(self, sums: Floats) -> dict[str, float | None]:
         """loss, error, rmse of some sums."""
         importance, loss, wrong = (float(number) for number in sums)
-        mean = finite(wrong / importance) if importance > 0.0 else None
+        mean = finite_or_none(wrong / importance) if importance > 0.0 else None
         return {
-            "loss": finite(loss / importance) if importance > 0.0 else None,
+            "loss": finite_or_none(loss / importance) if importance > 0.0 else None,
             "error": mean if self.classifies else None,
             "rmse": math.sqrt(mean) if mean is not None and not self.classifies else None,
         }
@@ -396,8 +397,3 @@ class Metrics:
         for name, array in self._learned().items():
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(array).data)
-
-
-def finite(number: float) -> float | None:
-    """The number, or None for NaN and infinities: JSON has no word for them."""
-    return number if math.isfinite(number) else None
