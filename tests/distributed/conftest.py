@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,16 @@ _cluster: list[LocalCluster] = []
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """The cluster ends after the last test of this folder."""
+    """The cluster ends after the last test of this folder; after each file, what Dask leaves to the
+    garbage collector (connections given up, coroutines never awaited) is collected, which would
+    otherwise warn in a test that runs later in this process."""
     if nextitem is None or nextitem.path.parent != item.path.parent:
         while _cluster:
             _cluster.pop().close()
+    if nextitem is None or nextitem.path != item.path:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ class S3Server:
     objects: dict[str, bytes] = field(default_factory=dict)
     requests: Counter[str] = field(default_factory=Counter)
     log: list[tuple[str, str, float, float]] = field(default_factory=list)
-    """Operation, key, begin and end of each request."""
+    """Operation, key, begin and begin of the answer of each request."""
     fault: Fault = _no_fault
     _free: float = 0.0
 
@@ -190,6 +190,8 @@ class S3Server:
         found = await self.fault(operation, name) or self._answer(
             operation, key, query, headers, bytes(body)
         )
+        # Before the client has the answer, after which a test may clear the log.
+        self.log.append((operation, key, began, time.monotonic()))
         status, more, data = found
         length = more.pop("Content-Length", str(len(data)))
         text = "".join(f"{name}: {value}\r\n" for name, value in more.items())
@@ -198,7 +200,6 @@ class S3Server:
             writer.write(data[low : low + CHUNK])
             await writer.drain()
             await self._pace(min(CHUNK, len(data) - low))
-        self.log.append((operation, key, began, time.monotonic()))
 
     async def _pace(self, count: int) -> None:
         """Wait until the shared line has had the time for these bytes."""
