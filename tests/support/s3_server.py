@@ -218,7 +218,8 @@ class S3Server:
     ) -> Answer:
         if operation == "LIST":
             first = int(query.get("continuation-token", ["0"])[0])
-            return self._list(key, query.get("prefix", [""])[0], first)
+            slash = query.get("delimiter", [""])[0]
+            return self._list(key, query.get("prefix", [""])[0], first, slash)
         if operation == "PUT":
             return self._put(key, headers, body)
         if operation == "DELETE":
@@ -254,14 +255,14 @@ class S3Server:
         md5 = hashlib.md5(body).hexdigest() if self.proof == "md5" else "0"
         return 200, {"ETag": f'"{md5}"'}, b""
 
-    def _list(self, bucket: str, prefix: str, first: int) -> Answer:
+    def _list(self, bucket: str, prefix: str, first: int, delimiter: str) -> Answer:
         files, folders = [], set()
         for key, data in sorted(self.objects.items()):
             name = key.removeprefix(f"{bucket}/")
             if not key.startswith(f"{bucket}/{prefix}"):
                 continue
             rest, slash, _ = name[len(prefix) :].partition("/")
-            if slash:
+            if slash and delimiter:
                 folders.add(f"{prefix}{rest}/")
             else:
                 files.append((name, len(data)))
