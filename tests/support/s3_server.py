@@ -11,6 +11,7 @@ import base64
 import contextlib
 import hashlib
 import itertools
+import re
 import threading
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 PATIENCE = 20.0
 CHUNK = 256 << 10
@@ -222,6 +223,10 @@ class S3Server:
             return self._list(key, query.get("prefix", [""])[0], first, slash)
         if operation == "PUT":
             return self._put(key, headers, body)
+        if operation == "POST":
+            for name in re.findall("<Key>(.*?)</Key>", body.decode()):
+                self.objects.pop(f"{key}/{unescape(name)}", None)
+            return 200, {"Content-Type": "application/xml"}, b"<DeleteResult></DeleteResult>"
         if operation == "DELETE":
             self.objects.pop(key, None)
             return 204, {}, b""
