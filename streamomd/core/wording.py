@@ -15,6 +15,15 @@ from typing import IO, Any, ParamSpec, TypeVar
 from streamomd.core.urls import printable
 
 
+def at_least(least: float) -> str:
+    """What a target may be, by its smallest legal value.
+
+    >>> at_least(0.0), at_least(2e-308)
+    ('0 or more', 'above 0')
+    """
+    return "above 0" if 0.0 < least < 1e-300 else f"{least:g} or more"
+
+
 def counted(count: int, noun: str) -> str:
     """A number with its noun, which takes an s unless the number is 1.
 

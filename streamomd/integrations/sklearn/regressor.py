@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 
 from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError
+from streamomd.core.wording import at_least
 from streamomd.integrations.sklearn.base_estimator import Estimator
 from streamomd.integrations.sklearn.estimator_job import loss_of
 from streamomd.integrations.sklearn.fit import is_dask
@@ -53,5 +54,5 @@ class OMDRegressor(RegressorMixin, Estimator):  # type: ignore[misc]  # scikit-l
         numbers = np.ascontiguousarray(labels_of(self, y), dtype=np.float64)
         least = loss_of(self).least
         if least is not None and numbers.min(initial=least) < least:
-            raise DataError(f"y holds {numbers.min()}, and the loss requires {least:g} or more")
+            raise DataError(f"y holds {numbers.min()}, and the loss requires {at_least(least)}")
         return Targets(numbers, np.empty(0), np.ones(len(numbers)), numbers[:1])
