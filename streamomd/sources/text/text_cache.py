@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamomd.config.values import join_list
 from streamomd.core.errors import DataError, StorageError, StreamomdError, UsageError
+from streamomd.core.platform_calls import replace
 from streamomd.core.prompt_stop import stopping_promptly
 from streamomd.core.run_events import phase
 from streamomd.core.urls import absolute, local_name, location, printable, protocol, shown, typed
@@ -240,7 +241,7 @@ def _converted(files: Sequence[str], kind: str, options: Mapping[str, Any]) -> P
             return folder
         if folder.exists():
             shutil.rmtree(folder)
-        os.replace(scratch, folder)
+        replace(scratch, folder)
         _CONVERTED_NOW.add(str(folder))
     except OSError as error:
         if isinstance(error, StreamomdError):  # some are errors of files to Python
