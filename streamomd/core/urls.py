@@ -86,7 +86,7 @@ def typed(url: str) -> str:
 
     A name that does not print on one line is quoted for the shell.
     """
-    here = os.path.join(os.getcwd(), "")
+    here = to_slashes(os.path.join(os.getcwd(), ""))
     name = url.removeprefix(here) if not protocol(url) else without_secrets(url)
     if name.isprintable():
         return shlex.quote(name)

@@ -16,7 +16,7 @@ from typing import Any
 from kinds import every_kind
 from tally import Tally, run_kind
 
-from streamomd.checkpoint import commit_reader, commit_writer, parts, retention
+from streamomd.checkpoint import commit_reader, commit_writer, documents, parts, retention
 from streamomd.checkpoint.stores import contract, local
 
 
@@ -61,8 +61,8 @@ MUTANTS = (
             "doomed = manifest_name(commit.sequence)\n",
         ),
         (
-            "                self.store.delete(name)",
-            "                self.store.delete(name)\n        self.store.delete(doomed)",
+            "if name not in used])",
+            "if name not in used])\n        self.store.delete(doomed)",
         ),
     ),
     _mutant(
@@ -86,8 +86,8 @@ MUTANTS = (
         ("disk.fsync(folder)", "pass"),
     ),
     _mutant(
-        *("a document that is there is durable", parts, "write_shared", AFTER),
-        ("    write_checked(", "    contract.size(name) is None and write_checked("),
+        *("a document that is there is durable", documents, "write_shared", AFTER),
+        ("    write_checked(", "    store.size(name) is None and write_checked("),
     ),
     _mutant(
         *("no comparison of who wrote it", commit_writer, "Writer._accept", "racing-writers"),
@@ -125,7 +125,7 @@ MUTANTS = (
         ("hashlib.sha256(data).hexdigest() != entry.sha256", "False"),
     ),
     _mutant(
-        *("a document's hash is not compared", parts, "_read", "bit-flips"),
+        *("a document's hash is not compared", documents, "_read", "bit-flips"),
         ("hashlib.sha256(data).hexdigest() != sha256", "False"),
     ),
     _mutant(
@@ -154,7 +154,7 @@ MUTANTS = (
     ),
     _mutant(
         *("the newest is retired first", retention, "Retention._superseded", "calls"),
-        ("key=lambda commit: -commit.sequence", "key=lambda commit: commit.sequence"),
+        ("key=lambda c: -c.sequence", "key=lambda c: c.sequence"),
     ),
     _mutant(
         *("the manifest is not read again", commit_writer, "Writer._publish", "racing-writers"),

@@ -31,6 +31,7 @@ def test_the_workflow_runs_the_checks_and_installs_the_wheel() -> None:
     """On each Python that the package supports."""
     jobs = yaml.safe_load((GITHUB / "workflows" / "ci.yml").read_text())["jobs"]
     assert {"run": ".ci/run"} in jobs["checks"]["steps"]
+    assert any("--cov-fail-under=" in step.get("run", "") for step in jobs["coverage"]["steps"])
     runs = [step.get("run", "") for step in jobs["wheel"]["steps"]]
     assert any("streamomd demo" in one for one in runs)
     lowest = jobs["wheel"]["strategy"]["matrix"]["python"][0]
