@@ -41,18 +41,18 @@ def _mutant(name: str, module: Any, where: str, killer: str, *edits: tuple[str, 
 
 
 MUTANTS = (
-    _mutant("no sync of files", local, "_write", "power-cuts", ("os.fsync(handle)", "pass")),
+    _mutant("no sync of files", local, "_write", "power-cuts", ("disk.fsync(handle)", "pass")),
     _mutant(
         *("no sync of a folder after a name", local, "LocalStore._temporary", "power-cuts"),
-        ("os.fsync(folder)", "pass"),
+        ("disk.fsync(folder)", "pass"),
     ),
     _mutant(
         *("no sync of a new folder's parent", local, "LocalStore._make", "power-cuts"),
-        ("os.fsync(parent)", "pass"),
+        ("disk.fsync(parent)", "pass"),
     ),
     _mutant(
         *("no sync of the root's parent", local, "_make_root", "power-cuts"),
-        ("os.fsync(handle)", "pass"),
+        ("disk.fsync(handle)", "pass"),
     ),
     _mutant(
         *("parts are retired before their manifest", retention, "Retention.apply", "calls"),
@@ -75,7 +75,7 @@ MUTANTS = (
     ),
     _mutant(
         *("overwrite instead of link", local, "LocalStore.create", "racing-writers-on-disk"),
-        ("os.link(", "os.replace("),
+        ("disk.link(", "disk.replace("),
     ),
     _mutant(
         *("a manifest that is seen is durable", commit_writer, "Writer._publish", AFTER),
@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     _mutant(
         *("a name that is there is not synced", local, "LocalStore.create", AFTER),
-        ("os.fsync(folder)", "pass"),
+        ("disk.fsync(folder)", "pass"),
     ),
     _mutant(
         *("a document that is there is durable", documents, "write_shared", AFTER),
