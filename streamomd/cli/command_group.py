@@ -76,6 +76,8 @@ ELSEWHERE = {
     "validate": "plan", "check": "plan",
 }  # fmt: skip
 """What commands are called in other programs."""
+OPTIONS_ELSEWHERE = {"--lr": "--eta", "--step-size": "--eta", "--iterations": "--epochs"}
+"""What options are called in other programs."""
 
 
 class Commands(click.Group):
@@ -113,6 +115,10 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
+            if isinstance(error, click.NoSuchOption) and error.ctx:
+                own = OPTIONS_ELSEWHERE.get(error.option_name)
+                if any(own in param.opts for param in error.ctx.command.get_params(error.ctx)):
+                    error.possibilities = [str(own)]
             error.message = without_credentials(error.message)  # type: ignore[misc]
             if not ctx.meta.get(JSON_LINES):
                 raise

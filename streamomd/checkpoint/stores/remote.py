@@ -26,6 +26,7 @@ from streamomd.core.errors import StorageError, UsageError
 from streamomd.core.machine_errors import store_error
 from streamomd.core.run_events import count_request, emit
 from streamomd.core.urls import protocol, redact, scrub, shown
+from streamomd.core.wording import extra_hint
 
 T = TypeVar("T")
 
@@ -134,6 +135,9 @@ class RemoteStore:
             options = {**kind._get_kwargs_from_urls(url), **options}
             return cls(fsspec.filesystem(protocol(url), **options), kind._strip_protocol(url), url)
         except (ImportError, ValueError, TypeError) as error:
+            hint = extra_hint(protocol(url)) if isinstance(error, ImportError) else ""
+            if hint:
+                raise UsageError(hint) from None
             text = scrub(str(error))
             raise UsageError(f"{shown(url)}: unsupported URL or storage options: {text}") from None
         except Exception as error:
