@@ -120,3 +120,15 @@ def test_a_notebook_shows_a_model(model: Any) -> None:
         assert part in text
     assert "job=a&lt;b&gt;" in text
     assert "a<b>" not in text
+
+
+def test_estimators_take_streams() -> None:
+    """fit, predict and predict_proba, as of the table; scikit-learn's checks need all rows."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    rows = table().select(["x", "job"])
+    y = table()["y"].to_numpy()
+    one = streamomd.OMDClassifier(random_state=0).fit(rows, y)
+    other = streamomd.OMDClassifier(random_state=0).fit(rows.to_reader(max_chunksize=70), y)
+    expected = one.predict_proba(rows)
+    assert np.array_equal(other.predict_proba(iter(rows.to_batches(max_chunksize=70))), expected)
+    assert other.predict(Capsule(rows)).tolist() == one.predict(rows).tolist()
