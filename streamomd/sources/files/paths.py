@@ -56,10 +56,10 @@ class PathPattern:
     """One string of the user's, in the file system it names.
 
     may_be_empty: an existing directory or glob without files is not an error. is_no_file: a run
-    learned what it names as a directory or a glob, and a store is not asked for an object. listed: of each
-    directory that was listed, which names a table's own directories have are in it. _started: the
-    listing of the directory of this name, whose first names were requested; _below: what it has,
-    if that was listed with all below it.
+    learned what it names as a directory or glob, so a store is not asked for an object. listed: of
+    each directory that was listed, which names a table's own directories have are in it. _started:
+    the listing of the directory of this name, whose first names were requested; _below: what it
+    has, if that was listed with all below it.
     """
 
     text: str
