@@ -22,6 +22,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # compile the whole package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Compiled loops are named after all that they are made of, so those of earlier runs serve: to
+# compile them takes a fifth of a run. Not in a folder of all users: numba executes what it finds.
+os.environ.setdefault("NUMBA_CACHE_DIR", os.path.expanduser("~/.cache/streamomd-tests"))
 # Text that tests train on is converted there, not in the cache of who runs them.
 os.environ.setdefault(
     "STREAMOMD_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"streamomd-tests-{os.getuid()}")
@@ -44,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     loops; see ``tests/support/lazy_loops.py``."""
     settings.register_profile("no deadline", deadline=None)
     settings.load_profile("no deadline")
+    config.pluginmanager.register(FewDoctests())
     if is_quick(config):
         import lazy_loops
 
@@ -69,11 +73,16 @@ def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> list[Any] 
     return [] if slow and collector.istestfunction(obj, name) else None
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collect_file(file_path: Path) -> Any:
-    """No test file has doctests: each would be searched for some."""
-    found = yield
-    return [one for one in found if not isinstance(one, DoctestModule)]
+class FewDoctests:
+    """Files of the package that have ``>>>`` are searched for doctests, and no other."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path: Path) -> Any:
+        """Called for each file, also outside of this folder."""
+        found = yield
+        if not file_path.is_relative_to(Path(__file__).parent) and b">>>" in file_path.read_bytes():
+            return found
+        return [one for one in found if not isinstance(one, DoctestModule)]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -12,14 +12,15 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
+from later_imports import later
 from pyarrow.compute import is_valid as pc_is_valid
 from running import train, write
-from scipy.stats import spearmanr
 
 import streamomd
 from streamomd.analysis.report.feature_weights import scales_of_shards, weigh
 from streamomd.analysis.report.verdict import compare_with_constant
 
+stats = later("scipy.stats", "needs scipy")
 DATA = Path(__file__).parents[3] / "shared" / "data"
 SETS = {
     "bank": "bank-marketing/bank-full.csv.gz",
@@ -158,7 +159,8 @@ def test_columns_are_in_the_order_of_permutation_importance(
             mixed = table.set_column(at, column, table.column(column).take(order))
             other = write(tmp_path / "permuted" / name / f"{at}.parquet", mixed)
             rises.append(model.evaluate(str(other), quiet=True)["loss"] - base)
-        found[name] = spearmanr([ours.get(column, 0.0) for column in columns], rises).statistic
+        weights = [ours.get(column, 0.0) for column in columns]
+        found[name] = stats.spearmanr(weights, rises).statistic
         judged = compare_with_constant(model, model.result())
         most = max(ours, key=lambda one: ours[one])
         leaks[name] = most, ours[most] / sum(ours.values()), judged.removed if judged else 0.0
@@ -191,7 +193,7 @@ def test_features_are_in_the_order_of_permutation_importance(tmp_path: Path) -> 
                           table.set_column(at, column, pa.array(mixed)))  # fmt: skip
             rises.append(model.evaluate(str(other), quiet=True)["loss"] - base)
         ours = [moves.get(column, 0.0) for column in table.column_names[1:]]
-        found[name] = spearmanr(ours, rises).statistic
+        found[name] = stats.spearmanr(ours, rises).statistic
     if not found:
         pytest.skip("no set is in ../shared/data")
     assert np.median(list(found.values())) >= 0.8, found

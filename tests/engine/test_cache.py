@@ -79,8 +79,8 @@ def read_only(folder: Path) -> list[str]:
 
 def run(home: Path, *rules: str, within: Sequence[str] = (), **env: str) -> subprocess.Popen:
     """A fresh process that learns with each rule and prints cache hits and margins."""
-    environment = {**os.environ, "PYTHONPATH": str(home), "PYTHONDONTWRITEBYTECODE": "1", **env}
-    environment.setdefault("NUMBA_CACHE_DIR", str(home / "cache"))
+    ours = {"PYTHONPATH": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, **ours, "NUMBA_CACHE_DIR": str(home / "cache"), **env}
     return subprocess.Popen(
         [*within, sys.executable, "-c", SCRIPT, *rules],
         env=environment,

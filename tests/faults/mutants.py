@@ -61,8 +61,8 @@ MUTANTS = (
             "doomed = manifest_name(commit.sequence)\n",
         ),
         (
-            "if name not in used])",
-            "if name not in used])\n        self.store.delete(doomed)",
+            "delete_all(self.store, self._drop(there, [commit]))",
+            "delete_all(self.store, self._drop(there, [commit]))\n        self.store.delete(doomed)",
         ),
     ),
     _mutant(
@@ -116,8 +116,8 @@ MUTANTS = (
             "held = list(parts)\n        entries = tuple(pack(part)[0] for part in held)",
         ),
         (
-            "    if sure:",
-            "    [*write_parts(self.store, directory, held)]\n    if sure:",
+            "    if sure and",
+            "    [*write_parts(self.store, directory, held)]\n    if sure and",
         ),
     ),
     _mutant(

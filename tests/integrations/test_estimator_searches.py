@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from estimating import bits, made, uncompiled
-from scipy.stats import loguniform
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_transformer
@@ -87,6 +86,8 @@ def test_searches_tune_parameters_of_the_rule(case: str, search: Any) -> None:
 
 def test_parameters_are_drawn_from_distributions() -> None:
     """numpy's numbers of a distribution are numbers of the rule."""
+    from scipy.stats import loguniform
+
     grid = {"rule__eta": loguniform(1e-3, 10.0)}
     search = RandomizedSearchCV(OMDClassifier("nag", **ONCE), grid, n_iter=4, cv=2, random_state=0)
     best = search.fit(X, Y).best_estimator_

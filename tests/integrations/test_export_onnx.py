@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from exporting import answers, batch_of, model_of, table
+from later_imports import later
 from running import run, train, write
 
 from streamomd.core.errors import UnsupportedError
@@ -18,8 +19,8 @@ from streamomd.integrations.export import FORMATS
 from streamomd.losses import all_losses
 from streamomd.training.model import Model
 
-pytest.importorskip("onnx", reason="needs streamomd[onnx]")
-onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime, as the tests do")
+later("onnx", "needs streamomd[onnx]")
+onnxruntime = later("onnxruntime", "needs onnxruntime, as the tests do")
 
 EVERYTHING = {"numeric": ["n", "f", "t"], "vectors": ["e"], "hashed": ["h", "k"], "bits": 6}
 QUICKSTART = Path(__file__).parents[2] / "pipelines" / "quickstart.toml"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,14 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from later_imports import later
 from running import everything, shards, train
 
 import streamomd
 import streamomd.integrations.mlflow as streamomd_mlflow
 from streamomd.core.errors import InputNotFoundError, OutputExistsError
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # MLflow's own
-    mlflow = pytest.importorskip("mlflow", reason="needs streamomd[mlflow]")
-    pytest.importorskip("mlflow.pyfunc", reason="needs streamomd[mlflow]")
+mlflow = later("mlflow", "needs streamomd[mlflow]")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fsspec.registry import _registry
+from later_imports import later
 
 import streamomd
 from streamomd.core.errors import ChangedDataError, InputNotFoundError
@@ -24,7 +25,7 @@ from streamomd.sources.find import find
 sys.path.append(str(Path(__file__).parents[1] / "faults"))
 from gcs_server import Bucket, serving
 
-core = pytest.importorskip("gcsfs.core", reason="gcsfs is not installed")
+core = later("gcsfs.core", "gcsfs is not installed")
 SCHEMES = ("gs", "gcs")
 SMALL, LARGE = 500, 200_000
 """Rows of objects on either side of ``WHOLE_BYTES``."""

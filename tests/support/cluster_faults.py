@@ -41,7 +41,16 @@ def strike(
             time.sleep(0.005)
         time.sleep(asleep)
 
-    counted(name, lambda: call_of_all(folder), nth, happens)
+    _armed.append(counted(name, lambda: call_of_all(folder), nth, happens))
+
+
+_armed: list[Callable[[], None]] = []
+
+
+def disarm() -> None:
+    """On a worker: undo what ``strike`` did."""
+    while _armed:
+        _armed.pop()()
 
 
 def counted(
@@ -130,7 +139,23 @@ def struck(
         if undo:
             undo()
         buried(folder)
-        fresh(workers)
+        if how == "kill":
+            replaced(workers, folder)
+            client.run(disarm)
+        else:
+            fresh(workers)
+
+
+def replaced(workers: LocalCluster, folder: Path) -> None:
+    """Wait for the worker that a nanny starts in place of a killed one."""
+    killed = {pid for pid, _ in hits(folder)}
+    deadline = time.monotonic() + 300
+    while any(
+        nanny.pid in killed or nanny.status.name != "running" for nanny in workers.workers.values()
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    sized(workers, 2)
 
 
 def fresh(workers: LocalCluster) -> None:

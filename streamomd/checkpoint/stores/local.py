@@ -12,7 +12,7 @@ import re
 import socket
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -89,6 +89,7 @@ class LocalStore:
     exclusive = True
     in_flight = 1  # a disk does not wait for an answer: each file is synced before the next
     part_bytes = 0  # larger parts are not faster on a disk, and take more memory
+    consistent = False  # a directory is listed and a file is looked up without waiting
 
     def __init__(self, root: str) -> None:
         self.url = root
@@ -121,7 +122,7 @@ class LocalStore:
             disk.replace(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
         return False
 
-    def create(self, name: str, data: bytes) -> None:
+    def create(self, name: str, data: bytes) -> bool:
         """See ``Store``. Hard links: exactly one of two writers wins, and no file is incomplete."""
         with self._temporary(name, data) as (folder, temporary, leaf):
             try:
@@ -137,6 +138,13 @@ class LocalStore:
                     f"{shown(self.url)} is on a file system without hard links, which a commit "
                     "needs: save the checkpoint on another disk"
                 ) from None
+        return False
+
+    def tree(self) -> None:
+        """See ``Store``."""
+
+    def probe(self, name: str, data: bytes) -> None:
+        """See ``Store``."""
 
     def names(self, folder: str) -> list[str]:
         """See ``Store``."""
@@ -168,6 +176,11 @@ class LocalStore:
         if name.startswith("data/"):
             with suppress(OSError), self._inside(os.path.dirname(name)) as (data, emptied):
                 disk.rmdir(emptied, dir_fd=data)
+
+    def delete_all(self, names: Collection[str]) -> None:
+        """See ``Store``."""
+        for name in names:
+            self.delete(name)
 
     @contextmanager
     def _temporary(self, name: str, data: bytes) -> Iterator[tuple[int, str, str]]:
