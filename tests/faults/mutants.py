@@ -61,8 +61,8 @@ MUTANTS = (
             "doomed = manifest_name(commit.sequence)\n",
         ),
         (
-            "delete_all(self.store, self._drop(there, [commit]))",
-            "delete_all(self.store, self._drop(there, [commit]))\n        self.store.delete(doomed)",
+            "self._drop(there, [commit]))",
+            "self._drop(there, [commit]))\n        self.store.delete(doomed)",
         ),
     ),
     _mutant(

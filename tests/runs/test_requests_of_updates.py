@@ -49,11 +49,10 @@ def update(server: S3Server) -> Counter[str]:
     """The requests of an update; those of the checkpoint with the folder."""
     server.count()
     streamomd.update(RUN, settle=0, **options(server))
-    found = Counter(
+    return Counter(
         f"{operation} {key.removeprefix('bucket/runs/a/').partition('/')[0]}"
         for operation, key, *_ in server.log
     )
-    return found
 
 
 @pytest.mark.parametrize("files", [300, pytest.param(2 * PAGE, marks=pytest.mark.slow)])
