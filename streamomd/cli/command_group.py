@@ -76,6 +76,17 @@ ELSEWHERE = {
     "validate": "plan", "check": "plan",
 }  # fmt: skip
 """What commands are called in other programs."""
+OPTIONS_ELSEWHERE = {"--lr": "--eta", "--step-size": "--eta", "--iterations": "--epochs"}
+"""What options are called in other programs."""
+
+
+def _named_elsewhere(error: click.NoSuchOption) -> click.NoSuchOption:
+    """The error with the command's own option, if other programs call it so."""
+    own, ctx = OPTIONS_ELSEWHERE.get(error.option_name, ""), error.ctx
+    if ctx is None or not any(own in param.opts for param in ctx.command.get_params(ctx)):
+        return error
+    text = f"No such option {error.option_name!r}. Did you mean {own!r}?"
+    return click.NoSuchOption(error.option_name, text, ctx=ctx)
 
 
 class Commands(click.Group):
@@ -113,9 +124,11 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
+            if isinstance(error, click.NoSuchOption):
+                error = _named_elsewhere(error)
             error.message = without_credentials(error.message)  # type: ignore[misc]
             if not ctx.meta.get(JSON_LINES):
-                raise
+                raise error from None
             with showing_messages("json"):
                 _report_error(error.format_message(), error.exit_code)
             ctx.exit(error.exit_code)

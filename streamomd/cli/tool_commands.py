@@ -32,7 +32,7 @@ from streamomd.core.urls import (
     typed,
     userinfo,
 )
-from streamomd.core.wording import counted
+from streamomd.core.wording import counted, workbook
 
 TASKS = ("auto", "classify", "regress")
 
@@ -294,6 +294,8 @@ def _assumed(sources: tuple[str, ...]) -> str:
         return found
     if is_shard_name(sources[0]) or sources[0].endswith("/") or os.path.isdir(sources[0]):
         return "shards"
+    if what := workbook(sources[0]):
+        raise UsageError(f"{sources[0]!r} is {what}")
     raise UsageError(
         f"{sources[0]!r} does not say its format: pass --from csv, jsonl, svmlight, vw, arrows or "
         "shards"

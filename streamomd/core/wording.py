@@ -15,6 +15,15 @@ from typing import IO, Any, ParamSpec, TypeVar
 from streamomd.core.urls import printable
 
 
+def at_least(least: float) -> str:
+    """What a target may be, by its smallest legal value.
+
+    >>> at_least(0.0), at_least(2e-308)
+    ('0 or more', 'above 0')
+    """
+    return "above 0" if 0.0 < least < 1e-300 else f"{least:g} or more"
+
+
 def counted(count: int, noun: str) -> str:
     """A number with its noun, which takes an s unless the number is 1.
 
@@ -99,6 +108,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"did you mean {found!r}?" if found else f"known: {', '.join(names) or 'none'}"
 
 
+EXTRAS = {
+    "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure",
+    "abfss": "azure", "hf": "hf",
+}  # fmt: skip
+"""The extra that has the file system of a scheme."""
 SCHEMES = (
     "s3",
     "gs",
@@ -112,6 +126,30 @@ SCHEMES = (
     "file",
     "memory",
 )
+
+
+def workbook(url: str) -> str:
+    """A few words on a file of a spreadsheet program, and what to do; "" for others.
+
+    >>> workbook("rows.xlsx"), workbook("rows.csv")
+    ('an Excel workbook: save the sheet as CSV, or write it as Parquet', '')
+    """
+    kinds = {(".xlsx", ".xlsm", ".xlsb", ".xls"): "Excel", (".ods",): "OpenDocument"}
+    for ends, name in kinds.items():
+        if url.lower().endswith(ends):
+            return f"an {name} workbook: save the sheet as CSV, or write it as Parquet"
+    return ""
+
+
+def extra_hint(scheme: str) -> str:
+    """What to install for a scheme whose file system is in another package; "" for others.
+
+    >>> extra_hint("s3"), extra_hint("sftp")
+    ("s3:// needs a package that is not installed: pip install 'streamomd[s3]'", '')
+    """
+    extra = EXTRAS.get(scheme)
+    what = f"pip install 'streamomd[{extra}]'"
+    return f"{scheme}:// needs a package that is not installed: {what}" if extra else ""
 
 
 def scheme_hint(scheme: str, more: Iterable[str] = ()) -> str:

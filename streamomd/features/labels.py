@@ -17,6 +17,7 @@ from streamomd.core.errors import DataError, UsageError
 from streamomd.core.message import PerReader, Words
 from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.core.urls import scrub
+from streamomd.core.wording import at_least
 from streamomd.features.arrow_types import SCALARS, TEXTS, family
 from streamomd.features.bad_rows import BadRows, CheckedValues, shown
 from streamomd.features.numeric import numbers
@@ -169,7 +170,7 @@ def _note_small(y: Floats, cells: CheckedValues, least: float | None) -> None:
             "label",
             np.flatnonzero(y < least),
             lambda row: f"label {shown(float(y[row]))}",
-            f"{least:g} or more, as the loss requires",
+            f"{at_least(least)}, as the loss requires",
             "fix or drop the row, or choose another loss",
         )
 

@@ -44,8 +44,8 @@ class Loss:
     ``lipschitz(p)`` bounds abs(slope), None: unbounded. ``least``: the smallest legal target in
     regression, None: any. ``degree``: of the value in the target's unit, value(a m, a y) = a^degree
     value(m, y) for a > 0 where ``lengths``, parameters in that unit, are multiplied by a, too; 0:
-    the target has no unit, or no such degree. ``quadratic``: its second derivative is 1 everywhere,
-    so that its minimum is ridge regression. ``kinked``: its slope jumps.
+    the target has no unit, or no such degree. ``quadratic``: its second derivative is 1 everywhere
+    and its mean the margin, so that its minimum is ridge regression. ``kinked``: its slope jumps.
     """
 
     name: str

@@ -23,7 +23,7 @@ from streamomd.core.installed import sources
 from streamomd.core.machine_errors import PROGRAMMING, store_error
 from streamomd.core.run_events import count_request
 from streamomd.core.urls import protocol, refuse_ambiguous, refuse_output_url, scrub, shown
-from streamomd.core.wording import SCHEMES, scheme_hint
+from streamomd.core.wording import SCHEMES, extra_hint, scheme_hint
 
 if TYPE_CHECKING:
     import fsspec
@@ -155,7 +155,8 @@ def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
         from_url = kind._get_kwargs_from_urls(url) if protocol(url) else {}
         return fsspec.filesystem(scheme, **{**from_url, **_connecting(scheme, options)})
     except ImportError as error:
-        raise UsageError(f"{scheme}:// needs another package: {scrub(str(error))}") from None
+        hint = extra_hint(scheme) or f"{scheme}:// needs another package: {scrub(str(error))}"
+        raise UsageError(hint) from None
     except (ValueError, TypeError) as error:
         text = scrub(str(error))
         raise UsageError(

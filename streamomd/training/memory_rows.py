@@ -16,6 +16,7 @@ from streamomd.core.finite import is_finite
 from streamomd.features import Names, Plan, decode_labels
 from streamomd.features.labels import labels_in_memory
 from streamomd.sources.memory.encoded_frames import batch_of_memory, row_dicts, values_of_columns
+from streamomd.sources.memory.row_streams import batches_of, is_row_stream
 from streamomd.training.drift_alerts import plan_to_read
 from streamomd.training.model_data import ModelData
 from streamomd.training.scoring.link import chosen, means
@@ -63,6 +64,11 @@ def is_mappings(rows: Any) -> bool:
     return isinstance(rows, list | tuple) and all(isinstance(row, Mapping) for row in some)
 
 
+def _is_stream(rows: Any) -> bool:
+    """Whether rows come batch by batch, and are no frame."""
+    return not hasattr(rows, "shape") and is_row_stream(rows)
+
+
 def is_shards(given: Any) -> bool:
     """Whether what is to be predicted are shards: a name or path, or several."""
     if isinstance(given, str | os.PathLike):
@@ -75,6 +81,8 @@ def dicts_of_rows(plan: Plan, rows: Any) -> Sequence[Mapping[str, Any]]:
     """Rows of any kind as mappings."""
     from streamomd.training.scoring.row_encoder import mappings_of
 
+    if _is_stream(rows):
+        return [row for one in batches_of(rows, ROWS) for row in row_dicts(plan, one, ROWS)]
     return mappings_of(rows) if is_mappings(rows) else row_dicts(plan, rows, ROWS)
 
 
@@ -121,7 +129,11 @@ def learn_in_memory(model: ModelData, rows: Any, y: Any, weight: Any) -> Any:
 
 
 def margins_in_memory(model: ModelData, rows: Any) -> Floats:
-    """Margins of rows of any kind, (n, learners)."""
+    """Margins of rows of any kind, (n, learners). Of a stream one batch at a time is in memory."""
+    if _is_stream(rows):
+        none = np.empty((0, model.state.layout.learners))
+        found = [margins_in_memory(model, one) for one in batches_of(rows, ROWS)]
+        return np.concatenate([none, *found])
     margins = model.engine.predict(model.state, np.zeros(3), batch_of_rows(model.plan, rows))
     if not is_finite(margins):
         # A finite model can also overflow, of extreme values.

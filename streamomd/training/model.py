@@ -21,6 +21,7 @@ from streamomd.training.memory_rows import (
 )
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import fill_values_of, result_of, summary_of
+from streamomd.training.model_html import TOP, html_of
 from streamomd.training.predict import evaluate, predict, probabilities
 from streamomd.training.scoring.link import each_class
 from streamomd.training.top_weights import heaviest
@@ -54,6 +55,10 @@ class Model(ModelData):
     def inspect(self, top: int = 20) -> list[dict[str, Any]]:
         """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""
         return heaviest(self.plan, self.engine, self.state, self.names, top)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: rule and loss, metrics, and the heaviest coordinates."""
+        return html_of(summary_of(self), self.inspect(TOP))
 
     @property
     def classes(self) -> tuple[Any, ...]:
@@ -152,10 +157,11 @@ class Model(ModelData):
     ) -> Any:
         """The label of each row in memory, (n,), or its value in regression.
 
-        rows: a pandas or polars DataFrame, an Arrow table or record batch, a dict or a list of
-        dicts; where all features are numbers, or a vector or a pair of lists, also a numpy array
-        or a SciPy CSR matrix of them, (n, columns). Columns that are no features are ignored. None
-        and NaN are missing values, see data.nulls. Nothing is learned.
+        rows: a pandas or polars DataFrame, an Arrow table, batch or stream, an
+        iterator of record batches (one is in memory at a time), a dict or a list of dicts;
+        where all features are numbers, or a vector or a pair of lists, also a numpy array or a
+        SciPy CSR matrix of them, (n, columns). Columns that are no features are ignored. None and
+        NaN are missing values, see data.nulls. Nothing is learned.
 
         Raises SchemaError that names all missing columns, or all of another type, BadRowError for
         the first bad row, DataError for arrays of another shape, UsageError for anything else,

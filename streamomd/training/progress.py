@@ -85,8 +85,8 @@ class Speed:
 
 
 class LineProgress:
-    """A line at 1, 2, 4, 8 … rows, and one at the end; none in the first seconds of a run, unless
-    it is verbose."""
+    """A line at 1, 4, 16 … rows, and one at the end: eight in six hours of a log. None in the first
+    seconds of a run. If it is verbose, at 1, 2, 4, 8 … rows from the first on."""
 
     def __init__(
         self, metrics: Metrics, total: int, out: TextIO | None, figure: Figure | None = None
@@ -119,7 +119,8 @@ class LineProgress:
         """Nothing is left open."""
 
     def _at(self, rows: int) -> None:
-        self.next_row: float = 1 << rows.bit_length()
+        bits = rows.bit_length()
+        self.next_row: float = 1 << (bits if is_verbose() else (bits + 1) // 2 * 2)
 
     def _print(self, metrics: Metrics) -> None:
         if self._shown < 0:

@@ -36,6 +36,7 @@ def rows_of(seed: int, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     y = np.where(scores > 0.0, 1.0, -1.0) if loss.classifies else scores
     if loss.least is not None:
         y = rng.poisson(np.exp(np.clip(scores, -2.0, 2.0))).astype(float)
+        y = np.maximum(y, loss.least)
         X /= np.abs(X).max()  # exp(<u, x>) is a number for every u of the simplex
     return X, y, rng.choice([0.5, 1.0, 3.0], 30)
 

@@ -92,8 +92,8 @@ def loads(kind: str, parts: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("kind", ["local", "memory", "s3 sha256", "s3 md5", "s3 nothing"])
 def test_requests_of_a_commit_and_a_load(kind: str, tmp_path: Path) -> None:
-    """One PUT a part, one DELETE for all of S3 or for each, and a HEAD only if the answer to the
-    PUT proved nothing; one GET a part. The rest does not depend on the number of parts."""
+    """One PUT a part, one deletion (not of S3: one each), and a HEAD only if the answer to the PUT
+    proved nothing; one GET a part. The rest does not depend on the number of parts."""
     for parts in (1, 2, 20):
         with counted(kind, tmp_path / str(parts)) as (store, count):
             writer = begin(store, keep=1)

@@ -108,7 +108,7 @@ def test_learners_side_by_side_are_learners_alone(rule, loss) -> None:
         assert np.array_equal(alone.learn(sparse(rows.X, target, rows.h))[:, 0], margins[:, k])
 
 
-EXPONENTIAL = ("poisson", "logistic", "softmax")
+EXPONENTIAL = ("poisson", "gamma", "tweedie", "logistic", "softmax")
 """Losses whose slopes are powers of e."""
 
 

@@ -275,3 +275,11 @@ def test_labels_in_long_runs_are_reported(capfd: pytest.CaptureFixture[str]) -> 
     Classifier("ogd").fit(x, np.arange(150) >= 140)  # of rare labels, runs can be chance
     Regressor("ogd").fit(x, y.astype(float))
     assert "long runs" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [str, object])
+def test_texts_are_no_targets_of_a_regressor(kind: type) -> None:
+    """The error shows one, and names the classifier."""
+    y = np.array(["a", "b"] * 5, dtype=kind)
+    with pytest.raises(ValueError, match=r"y holds .a., and a regressor learns.*OMDClassifier"):
+        OMDRegressor().fit(np.zeros((10, 1)), y)

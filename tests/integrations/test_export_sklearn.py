@@ -16,7 +16,13 @@ from streamomd.losses import all_losses
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
 EVERYTHING = {"numeric": ["n", "f", "t"], "vectors": ["e"], "hashed": ["h", "k"], "bits": 6}
-NONE = {"poisson": {}, "gamma_hinge": {"gamma": 0.5}}
+NONE = {
+    "poisson": {},
+    "gamma": {},
+    "tweedie": {"power": 1.5},
+    "log_square": {},
+    "gamma_hinge": {"gamma": 0.5},
+}
 """Losses, with parameters, that scikit-learn has no linear model of."""
 
 

@@ -31,7 +31,7 @@ WEIGHTS = (1e-6, 0.2, 1.0, 1e6)
 def targets(loss):
     if loss.classifies:
         return (-1.0, 1.0)
-    return (0.0, 1.0, 2.5, 1e4) if loss.least is not None else (-3e3, -1.0, 0.0, 2.5)
+    return (-3e3, -1.0, 0.0, 2.5) if loss.least is None else (loss.least, 1.0, 2.5, 1e4)
 
 
 def parameters(loss):

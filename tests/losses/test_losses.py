@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamomd.core.errors import UsageError
 from streamomd.losses import all_losses, find_loss
+from streamomd.losses.contract import identity
 
 pytestmark = pytest.mark.smoke
 
@@ -47,13 +48,14 @@ def test_slopes_at_kinks_are_zero(name) -> None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_what_a_loss_says_of_its_slope_is_true(name) -> None:
-    """kinked: it jumps between margins 2e-9 apart; quadratic: it rises by as much as the margin."""
+    """kinked: it jumps between margins 2e-9 apart; quadratic: it rises by as much as the margin,
+    which is the mean."""
     loss, params, y = drawn(name, 0.5, True)
     margins = np.linspace(-4.0, 4.0, 8001)
     slopes = np.array([[loss.slope(m + d, y, params) for d in (-1e-9, 1e-9)] for m in margins])
     assert loss.kinked == bool(np.any(np.abs(np.diff(slopes)) > 1e-3))
     rises = [loss.slope(m + 1.0, y, params) - loss.slope(m, y, params) for m in (-3.0, 0.1, 2.0)]
-    assert loss.quadratic == bool(np.allclose(rises, 1.0, atol=1e-9))
+    assert loss.quadratic == bool(np.allclose(rises, 1.0, atol=1e-9) and loss.mean is identity)
 
 
 @given(margins=st.lists(st.floats(-800, 800), min_size=2, max_size=7), data=st.data())

@@ -25,9 +25,12 @@ Floats = NDArray[np.float64]
 NAN = math.nan
 LOSSES = (
     "square", "absolute", "huber", "epsilon_insensitive", "pinball", "hinge", "gamma_hinge",
-    "squared_hinge", "logistic", "poisson", "softmax",
+    "squared_hinge", "logistic", "poisson", "softmax", "gamma", "tweedie", "log_square",
 )  # fmt: skip
-REGRESSION = ("square", "absolute", "huber", "epsilon_insensitive", "pinball", "poisson")
+REGRESSION = (
+    "square", "absolute", "huber", "epsilon_insensitive", "pinball", "poisson", "gamma", "tweedie",
+    "log_square",
+)  # fmt: skip
 
 
 class Trace(NamedTuple):
@@ -63,7 +66,7 @@ class Seen(NamedTuple):
 def value_and_slope(loss: str, p: float, y: float) -> tuple[float, float]:
     """The loss of margin p and its derivative by p; at a kink the slope is 0.
 
-    Thresholds are the defaults: Huber 1, epsilon 0.1, tau 1/2, gamma 1.
+    Thresholds are the defaults: Huber 1, epsilon 0.1, tau 1/2, gamma 1, power 3/2.
     """
     m, r = y * p, p - y
     match loss:
@@ -88,6 +91,15 @@ def value_and_slope(loss: str, p: float, y: float) -> tuple[float, float]:
         case "poisson":  # e^p - y p
             e = math.exp(p) if p < 709.0 else math.inf
             return e - m, e - y
+        case "gamma":  # y e^-p + p
+            e = math.exp(-p) if p > -709.0 else math.inf
+            return y * e + p, 1.0 - y * e
+        case "tweedie":  # 2 e^(p/2) + 2 y e^(-p/2), of power 3/2
+            up = math.exp(p / 2.0) if p < 1418.0 else math.inf
+            down = math.exp(-p / 2.0) if p > -1418.0 else math.inf
+            return 2.0 * up + 2.0 * y * down, up - y * down
+        case "log_square":  # (ln y - p)^2 / 2
+            return (p - math.log(y)) ** 2 / 2.0, p - math.log(y)
     raise ValueError(f"expected a loss of {LOSSES}, got {loss!r}")
 
 

@@ -222,6 +222,9 @@ LOSSES = {
     "squared_hinge": "",
     "logistic": "",
     "poisson": "",
+    "gamma": "",
+    "tweedie": "power",
+    "log_square": "",
     "softmax": "",
 }
 LIPSCHITZ = {

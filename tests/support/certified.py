@@ -88,7 +88,8 @@ def labels(rng: np.random.Generator, scores: np.ndarray, loss: Loss) -> np.ndarr
     if loss.classifies:
         return np.where(scores > 0.0, 1.0, -1.0)
     if loss.least is not None:
-        return rng.poisson(np.exp(np.clip(scores, -3.0, 2.0))).astype(float)
+        counts = rng.poisson(np.exp(np.clip(scores, -3.0, 2.0))).astype(float)
+        return np.maximum(counts, loss.least)
     return scores
 
 

@@ -26,6 +26,7 @@ from streamomd.core.errors import StorageError, UsageError
 from streamomd.core.machine_errors import store_error
 from streamomd.core.run_events import count_request, emit
 from streamomd.core.urls import protocol, redact, scrub, shown
+from streamomd.core.wording import extra_hint
 
 T = TypeVar("T")
 
@@ -114,7 +115,11 @@ OPERATIONS = {
 """What requests are called in metrics, by method of fsspec."""
 IN_FLIGHT = 16
 PAGE, MOST_LISTED = 1000, 10_000
+<<<<<<< HEAD
 """Names of one request, and of a checkpoint that is listed whole: more are in other folders."""
+=======
+"""Names of one request, and of a checkpoint that is listed as a whole; larger ones by folder."""
+>>>>>>> h_everyday
 PART_BYTES = 16 << 20
 """At 1 GiB/s, 30 ms of latency are as long as two such parts."""
 _log = logging.getLogger(__name__)
@@ -134,6 +139,9 @@ class RemoteStore:
             options = {**kind._get_kwargs_from_urls(url), **options}
             return cls(fsspec.filesystem(protocol(url), **options), kind._strip_protocol(url), url)
         except (ImportError, ValueError, TypeError) as error:
+            hint = extra_hint(protocol(url)) if isinstance(error, ImportError) else ""
+            if hint:
+                raise UsageError(hint) from None
             text = scrub(str(error))
             raise UsageError(f"{shown(url)}: unsupported URL or storage options: {text}") from None
         except Exception as error:

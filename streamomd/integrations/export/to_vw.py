@@ -41,7 +41,8 @@ CONSTANT = 11650396
 LEAST_BITS, MOST_BITS = 18, 31
 LAYOUT = "9.0.0"
 """The VW version of this layout: that of --predict_only_model, where ":0" ends the head."""
-LINKS = {"logistic": "--link logistic", "poisson": "--link poisson"}
+LOGARITHMIC = ("poisson", "gamma", "tweedie", "log_square")
+LINKS = {"logistic": "--link logistic", **dict.fromkeys(LOGARITHMIC, "--link poisson")}
 
 
 def write(model: ModelData, file: Any) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from sklearn.base import RegressorMixin
 
 from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError
+from streamomd.core.urls import printable
+from streamomd.core.wording import at_least
 from streamomd.integrations.sklearn.base_estimator import Estimator
 from streamomd.integrations.sklearn.estimator_job import loss_of
 from streamomd.integrations.sklearn.fit import is_dask
@@ -49,9 +51,19 @@ class OMDRegressor(RegressorMixin, Estimator):  # type: ignore[misc]  # scikit-l
     def _classes_among(self, labels: NDArray[Any]) -> NDArray[Any]:
         return np.empty(0)
 
+    def _numbers(self, y: NDArray[Any]) -> Floats:
+        try:
+            return np.ascontiguousarray(y, dtype=np.float64)
+        except (ValueError, TypeError):
+            text = str(next((one for one in y if isinstance(one, str)), y.dtype))
+            raise DataError(
+                f"y holds {printable(repr(text)[:40])}, and a regressor learns numbers: convert y, "
+                "or learn classes with OMDClassifier"
+            ) from None
+
     def _targets(self, y: Any, classes: Any, *, reset: bool) -> Targets:
-        numbers = np.ascontiguousarray(labels_of(self, y), dtype=np.float64)
+        numbers = self._numbers(labels_of(self, y))
         least = loss_of(self).least
         if least is not None and numbers.min(initial=least) < least:
-            raise DataError(f"y holds {numbers.min()}, and the loss requires {least:g} or more")
+            raise DataError(f"y holds {numbers.min()}, and the loss requires {at_least(least)}")
         return Targets(numbers, np.empty(0), np.ones(len(numbers)), numbers[:1])

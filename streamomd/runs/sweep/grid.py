@@ -26,6 +26,7 @@ _DASHED = re.compile(rf"(lin:)?{_NUMBER}\s*(?:-|:|to)\s*{_NUMBER}")
 """A range in another notation."""
 _LEARNERS = ("model.rule", "model.loss", "model.scale_target", "model.certificate")
 _PARAMETERS = ("model.params.", "model.loss_params.")
+PLURALS = {"rules": "rule", "losses": "loss"}
 _ROWS = (
     "data.", "model.task", "model.classes", "model.bias", "model.dtype", "model.shapes",
 )  # fmt: skip
@@ -206,6 +207,8 @@ def _skipped_notes(refused: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterat
 def dotted_key(key: str) -> str:
     """The dotted name of a grid's key. Raises UsageError for one that learners cannot differ in."""
     name = dotted(key)
+    if key in PLURALS:  # else it is a parameter, which no rule has
+        raise UsageError(f"grid {key!r}: did you mean {PLURALS[key]!r}?")
     if name in _LEARNERS or name.startswith(_PARAMETERS):
         return name
     if name.startswith(_ROWS):

@@ -14,6 +14,7 @@ from streamomd.core.errors import DataError, IncompleteShardError, StorageError,
 from streamomd.core.machine_errors import PROGRAMMING
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
+from streamomd.core.wording import workbook
 from streamomd.shards.file_schema import SchemaFacts, schema_facts
 from streamomd.shards.filesystem import Entry, is_local, stat_entry
 from streamomd.shards.formats import arrow, parquet
@@ -73,7 +74,7 @@ def format_of(head: bytes, trailer: bytes, size: int, formats: list[Format], url
                 f"shard {shown(url)}: the first bytes of this {form.name} file are damaged "
                 f"(found {head[: len(form.magic)].hex(' ')}): write it again"
             )
-    what = describe_bytes(head)
+    what = workbook(url) or describe_bytes(head)
     kind = IncompleteShardError if size < SMALLEST or what.startswith(UNKNOWN) else DataError
     raise kind(f"shard {shown(url)} is not Parquet or Arrow, but {what}")
 

@@ -43,6 +43,20 @@ def is_row_stream(given: Any) -> bool:
     return isinstance(given, Iterator)
 
 
+def batches_of(rows: Any, where: str) -> Iterator[pa.RecordBatch]:
+    """The record batches of a stream, one after another: none is held.
+
+    Raises UsageError for what is no record batch, DataError for a stream that fails.
+    """
+    name = type(rows).__name__
+    for batch in _read(rows, f"{name} given as {where}"):
+        if not isinstance(batch, pa.RecordBatch):
+            raise UsageError(
+                f"{where} is a {name} of {type(batch).__name__}: expected Arrow record batches"
+            )
+        yield batch
+
+
 class RowFolder:
     """The folder that rows are written to. It is removed unless ``retain`` is called."""
 
@@ -80,7 +94,7 @@ def write_rows(rows: Any, folder: Path) -> int:
     """
     name = "iterator" if isinstance(rows, chain) else type(rows).__name__
     try:
-        batches = _read(rows, name)
+        batches = _read(rows, f"{name} given as shards")
         first = next(batches, None)
         if first is None:
             raise DataError(f"no rows: the {name} given as shards is empty")
@@ -148,9 +162,7 @@ def _read(rows: Any, name: str) -> Iterator[Any]:
         raise
     except Exception as error:
         text = scrub(str(error).split("\n")[0])[:300] or type(error).__name__
-        raise DataError(
-            f"the {name} given as shards failed after {count:,} rows: {text}"
-        ) from error
+        raise DataError(f"the {name} failed after {count:,} rows: {text}") from error
 
 
 def _batches(rows: Any) -> Iterator[Any]:

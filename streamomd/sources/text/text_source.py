@@ -19,6 +19,7 @@ import pyarrow as pa
 from streamomd.core.errors import DataError, StorageError, UsageError
 from streamomd.core.run_events import count_request
 from streamomd.core.urls import absolute, protocol, shown
+from streamomd.core.wording import workbook
 from streamomd.shards.filesystem import connect, is_local, stat_entry, store_errors
 
 if TYPE_CHECKING:
@@ -168,7 +169,8 @@ class Text:
     def _refuse(self, start: bytes) -> None:
         for magic, what in _REFUSED.items():
             if start.startswith(magic):
-                raise DataError(f"{self.name} is not plain text but {what}")
+                found = workbook(self.name) or what
+                raise DataError(f"{self.name} is not plain text but {found}")
 
     def __enter__(self) -> Self:
         return self
