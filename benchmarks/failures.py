@@ -2,7 +2,7 @@
 
 Each of W workers fails after an exponential time of mean --mtbf hours. A failure loses the time
 since the last commit, and the group needs --restart seconds to start again: the detection of the
-loss, the load of the state, and the start of other owners (the figures in docs/modes.md have 30 s).
+loss, the load of the state, and the start of other owners (30 s in docs/cost-model.md).
 A commit stops the learning for --commit seconds. A failure during a restart starts it again, and
 one during a commit loses it. The share of progress is the time learned and committed, of all time.
 """

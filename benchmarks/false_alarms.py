@@ -1,7 +1,7 @@
 """How many alerts are false: alerts in 10^6 stationary rows, and rows until a change is found.
 
 Rows of data sets of ../shared/data are drawn with replacement, so every row has one distribution;
-rule auto learns them with the alerts of docs/monitoring.md, and alerts of columns are counted for
+rule auto learns them with the alerts of docs/alerts.md, and alerts of columns are counted for
 several limits. Then the labels of half of the rows are those of other rows, and what is counted is
 the rows until the first alert of the loss.
 

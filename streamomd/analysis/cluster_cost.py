@@ -1,7 +1,7 @@
 """What an epoch would cost on a cluster: time, memory, requests and money, by mode.
 
-Each mode is a few terms in seconds, formulas of docs/modes.md, "Cost model". Exact mode overlaps
-its terms, so the largest decides; the other modes do one after the other.
+Each mode is a few terms in seconds, formulas of docs/cost-model.md. Exact mode overlaps its terms,
+so the largest decides; the other modes do one after the other.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Place:
 
 GIB = 2.0**30
 MEASURED = StateCost(merge=2.5 / GIB, fetch=2.2 / GIB, commit=5.7 / GIB, load=1.7 / GIB)
-"""By benchmarks/cost.py, on the machine described in docs/modes.md."""
+"""By benchmarks/cost.py, on the machine described in docs/cost-model.md."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,10 @@ This package is independent of the model. Layout of a checkpoint (no object name
     dataset/<sha256>.json, names/<sha256>.json         documents that several commits share
     segments/<sha256>.bin                              segments of the ledger of shards, shared too
     copies/…/<sha256>.…                                second copies of the shared documents
-    restarts/<sequence>                                the first commit of a run that overwrote
-    another commits/<sequence>.json                            a commit: written last, exactly once
+    restarts/<sequence>                         the first commit of a run that overwrote another
+    commits/<sequence>.json                            a commit: written last, exactly once
+
+In a store where each request waits for an answer, small shared documents are in the commits.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from streamomd.checkpoint.manifest import (
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, unpack
 from streamomd.checkpoint.sealed_json import LIMIT, Fields, seal, unseal
 from streamomd.checkpoint.stores.contract import Store, read_twice, read_within
+from streamomd.checkpoint.stores.snapshot import Snapshot, snapshot_of
 from streamomd.checkpoint.transfers import in_flight
 from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError
 from streamomd.core.urls import protocol, shown
@@ -40,9 +41,8 @@ def mark_format(store: Store) -> None:
 
     Raises OutputExistsError if it is something else, NoCommitError if a newer streamomd wrote it.
     """
-    mark = {"format": {"name": FORMAT, "major": MAJOR}, "uuid": uuid.uuid4().hex}
     try:
-        store.create(FORMAT_NAME, seal(mark))
+        store.create(FORMAT_NAME, format_mark())
     except FileExistsError:
         try:
             _read_format(store)
@@ -50,6 +50,11 @@ def mark_format(store: Store) -> None:
             raise OutputExistsError(
                 f"{shown(store.url)} is not a streamomd checkpoint ({error}): choose another URL"
             ) from None
+
+
+def format_mark() -> bytes:
+    """The content of FORMAT.json."""
+    return seal({"format": {"name": FORMAT, "major": MAJOR}, "uuid": uuid.uuid4().hex})
 
 
 def check_format(store: Store) -> None:
@@ -70,11 +75,12 @@ def _read_format(store: Store) -> None:
 
 
 def sequences(store: Store) -> list[int]:
-    """The sequences of all manifests, ascending; probes for objects a listing does not show yet."""
+    """The sequences of all manifests, ascending; asks a store that is not consistent for those that
+    its listing does not show yet."""
     listed = (sequence_of(name) for name in store.names(COMMITS))
     found = sorted(sequence for sequence in listed if sequence is not None)
     following = found[-1] + 1 if found else 0
-    while store.size(manifest_name(following)) is not None:
+    while not store.consistent and store.size(manifest_name(following)) is not None:
         found.append(following)
         following += 1
     return found
@@ -203,11 +209,12 @@ Receiver = Callable[[Commit], Callable[[Part], None]]
 
 class Loaded(NamedTuple):
     """commit: the one read. rejected: (sequence, reason) of newer ones, newest first.
-    newest: the highest sequence in the store."""
+    newest: the highest sequence in the store. store: the one that was read, or a snapshot of it."""
 
     commit: Commit
     rejected: tuple[tuple[int, str], ...]
     newest: int
+    store: Store
 
 
 def load(
@@ -223,14 +230,19 @@ def load(
 
     Raises NoCommitError (none, none intact, or written by a newer streamomd), StorageError.
     """
-    check_format(store)
-    listed = sequences(store)
+    view = snapshot_of(store)
+    if view is store:  # of a snapshot only the manifest is read, which repeats the format
+        check_format(store)
+    listed = sequences(view)
+    if not listed and view is not store:
+        check_format(store)
     require_commits(store, listed)
     while True:
         try:
-            return _load(store, receive, listed, at, needs)
+            return _load(view, receive, listed, at, needs)
         except NoCommitError:
-            before, listed = listed[-1], sequences(store)
+            view = snapshot_of(store)
+            before, listed = listed[-1], sequences(view)
             # A running writer deletes old commits while they are read here: then a newer one
             # exists.
             if at is not None or not listed or listed[-1] <= before:
@@ -254,7 +266,7 @@ def _load(
         except CorruptionError as error:
             rejected.append((sequence, str(error)))
         else:
-            return Loaded(commit, tuple(rejected), found[-1])
+            return Loaded(commit, tuple(rejected), found[-1], store)
     reasons = "; ".join(f"commit {sequence}: {reason}" for sequence, reason in rejected[:10])
     raise NoCommitError(f"no usable commit in {shown(store.url)}: {reasons}")
 
@@ -281,7 +293,8 @@ def require_commits(store: Store, found: list[int]) -> None:
 
 def _check_complete(store: Store, commit: Commit, needs: Collection[str]) -> None:
     """Raises CorruptionError unless everything that a commit names exists."""
-    check_parent(store, commit)
+    if not (commit.exclusive and isinstance(store, Snapshot)):  # its sequence had one winner
+        check_parent(store, commit)
     for kind, sha256 in commit.documents:
         if kind in needs:
             read_twice(partial(read_verified, store, kind, sha256))

@@ -15,12 +15,15 @@ import platform
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
 from streamomd.checkpoint.commit_reader import (
+    FORMAT_NAME,
     Loaded,
+    format_mark,
     mark_format,
     mark_restart,
     read_commit,
@@ -28,15 +31,18 @@ from streamomd.checkpoint.commit_reader import (
 )
 from streamomd.checkpoint.manifest import (
     GROUPS,
+    Brief,
     Commit,
     WriterId,
     decode,
     encode,
     manifest_name,
+    named_documents,
 )
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, pack
 from streamomd.checkpoint.retention import Retention, delete_all
 from streamomd.checkpoint.stores.contract import Store, write_checked
+from streamomd.checkpoint.stores.snapshot import Snapshot, current
 from streamomd.checkpoint.transfers import in_flight
 from streamomd.core.errors import (
     ConcurrentWriterError,
@@ -48,6 +54,7 @@ from streamomd.core.installed import VERSION
 from streamomd.core.urls import printable, shown
 
 ATTEMPTS = 3
+NONE_INLINE: Mapping[str, bytes] = MappingProxyType({})
 _log = logging.getLogger(__name__)
 
 
@@ -108,6 +115,8 @@ class Writer:
     _self: WriterId = field(default_factory=_this_process)
     _abandoned: dict[str, list[str]] = field(default_factory=dict)
     """Objects of attempts that failed, by directory."""
+    _listed: list[int] | None = None
+    """Sequences in the store after the last commit, if they were listed."""
 
     @classmethod
     def begin(
@@ -119,11 +128,13 @@ class Writer:
         keep: int = 3,
         keep_updates: int = 0,
         restart: bool = False,
+        inline: Mapping[str, bytes] = NONE_INLINE,
     ) -> Self:
         """Begin a run with its first commit. An incomplete first commit is overwritten.
 
         restart: begin another run after the existing commits; they stay. A run that failed before
         it saved a row is followed by another one without it: the retry of a job that was corrected.
+        inline: shared documents that the manifest holds.
 
         Raises OutputExistsError if there are commits, ConcurrentWriterError, StorageError.
         """
@@ -133,21 +144,35 @@ class Writer:
             mark_restart(store, following)
         retention = Retention(store, keep, keep_updates)
         writer = cls(store, uuid.uuid4().hex, retention, following, last)
-        writer.commit(document, parts)
+        writer.commit(document, parts, inline)
         return writer
 
     @classmethod
     def take_over(
-        cls, store: Store, loaded: Loaded, *, keep: int = 3, keep_updates: int = 0
+        cls,
+        store: Store,
+        loaded: Loaded,
+        *,
+        keep: int = 3,
+        keep_updates: int = 0,
+        commits_next: bool = False,
     ) -> Self:
         """Continue after a commit: another commit that repeats it stops every older writer.
 
+        commits_next: the caller commits before it does anything else; that commit stops them.
+
         Raises ConcurrentWriterError if another writer committed since it was loaded, StorageError.
         """
-        commit = loaded.commit
+        commit, store = loaded.commit, current(store)
         retention = Retention(store, keep, keep_updates)
+        if store.consistent and loaded.newest == commit.sequence:
+            briefs = (*commit.earlier, Brief.of(commit))
+            retention.known |= {brief.sequence: brief for brief in briefs}
         writer = cls(store, commit.run, retention, loaded.newest + 1, commit)
-        writer._claim("open", uuid.uuid4().hex, commit.document, commit.directory, commit.parts)
+        if isinstance(loaded.store, Snapshot) and loaded.store.size(FORMAT_NAME) is not None:
+            store.probe(FORMAT_NAME, format_mark())
+        if not (commits_next and store.consistent):
+            writer._claim("open", uuid.uuid4().hex, commit.document, commit.directory, commit.parts)
         return writer
 
     @property
@@ -167,11 +192,18 @@ class Writer:
         self._abandoned[directory] = []
         return directory
 
-    def commit(self, document: Mapping[str, Any], parts: Iterable[Part] | StoredParts) -> Commit:
+    def commit(
+        self,
+        document: Mapping[str, Any],
+        parts: Iterable[Part] | StoredParts,
+        inline: Mapping[str, bytes] = NONE_INLINE,
+    ) -> Commit:
         """Commit a document and parts, given lazily; delete commits older than the last ``keep``.
 
         ``StoredParts`` (in a reserved directory or in that of the last commit) are not written
-        again. After StorageError the last commit is intact, and ``commit`` may be called again.
+        again. inline: shared documents that the manifest is to hold, but for those that the one
+        before holds. After StorageError the last commit is intact, and ``commit`` may be called
+        again.
 
         Raises ConcurrentWriterError once another writer has taken over.
         """
@@ -182,8 +214,8 @@ class Writer:
             directory = self.reserve()
             written = self._abandoned[directory]
             entries = write_parts(self.store, directory, parts, written)
-        commit, sure = self._claim("commit", nonce, document, directory, entries)
-        if sure:
+        commit, sure = self._claim("commit", nonce, document, directory, entries, inline)
+        if sure and self._listed is not None:
             self._clean(commit)
         return commit
 
@@ -194,9 +226,13 @@ class Writer:
         document: Mapping[str, Any],
         directory: str,
         parts: Sequence[PartEntry],
+        inline: Mapping[str, bytes] = NONE_INLINE,
     ) -> tuple[Commit, bool]:
         """Make the next commit; False if the store reported an error but the commit is there."""
         self._refuse_overwritten()
+        known = {**self._last.inline, **inline} if self._last else inline
+        repeats = self._last is not None and self._last.directory == directory
+        inline = {one: known[one] for _, one in named_documents(document) if one in known}
         while True:
             data = encode(
                 sequence=self._next,
@@ -210,13 +246,19 @@ class Writer:
                 document=document,
                 parts=parts,
                 written=_now(),
+                inline=inline,
+                exclusive=self.store.consistent and self.store.exclusive,
+                earlier=self.retention.earlier() if self.store.consistent else (),
             )
             # Never write a manifest that could not be read.
             decode(data, self._next)
             commit, sure = self._publish(data)
             self._accept(commit)
             if commit.nonce == nonce:
-                self._refuse_late(commit)
+                self._listed = None
+                # A listing is a request, and a commit with parts of its own follows this one.
+                if not (repeats and self.store.consistent):
+                    self._refuse_late(commit)
                 return commit, sure
             # An earlier attempt that had reported an error did succeed: commit after it.
 
@@ -225,7 +267,8 @@ class Writer:
         problem: Exception | None = None
         for _ in range(ATTEMPTS):
             try:
-                self.store.create(manifest_name(self._next), data)
+                if self.store.create(manifest_name(self._next), data):
+                    return decode(data, self._next), problem is None
             except FileExistsError as error:
                 problem = error
             except StorageError as error:
@@ -251,6 +294,7 @@ class Writer:
         if commit.writer.uuid != self._self.uuid:
             raise self._overtaken(commit)
         self._last, self._next = commit, commit.sequence + 1
+        self.retention.known[commit.sequence] = Brief.of(commit)
         self._abandoned.pop(commit.directory, None)
 
     def _overtaken(self, by: Commit) -> ConcurrentWriterError:
@@ -274,7 +318,8 @@ class Writer:
 
         The commits after it do not descend from ours, and retention would never delete ours.
         """
-        later = [sequence for sequence in sequences(self.store) if sequence > commit.sequence]
+        self._listed = sequences(self.store)
+        later = [sequence for sequence in self._listed if sequence > commit.sequence]
         if not later:
             return
         after = [_readable(self.store, sequence) for sequence in later]
@@ -293,7 +338,7 @@ class Writer:
 
     def _clean(self, commit: Commit) -> None:
         try:
-            self.retention.apply(commit)
+            self.retention.apply(commit, self._listed if self.store.consistent else None)
             # In a store without exclusive creation a failed attempt may still appear later.
             if self.store.exclusive:
                 self._delete_abandoned()

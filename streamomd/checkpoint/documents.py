@@ -8,12 +8,15 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from streamomd.checkpoint.manifest import KINDS, SEGMENTS
+from streamomd.checkpoint.manifest import Commit, document_names
 from streamomd.checkpoint.sealed_json import canonical, parse
 from streamomd.checkpoint.stores.contract import Store, read_twice, read_within, write_checked
+from streamomd.checkpoint.stores.snapshot import Snapshot
 from streamomd.core.errors import CorruptionError, UsageError
 
 LIMIT = 1 << 30
+MOST_INLINE = 128 << 10
+"""Bytes of documents of a kind that a manifest holds: they take about as long as a request."""
 
 
 def write_document(store: Store, kind: str, document: Any) -> str:
@@ -37,6 +40,22 @@ def write_shared(store: Store, kind: str, data: bytes) -> str:
     return sha256
 
 
+def save_document(store: Store, kind: str, data: bytes, inline: dict[str, bytes]) -> str:
+    """Save the bytes of a shared document, or add a small one of a consistent store to those that
+    the manifest is to hold; return their SHA-256. Raises as ``write_document``."""
+    if not store.consistent or len(data) > MOST_INLINE:
+        return write_shared(store, kind, data)
+    sha256 = hashlib.sha256(data).hexdigest()
+    inline[sha256] = data
+    return sha256
+
+
+def bytes_of(store: Store, commit: Commit, kind: str, sha256: str) -> bytes:
+    """The bytes of a shared document of a commit. Raises CorruptionError as ``read_document``."""
+    found = commit.inline.get(sha256)
+    return read_bytes(store, kind, sha256) if found is None else found
+
+
 def read_document(store: Store, kind: str, sha256: str) -> Any:
     """The document with this hash. Raises CorruptionError if it is missing or corrupt."""
     return parse(read_bytes(store, kind, sha256))
@@ -48,7 +67,14 @@ def read_bytes(store: Store, kind: str, sha256: str) -> bytes:
 
 
 def repair(store: Store, kind: str, sha256: str) -> None:
-    """Write both copies again unless both are intact. Raises CorruptionError if neither is."""
+    """Write both copies again unless both are intact. Raises CorruptionError if neither is.
+
+    Of a snapshot both are listed with one size: loading has read one of them.
+    """
+    if isinstance(store, Snapshot):
+        first, second = map(store.size, document_names(kind, sha256))
+        if first is not None and first == second:
+            return
     data = read_bytes(store, kind, sha256)
     if damaged(store, kind, sha256) or store.size(document_names(kind, sha256)[1]) is None:
         write_shared(store, kind, data)
@@ -56,13 +82,19 @@ def repair(store: Store, kind: str, sha256: str) -> None:
 
 def read_verified(store: Store, kind: str, sha256: str) -> bytes:
     """A shared document's bytes from an intact copy. Raises CorruptionError if neither is
-    intact."""
+    intact. Of a snapshot the bytes that were read stay for one more call."""
+    if isinstance(store, Snapshot) and sha256 in store.verified:
+        return store.verified.pop(sha256)
     problems = []
     for name in document_names(kind, sha256):
         try:
-            return _read(store, name, sha256)
+            data = _read(store, name, sha256)
         except CorruptionError as error:
             problems.append(str(error))
+            continue
+        if isinstance(store, Snapshot):
+            store.verified[sha256] = data
+        return data
     raise CorruptionError("; ".join(problems))
 
 
@@ -80,14 +112,6 @@ def damaged(store: Store, kind: str, sha256: str) -> list[str]:
         except CorruptionError as error:
             problems.append(f"{error}; its other copy is intact")
     return problems
-
-
-def document_names(kind: str, sha256: str) -> tuple[str, str]:
-    """The objects that hold a shared document: the first and the second copy."""
-    if kind not in KINDS:
-        raise UsageError(f"a shared document is one of {', '.join(KINDS)}, not {kind!r}")
-    name = f"{kind}/{sha256}.{'bin' if kind == SEGMENTS else 'json'}"
-    return name, f"copies/{name}"
 
 
 def _read(store: Store, name: str, sha256: str) -> bytes:

@@ -18,7 +18,13 @@ from streamomd.checkpoint.commit_reader import (
     require_commits,
     sequences,
 )
-from streamomd.checkpoint.documents import read_bytes, read_document, write_shared
+from streamomd.checkpoint.documents import (
+    MOST_INLINE,
+    bytes_of,
+    read_document,
+    save_document,
+    write_shared,
+)
 from streamomd.checkpoint.manifest import SEGMENTS, Commit
 from streamomd.checkpoint.segments import (
     HASH_BYTES,
@@ -164,10 +170,14 @@ Digest = tuple[str, int, bytes]
 
 
 class Ledger:
-    """Shards, digests and the segments that hold them; an unwritten segment has no hash yet."""
+    """Shards, digests and the segments that hold them; an unwritten segment has no hash yet.
+
+    inline: the bytes of segments that are in manifests, by hash.
+    """
 
     def __init__(self, segments: Iterable[tuple[Segment, str]] = ()) -> None:
         self._segments = [*segments]
+        self.inline: dict[str, bytes] = {}
         self._shards: list[Facts] = []
         for segment, _ in self._segments:
             if segment.first != len(self._shards):
@@ -245,10 +255,20 @@ class Ledger:
             self._segments[-2:] = [(before.merge(last), "")]
 
     def write(self, store: Store) -> list[str]:
-        """Write the new segments; return the hashes of all, for a commit's document."""
-        for index, (segment, sha256) in enumerate(self._segments):
-            if not sha256:
-                self._segments[index] = segment, write_shared(store, SEGMENTS, encode(segment))
+        """Write the new segments; return the hashes of all, for a commit's document.
+
+        The last ones of a consistent store are ``inline`` as long as there is room for them.
+        """
+        inline: dict[str, bytes] = {}
+        for index, (segment, sha256) in reversed([*enumerate(self._segments)]):
+            if sha256 and sha256 not in self.inline:
+                continue
+            data = self.inline.get(sha256) or encode(segment)
+            if sum(map(len, inline.values())) + len(data) <= MOST_INLINE:
+                self._segments[index] = segment, save_document(store, SEGMENTS, data, inline)
+            else:
+                self._segments[index] = segment, write_shared(store, SEGMENTS, data)
+        self.inline = inline
         return [sha256 for _, sha256 in self._segments]
 
 
@@ -274,7 +294,9 @@ def read_ledger(store: Store, commit: Commit) -> Ledger:
         named = commit.document[SEGMENTS]
         # A million facts that all stay: looking for garbage among them would double the time.
         with no_garbage_collection():
-            return Ledger((decode(read_bytes(store, SEGMENTS, one)), one) for one in named)
+            found = Ledger((decode(bytes_of(store, commit, SEGMENTS, one)), one) for one in named)
+            found.inline = {one: commit.inline[one] for one in named if one in commit.inline}
+            return found
     dataset: Any = commit.document.get("dataset")
     return Ledger.from_fingerprints(read_document(store, "dataset", dataset) if dataset else ())
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamomd.checkpoint.parts import ZSTD, PartEntry, parse_entry
 from streamomd.checkpoint.sealed_json import Fields, seal, unseal
-from streamomd.core.errors import CorruptionError, NoCommitError
+from streamomd.core.errors import CorruptionError, NoCommitError, UsageError
 from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import printable
 
@@ -28,8 +31,12 @@ TRIED = "tried"
 retained. Earlier versions would learn the rows that decide."""
 FEATURES = frozenset({SEGMENTS, HOLDOUT_BY, GROUPS, BACKTEST, TRIED})
 """Features a manifest may require: keys of its document."""
-KNOWN = FEATURES | {ZSTD}
-"""All features that this version supports; ``ZSTD``: a part is compressed."""
+INLINE = "inline"
+KNOWN = FEATURES | {ZSTD, INLINE}
+"""All features that this version supports; ``ZSTD``: a part is compressed; ``INLINE``: shared
+documents are in the manifest."""
+MOST_EARLIER = 256
+"""Earlier commits that a manifest describes."""
 KINDS = ("dataset", "names", SEGMENTS)
 """Keys of a commit's document whose value is the SHA-256 of a shared document; for segments
 a list of them, in ledger order. A commit has segments, or a dataset if an older version wrote
@@ -42,6 +49,10 @@ SHA256 = r"[0-9a-f]{64}"
 _ID = r"[0-9a-f]{32}"
 _DIRECTORY = r"[0-9]{12}-[0-9a-f]{8}-[0-9a-f]{8}"
 _NAME = re.compile(r"commits/([0-9]{12})\.json")
+_OBJECT = re.compile(
+    rf"data/{_DIRECTORY}/[0-9a-z.-]+|(copies/)?({'|'.join(KINDS)})/{SHA256}\.(bin|json)", re.ASCII
+)
+"""What a commit may have retention delete."""
 LAST = 10**12 - 1
 
 
@@ -55,13 +66,36 @@ class WriterId:
     started: str
 
 
+class Brief(NamedTuple):
+    """What retention needs of a commit. objects: the names of its parts and documents."""
+
+    sequence: int
+    run: str
+    directory: str
+    objects: tuple[str, ...]
+    update: int
+    finite: bool
+
+    @classmethod
+    def of(cls, commit: Commit) -> Brief:
+        """Of a commit that was read."""
+        names = [commit.part_name(entry) for entry in commit.parts]
+        for kind, sha256 in commit.documents:
+            names += document_names(kind, sha256)
+        finite = commit.document.get("finite") is True
+        own = (commit.sequence, commit.run, commit.directory)
+        return cls(*own, tuple(names), commit.update, finite)
+
+
 class Commit(NamedTuple):
     """A valid commit.
 
     ``kind``: "commit", or "open" for one that repeats its parent's parts to fence other writers.
     ``run``: id of the training run; a restart begins another. ``nonce``: unique to this attempt.
     ``parent``: sequence of the commit it follows, −1 if none; ``parent_sha256``: of its first line.
-    ``directory``: below ``data/``, where ``parts`` are. ``document``: the caller's.
+    ``directory``: below ``data/``, where ``parts`` are. ``document``: the caller's. ``inline``: the
+    bytes of shared documents that are in the manifest, by SHA-256. ``exclusive``: no other writer
+    can have made this commit's sequence. ``earlier``: commits that existed before it, or some.
     """
 
     sequence: int
@@ -77,14 +111,14 @@ class Commit(NamedTuple):
     parts: tuple[PartEntry, ...]
     written: str
     sha256: str
+    inline: Mapping[str, bytes] = MappingProxyType({})
+    exclusive: bool = False
+    earlier: tuple[Brief, ...] = ()
 
     @property
     def documents(self) -> list[tuple[str, str]]:
-        """(kind, SHA-256) of each shared document this commit needs."""
-        named = ((kind, self.document[kind]) for kind in KINDS if kind in self.document)
-        return [
-            (kind, sha256) for kind, one in named for sha256 in (one if kind == SEGMENTS else [one])
-        ]
+        """(kind, SHA-256) of each shared document this commit needs, but for those inline."""
+        return [one for one in named_documents(self.document) if one[1] not in self.inline]
 
     @property
     def update(self) -> int:
@@ -103,6 +137,20 @@ class Commit(NamedTuple):
     def part_name(self, entry: PartEntry) -> str:
         """The object that holds a part."""
         return f"data/{self.directory}/{entry.name}"
+
+
+def named_documents(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(kind, SHA-256) of each shared document that a commit's document names."""
+    named = ((kind, document[kind]) for kind in KINDS if kind in document)
+    return [(kind, one) for kind, of in named for one in (of if kind == SEGMENTS else [of])]
+
+
+def document_names(kind: str, sha256: str) -> tuple[str, str]:
+    """The objects that hold a shared document: the first and the second copy."""
+    if kind not in KINDS:
+        raise UsageError(f"a shared document is one of {', '.join(KINDS)}, not {kind!r}")
+    name = f"{kind}/{sha256}.{'bin' if kind == SEGMENTS else 'json'}"
+    return name, f"copies/{name}"
 
 
 def manifest_name(sequence: int) -> str:
@@ -129,11 +177,14 @@ def encode(
     document: Mapping[str, Any],
     parts: Sequence[PartEntry],
     written: str,
+    inline: Mapping[str, bytes] = MappingProxyType({}),
+    exclusive: bool = False,
+    earlier: Sequence[Brief] = (),
 ) -> bytes:
     """A manifest's bytes. Raises UsageError if JSON cannot hold the document or it is too large."""
     fields = {
         "format": {"name": FORMAT, "major": MAJOR, "minor": MINOR},
-        "required_features": _needed(document, parts),
+        "required_features": _needed(document, parts, inline),
         "sequence": sequence,
         "kind": kind,
         "run": run,
@@ -148,12 +199,21 @@ def encode(
         "parts": [entry.to_json() for entry in parts],
         "written": written,
     }
+    if inline:
+        fields[INLINE] = {one: base64.b64encode(data).decode() for one, data in inline.items()}
+    if exclusive:
+        fields["exclusive"] = True
+    if earlier:
+        fields["earlier"] = [brief._asdict() for brief in earlier[-MOST_EARLIER:]]
     return seal(fields)
 
 
-def _needed(document: Mapping[str, Any], parts: Sequence[PartEntry]) -> list[str]:
-    compressed = {ZSTD} if any(entry.unpacked for entry in parts) else set()
-    return sorted((FEATURES & document.keys()) | compressed)
+def _needed(
+    document: Mapping[str, Any], parts: Sequence[PartEntry], inline: Mapping[str, bytes]
+) -> list[str]:
+    more = {ZSTD} if any(entry.unpacked for entry in parts) else set()
+    more |= {INLINE} if inline else set()
+    return sorted((FEATURES & document.keys()) | more)
 
 
 def decode(data: bytes, sequence: int) -> Commit:
@@ -188,6 +248,38 @@ def _commit(fields: Fields, sequence: int, versions: Mapping[str, Any], sha256: 
         parts=_parts(fields),
         written=fields.text("written"),
         sha256=sha256,
+        inline=_inline(fields),
+        exclusive=fields.values.get("exclusive") is True,
+        earlier=tuple(map(_brief, fields.items("earlier"))) if "earlier" in fields.values else (),
+    )
+
+
+def _inline(fields: Fields) -> dict[str, bytes]:
+    if INLINE not in fields.values:
+        return {}
+    found = {}
+    for sha256, text in fields.mapping(INLINE).items():
+        try:
+            found[sha256] = base64.b64decode(text, validate=True)
+        except (ValueError, TypeError):
+            raise fields.invalid(INLINE) from None
+        if hashlib.sha256(found[sha256]).hexdigest() != sha256:
+            raise fields.invalid(INLINE)
+    return found
+
+
+def _brief(value: Any) -> Brief:
+    fields = Fields(value, "an earlier commit")
+    names = fields.items("objects")
+    if not all(isinstance(name, str) and _OBJECT.fullmatch(name) for name in names):
+        raise fields.invalid("objects")
+    return Brief(
+        fields.number("sequence", LAST),
+        fields.text("run", _ID),
+        fields.text("directory", _DIRECTORY),
+        tuple(names),
+        fields.number("update", LAST),
+        fields.values.get("finite") is True,
     )
 
 

@@ -236,7 +236,7 @@ def _cluster(cluster: Mapping[str, Any] | None) -> list[str]:
     few = [f"{used} of {workers:,} workers are used by averaged and sharded mode; set train.parts"]
     return [
         "",
-        f"an epoch on {counted(workers, 'worker')}, on paper (docs/modes.md):",
+        f"an epoch on {counted(workers, 'worker')}, on paper (docs/cost-model.md):",
         format_table(rows),
         *(few if used < workers else []),
         "",

@@ -113,17 +113,32 @@ def cancel(
 
 @main.command(epilog=CODES)
 @click.argument("job", required=False, metavar="[JOB.toml]")
+@click.option(
+    "--report", is_flag=True,
+    help="Print versions and this machine, without secrets, to paste into an issue.",
+)  # fmt: skip
 @job_cluster_options
 @data_options
 @checkpoint_options
 @set_option
 @guarded
-def doctor(job: str | None, **given: Any) -> tuple[Any, str]:
+def doctor(job: str | None, report: bool, **given: Any) -> tuple[Any, str]:
     """Check every worker before a job starts: versions, memory, shards and checkpoint.
 
     \b
       streamomd doctor job.toml --scheduler tcp://10.0.0.5:8786
+      streamomd doctor --report
     """
+    if report:
+        if job is not None or any(given.values()):
+            raise UsageError("--report is about this machine: leave out the job and other options")
+        from streamomd.analysis.installation_report import (
+            format_installation_report,
+            installation_report,
+        )
+
+        installed = installation_report()
+        return {"report": installed}, format_installation_report(installed)
     from streamomd.runs.train import diagnose
 
     found = diagnose(job, **python_arguments(given))

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import yaml
 
 from streamomd.config.values import seconds as in_seconds
 from streamomd.core.errors import UsageError
 
-DEFAULTS = yaml.safe_load(Path(__file__).with_name("streamomd.yaml").read_text())
+(DEFAULTS,) = dask.config.collect_yaml([str(Path(__file__).with_name("streamomd.yaml"))])
 dask.config.update_defaults(DEFAULTS)
 
 

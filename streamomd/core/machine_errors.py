@@ -9,6 +9,7 @@ import errno
 import re
 from types import NoneType
 
+from streamomd.core.platform_calls import address_space_limit
 from streamomd.core.urls import scrub
 
 PROGRAMMING = (TypeError, AttributeError, NameError)
@@ -39,11 +40,6 @@ def is_mistake(error: BaseException, parser: str = "") -> bool:
         return error.name is None or not isinstance(error.obj, _VALUES)
     return isinstance(error, NameError) or _CALL.search(str(error)) is not None
 
-
-try:
-    import resource  # early: later there may be no memory to import it
-except ImportError:  # on Windows
-    resource = None  # type: ignore[assignment]
 
 MACHINE = (OSError, MemoryError, ImportError)
 NO_MEMORY = ("cannot allocate memory", "failed to map segment", "out of memory", "can't start new")
@@ -112,10 +108,8 @@ def _lack_of_memory(error: BaseException | None) -> BaseException | None:
 
 def _allowed() -> str:
     """The limit of address space, if there is one."""
-    if resource is None:
-        return ""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit == resource.RLIM_INFINITY:
+    limit = address_space_limit()
+    if limit is None:
         return ""
     return f" (ulimit -v allows {limit / 2**20:,.0f} MiB; streamomd maps about 2,000)"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -13,17 +12,6 @@ from typing import Any, Self, TypeVar
 from streamomd.core.profiling import Stage
 
 T = TypeVar("T")
-
-
-def usable_cores() -> int:
-    """Processor cores that this process may use.
-
-    >>> 1 <= usable_cores() <= os.cpu_count()
-    True
-    """
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Threads:

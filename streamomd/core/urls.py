@@ -7,6 +7,7 @@ import re
 import shlex
 
 from streamomd.core.errors import UsageError
+from streamomd.core.platform_calls import to_slashes
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)@")
@@ -62,13 +63,13 @@ def absolute(url: str) -> str:
     if is_marked(url):
         return MARK + absolute(location(url))
     path = os.path.join(os.getcwd(), local_name(url))
-    if ".." not in path.split("/"):
-        return os.path.normpath(path)
+    if ".." not in to_slashes(path).split("/"):
+        return to_slashes(os.path.normpath(path))
     # After a symbolic link ".." is not the textual parent: resolve it in the file system.
     parent, name = os.path.split(path.rstrip("/"))
     if name == "..":
-        return os.path.realpath(path)
-    return os.path.join(os.path.realpath(parent), name)
+        return to_slashes(os.path.realpath(path))
+    return to_slashes(os.path.join(os.path.realpath(parent), name))
 
 
 def is_inside(url: str, folder: str) -> bool:
@@ -85,7 +86,7 @@ def typed(url: str) -> str:
 
     A name that does not print on one line is quoted for the shell.
     """
-    here = os.path.join(os.getcwd(), "")
+    here = to_slashes(os.path.join(os.getcwd(), ""))
     name = url.removeprefix(here) if not protocol(url) else without_secrets(url)
     if name.isprintable():
         return shlex.quote(name)

@@ -25,11 +25,12 @@ from streamomd.checkpoint import (
     open_store,
     parse_entry,
     read_commit,
-    read_document,
     read_ledger,
     read_parts,
     write_parts,
 )
+from streamomd.checkpoint.documents import bytes_of
+from streamomd.checkpoint.sealed_json import parse
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.errors import ClusterError
@@ -147,8 +148,8 @@ class PartitionOwner:
         self._metrics = self._load_share(commit)
         self._names = Names()
         if self._is_leader:
-            saved = read_document(self._store, "names", str(commit.document["names"]))
-            self._names = Names.from_json(saved)
+            saved = bytes_of(self._store, commit, "names", str(commit.document["names"]))
+            self._names = Names.from_json(parse(saved))
         self._names_version = self._names.version
         self._digests, self._reported = Digests(read_ledger(self._store, commit).digests()), 0
         fs = connect(shards[0].url, spec.data.store_options)

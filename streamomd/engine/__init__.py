@@ -270,7 +270,10 @@ class Engine(Walks):
         row = walk(0, False, rests, *learned, *scratch)
         while row != len(batch):
             change = self._rebase(OF_SOLVE * arrays[-1].size)
+            due = state.totals[0, rebase.AT["next"]]
             change(*stored[:-1], self.kind, *rebase.scratch(places, group))
+            if state.totals[0, rebase.AT["next"]] != due:
+                block_state.follow_predictions(self, state)
             if row >= 0:
                 first.solve(row)
             row = walk(row if row >= 0 else ~row, row >= 0, rests, *learned, *scratch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.operations import solve_signature
 from streamomd.engine.state import State
 from streamomd.engine.walks import Walks
+from streamomd.rules.common.standardized import of_predictions, precision, sparse_unit
 from streamomd.rules.contract import Block
 
 Floats = NDArray[np.float64]
@@ -76,6 +77,27 @@ def mixture(engine: Walks, state: State) -> tuple[float, int] | None:
 
 MOST = 1 << 20
 """Values of the stored rows, 16 MiB: rows of more, as of long texts, are no longer stored."""
+
+
+def follow_predictions(engine: Walks, state: State) -> None:
+    """After a change of reference: the prior of coordinates outside the block follows what would
+    have predicted the rows since the last one best, in the first pass, and their w = b / D the
+    prior."""
+    totals, storage = state.totals[0], cast(Block, engine.layout.rule.storage)
+    if not storage.second or totals[AT["horizon"]] > 0.0:
+        return
+    before, g, R = (float(totals[AT[name]]) for name in ("outside", "outside_g", "outside_R"))
+    after = of_predictions(before, g, R, float(totals[AT["t"]]))
+    totals[[AT["outside"], AT["outside_g"], AT["outside_R"]]] = after, 0.0, 0.0
+    at = np.flatnonzero((state.slot("n") > 0.0) & (state.slot("place") == 0.0))
+    if after == before or not len(at):
+        return
+    one = float(engine.params["prior_sparse"]) * sparse_unit(engine.loss.quadratic)
+    one *= rebase.mean_importance(totals)
+    q = np.asarray(state.slot("q")[at, np.newaxis], np.float64)
+    S, scale = np.asarray(state.slot("S")[at], np.float64), state.totals[:, AT["scale"]]
+    D = [precision(S, q, scale, one * outside) for outside in (before, after)]
+    state.slot("w")[at] = np.asarray(state.slot("w")[at], np.float64) * (D[0] / D[1])
 
 
 @dataclass

@@ -126,6 +126,8 @@ class _Merge:
                 first, means = self.total(name)
                 sums = [count * mean for count, mean in zip(counts, means, strict=True)]
                 row[AT[name]] = max(self.grown(n * first, sums), 0.0) / row[AT["n"]]
+        row[AT["outside"]] = self.mean(self.total("outside")[1])
+        row[AT["outside_g"]] = row[AT["outside_R"]] = 0.0
         self.merge_recent()
         totals[:, AT["retained"]] *= self.of_start
         totals[:, AT["scale"]] = 1.0
@@ -186,7 +188,7 @@ class _Merge:
         """S and b = D w add up, D = prior_sparse q + S. The prior's q is the merged one."""
         one, of_start = self.h.prior_sparse * sparse_unit(self.squared), self.of_start
         prior_0, *priors, prior = (
-            one * mean_importance(state.totals[0])
+            one * mean_importance(state.totals[0]) * state.totals[0, AT["outside"]]
             for state in (self.start, *self.parts, self.whole)
         )
         S_0 = start["S"] * self.start.totals[:, AT["scale"]]

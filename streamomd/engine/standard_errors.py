@@ -53,7 +53,7 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
     layout, totals = engine.layout, state.totals
     h: Any = layout.rule.hyper_of(engine.params)
     unit = sparse_unit(engine.loss.quadratic) * passes_held(totals[0])
-    unit *= mean_importance(totals[0])
+    unit *= mean_importance(totals[0]) * totals[0, AT["outside"]]
     n, q = (np.asarray(state.slot(name)[low:high], np.float64) for name in ("n", "q"))
     S_i = np.asarray(state.slot("S")[low:high], np.float64)
     D = precision(S_i, q[:, np.newaxis], totals[:, AT["scale"]], h.prior_sparse * unit)

@@ -8,7 +8,6 @@ not in that cache, so other starts do not wait for it.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -16,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamomd.core.platform_calls import load_average, usable_cores
 from streamomd.core.startup import before_compiling, is_command
-from streamomd.core.threads import usable_cores
 from streamomd.features.encode import encode
 from streamomd.features.plan import Plan
 
@@ -65,10 +64,7 @@ def may_start() -> bool:
     cores = usable_cores()
     if cores < 2 or not is_command():
         return False
-    try:
-        return os.getloadavg()[0] < cores - 0.5
-    except (AttributeError, OSError):  # Windows has none
-        return True
+    return load_average() < cores - 0.5
 
 
 def compile_from_stdin() -> None:

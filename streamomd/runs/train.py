@@ -47,13 +47,13 @@ def train(
     job: path of a TOML file, shards, nested tables, a Spec, or none. flags: those of the command by
     name (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, …).
     shards: names, or a Dask DataFrame, or Dask arrays (X, y) or (X, y, weights), dense, cut by rows
-    alone and alike: then the order is that of the partitions (docs/modes.md). Or
+    alone and alike: then the order is that of the partitions (docs/clusters.md). Or
     rows: a DataFrame, an Arrow table, a polars LazyFrame, a pyarrow Dataset or RecordBatchReader,
     an iterator of record batches; they are written to the cache folder first (docs/in-memory.md).
     start: a checkpoint's URL, a Parquet file of weights, or a fitted linear model (``coef_``).
     restart: overwrite an existing checkpoint and start over. log: file for JSON lines.
     callbacks: called with the metrics of the run (``streamomd.training.callbacks``), as trackers
-    are. metrics_port: serve metrics for Prometheus there while the run lasts (docs/monitoring.md);
+    are. metrics_port: serve metrics for Prometheus there while the run lasts (docs/prometheus.md);
     0: at any free port, which is printed. metrics_host: its address, "": 127.0.0.1.
     client: a distributed.Client (else one is made for ``cluster.scheduler``, if that is
     given); its workers may decode: see the job's [cluster]. The result is bit-identical to that of

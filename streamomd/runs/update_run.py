@@ -280,7 +280,8 @@ class UpdateRun:
         if not len(arrivals.shards) and not changed:
             return
         if self.manager is None:
-            self.manager = take_over(model, self.loaded, self.store, self.ledger)
+            opened = (self.store, self.ledger)
+            self.manager = take_over(model, self.loaded, *opened, commits_next=True)
         self.manager.share(Digests())  # the ledger has those of the lists before
         if model.spec.data.delay:  # rows of which are read again
             waiting = self.ledger.digests(first_needed(model, self.ledger, first))

@@ -8,7 +8,6 @@ each window compared with its hash. So all decoded bytes are in the digest.
 from __future__ import annotations
 
 import mmap
-import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamomd.core.platform_calls import reader_at
 from streamomd.shards.digests import WINDOW, combine, hash_window
 from streamomd.shards.stored_object import ChangedWhileReadError, SeekableFile
 
@@ -281,10 +281,13 @@ def _hashes(data: memoryview) -> Iterator[bytes]:
 def read_into_of(file: Any) -> ReadInto:
     """How to fill memory from an open file. ChangedWhileReadError if it has become shorter."""
 
+    read_at = reader_at() if isinstance(file, pa.NativeFile) else None
+
     def local(offset: int, view: memoryview) -> None:
+        assert read_at is not None
         done = 0
         while done < len(view):
-            count = os.preadv(file.fileno(), [view[done:]], offset + done)
+            count = read_at(file.fileno(), view[done:], offset + done)
             if not count:
                 raise ChangedWhileReadError("it was truncated")
             done += count
@@ -296,4 +299,4 @@ def read_into_of(file: Any) -> ReadInto:
             raise ChangedWhileReadError("it was truncated")
         view[:] = data
 
-    return local if isinstance(file, pa.NativeFile) and hasattr(os, "preadv") else remote
+    return remote if read_at is None else local

@@ -134,6 +134,31 @@ async def _page(found: AsyncIterator[Mapping[str, Any]]) -> list[Mapping[str, An
     return page
 
 
+def tree_pages(
+    fs: fsspec.AbstractFileSystem, folder: str, url: str, is_data: Callable[[str], bool]
+) -> Iterator[list[Entry]]:
+    """All objects below a directory of S3, as many at a time as one request gives; none of other
+    stores. A request for each directory would be one more for every day of data.
+
+    An empty page ends them early: less than half of the names of a full page are data, so a listing
+    by directory, which does not go into what is no data, may take fewer requests.
+    """
+    if is_local(fs) or not _lists_pages(fs, folder):
+        return
+    from fsspec.asyn import sync
+
+    bucket, key, _ = fs.split_path(folder.rstrip("/"))
+    with store_errors(url):
+        found = fs._iterdir(bucket, delimiter="", prefix=f"{key}/" if key else "")
+        while page := sync(fs.loop, _page, found):
+            count_request("list")
+            listed = [_entry(info, str(info["name"])) for info in page]
+            yield listed
+            if len(page) == PAGE and 2 * sum(is_data(one.path) for one in listed) < PAGE:
+                yield []
+                return
+
+
 def list_each(
     fs: fsspec.AbstractFileSystem, paths: Sequence[str], inside: Callable[[str], Iterable[_Item]]
 ) -> Iterator[Iterable[_Item]]:
@@ -161,8 +186,11 @@ def _scan(fs: Any, path: str, wanted: Callable[[str], bool]) -> Iterator[Entry]:
                 yield stat_entry(fs, item.path, item.path)
 
 
-def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> Iterator[Entry]:
-    """Files and directories of a store that match a glob, in no order.
+def matches(
+    fs: fsspec.AbstractFileSystem, pattern: str, url: str, folders: dict[str, set[str]]
+) -> Iterator[Entry]:
+    """Files and directories of a store that match a glob, in no order. folders: gets the names of
+    the directories in each directory, where all below were listed.
 
     fsspec's own glob skips what it cannot list: shards would be missing silently.
     """
@@ -173,9 +201,39 @@ def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> Iterator[E
         magic = pattern[len(fixed) :]
         depth = math.inf if "**" in magic else magic.count("/") + 1
         wanted = re.compile(glob_translate(pattern))
-        for entry in _below(fs, fixed, depth):
+        found = _tree(fs, fixed, depth, url, wanted, folders) if depth > 1 else {}
+        for entry in found.values() or _below(fs, fixed, depth):
             if wanted.match(entry.path):
                 yield _sized(fs, entry)
+
+
+def _tree(
+    fs: fsspec.AbstractFileSystem,
+    root: str,
+    depth: float,
+    url: str,
+    wanted: re.Pattern[str],
+    folders: dict[str, set[str]],
+) -> dict[str, Entry]:
+    """What ``_below`` has that is wanted, from ``tree_pages``; nothing where they end early."""
+    found: dict[str, Entry] = {}
+    inside: dict[str, set[str]] = {}
+    for page in tree_pages(fs, root, url, lambda path: bool(wanted.match(path))):
+        if not page:
+            return {}
+        for entry in page:
+            folder, *parts = root.rstrip("/"), *entry.path[len(root) :].split("/")
+            for end, part in enumerate(parts, 1):
+                path = f"{folder}/{part}"
+                if end <= depth and path not in found and wanted.match(path):
+                    is_whole = end == len(parts)
+                    found[path] = entry if is_whole else Entry(path, "directory")
+                inside.setdefault(folder, set())
+                if end < len(parts):
+                    inside[folder].add(part)
+                folder = path
+    folders.update(inside)
+    return found
 
 
 def _below(fs: fsspec.AbstractFileSystem, folder: str, depth: float) -> Iterator[Entry]:

@@ -8,7 +8,6 @@ per thread, and Arrow's pool never returns memory: resident memory then grows fo
 from __future__ import annotations
 
 import contextvars
-import ctypes
 import functools
 import os
 import threading
@@ -20,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from streamomd.core.platform_calls import set_allocator
 from streamomd.core.profiling import waiting
 
 MMAP_THRESHOLD = -3  # glibc's M_MMAP_THRESHOLD
@@ -36,10 +36,7 @@ def return_freed_memory() -> None:
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
-    if mallopt is not None:
-        mallopt(MMAP_THRESHOLD, LARGE_BYTES)
-        mallopt(ARENA_MAX, 1)
+    set_allocator([(MMAP_THRESHOLD, LARGE_BYTES), (ARENA_MAX, 1)])
 
 
 class Release:

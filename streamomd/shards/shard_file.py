@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from streamomd.core.errors import DataError
+from streamomd.core.platform_calls import read_ahead
 from streamomd.core.urls import shown
 from streamomd.shards.filesystem import Entry, is_local, stat_entry, store_errors
 from streamomd.shards.stored_object import ChangedWhileReadError, ObjectFile, stored_object
@@ -58,9 +58,7 @@ def _open_local(path: str) -> Any:
 
 def _in_sequence(file: Any) -> Any:
     """Double the system's readahead, which halves the wait for uncached columns."""
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):  # it is advice
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+    read_ahead(file)
     return file
 
 

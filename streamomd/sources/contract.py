@@ -51,7 +51,8 @@ class Request:
     may_be_empty: no file is not an error, as after all were learned and deleted; a directory that
     does not exist is one. may_be_gone: whether a file of this URL need not exist. check: gets the
     paths of text files before they are converted; may raise. ledger: what a run recorded of its
-    shards, by URL. with_new: of a source that lists by the ledger, also what came after it.
+    shards, by URL. with_new: of a run's sources what came later: of one that lists by the ledger,
+    also what came after it; directories above them are those that the run began with.
     located: by URL, what ``Source.locate`` returned.
     """
 

@@ -16,12 +16,12 @@ complete. Without the extra, and where directories cannot be watched, ``Polling`
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from streamomd.core.platform_calls import RECORDS_CHANGES
 from streamomd.core.urls import absolute
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.sources.files.paths import fixed_directory, is_shard_name
@@ -144,7 +144,7 @@ class FolderWatch:
         self._new |= bool(added) or (self._writes and bool(written))
 
     def _complete(self) -> set[str]:
-        if sys.platform != "linux":
+        if not RECORDS_CHANGES:
             return set()
         now, found = time.monotonic(), set[str]()
         for path, since in self._appeared.items():

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from streamomd.core.errors import StorageError
+from streamomd.core.platform_calls import others_can_write, user_id
 from streamomd.core.urls import shown
 
 VARIABLE = "STREAMOMD_CACHE_DIR"
@@ -25,9 +26,11 @@ def refuse_shared(folder: Path) -> None:
     """Raises StorageError if another user can write the folder or one that contains it.
 
     Such a user could exchange the shards. The root may be a link, and of all users where they
-    cannot rename each other's files, as /tmp.
+    cannot rename each other's files, as /tmp. Nothing is refused where modes do not name users.
     """
-    root, own = cache_root(), os.geteuid()
+    root, own = cache_root(), user_id()
+    if own is None:
+        return
     for place in (root, folder.parent, folder):
         if not os.path.lexists(place):
             return
@@ -35,7 +38,7 @@ def refuse_shared(folder: Path) -> None:
         owners = (own, 0) if place == root else (own,)
         if place == root and stat.S_ISLNK(found.st_mode) and found.st_uid in owners:
             found = os.stat(place)
-        shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        shared = others_can_write(found)
         sticky = place == root and found.st_mode & stat.S_ISVTX
         private = found.st_uid in owners and (sticky or not shared)
         if not private or not stat.S_ISDIR(found.st_mode):

@@ -10,7 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, write_shared
+from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer
+from streamomd.checkpoint.documents import save_document
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.run_tables import Checkpoint
 from streamomd.core.errors import (
@@ -267,10 +268,12 @@ class CheckpointManager:
         self.ledger.add(digests)
         self._digests += len(digests)
         with Stage("commit"):
+            inline: dict[str, bytes] = {}
             if data is not None:
-                self._names = version, write_shared(self._store, "names", data)
+                self._names = version, save_document(self._store, "names", data, inline)
             shared = {"names": self._names[1], "segments": self.ledger.write(self._store)}
-            commit = self._writer.commit({**document, **shared}, parts)
+            inline |= self.ledger.inline
+            commit = self._writer.commit({**document, **shared}, parts, inline)
         report_commit(commit, seconds=time.monotonic() - began)
         return commit
 

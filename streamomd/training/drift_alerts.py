@@ -1,4 +1,4 @@
-"""Alerts while rows are learned: the loss rises, or columns change. See docs/monitoring.md.
+"""Alerts while rows are learned: the loss rises, or columns change. See docs/alerts.md.
 
 They see rows as they are learned for the first time, in their order, each once.
 """

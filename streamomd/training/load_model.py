@@ -23,10 +23,11 @@ from streamomd.checkpoint import (
     StoredParts,
     load,
     open_store,
-    read_document,
 )
+from streamomd.checkpoint.documents import bytes_of
 from streamomd.checkpoint.manifest import HOLDOUT_BY, TRIED
 from streamomd.checkpoint.parts import DTYPES
+from streamomd.checkpoint.sealed_json import parse
 from streamomd.config.recorded import split_recorded
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
@@ -113,7 +114,8 @@ def load_model(
         ) from None
     model, document = models[-1], loaded.commit.document
     with _hint(loaded.commit), _legible():
-        model.names = Names.from_json(read_document(store, "names", document["names"]))
+        names = bytes_of(loaded.store, loaded.commit, "names", document["names"])
+        model.names = Names.from_json(parse(names))
     model.url, model.sequence = store.url, loaded.commit.sequence
     return model, loaded
 

@@ -15,10 +15,10 @@ from streamomd.checkpoint import (
     explain,
     open_store,
     read_ledger,
-    write_document,
 )
 from streamomd.checkpoint.commit_reader import sequences
-from streamomd.checkpoint.documents import repair
+from streamomd.checkpoint.documents import repair, save_document
+from streamomd.checkpoint.stores.snapshot import current
 from streamomd.config.build_job import change_job
 from streamomd.config.field_types import as_renames
 from streamomd.config.flags import dotted
@@ -76,7 +76,8 @@ def begin_checkpoint(
         model.holdout_by = "position"
     ledger = Ledger.from_fingerprints(ledger_facts(shards, named=is_named(model)))
     ledger.add(model.digests)
-    names = write_document(store, "names", model.names.to_json())
+    inline: dict[str, bytes] = {}
+    names = save_document(store, "names", model.names.document(), inline)
     document = document_of(model, segments=ledger.write(store), names=names)
     writer = Writer.begin(
         store,
@@ -85,6 +86,7 @@ def begin_checkpoint(
         keep=settings.keep,
         keep_updates=settings.keep_updates,
         restart=restart,
+        inline={**inline, **ledger.inline},
     )
     model.url = store.url
     if writer.sequence and not restart:
@@ -94,17 +96,22 @@ def begin_checkpoint(
 
 def open_ledger(model: ModelData, loaded: Loaded) -> tuple[Store, Ledger]:
     """The store of a model that was loaded, and the ledger of its commit."""
-    store, commit = open_store(model.url, model.spec.checkpoint.storage_options), loaded.commit
+    commit = loaded.commit
     writer = commit.versions.get("streamomd", "")
     with upgrade_hint(writer, f"commit {commit.sequence} was "):
-        return store, read_ledger(store, commit)
+        return current(loaded.store), read_ledger(loaded.store, commit)
 
 
-def take_over(model: ModelData, loaded: Loaded, store: Store, ledger: Ledger) -> CheckpointManager:
-    """Fence an older writer: the manager of the commits after the one that was loaded."""
+def take_over(
+    model: ModelData, loaded: Loaded, store: Store, ledger: Ledger, *, commits_next: bool = False
+) -> CheckpointManager:
+    """Fence an older writer: the manager of the commits after the one that was loaded.
+
+    commits_next: the caller commits before anything else, see ``Writer.take_over``.
+    """
     try:
         for kind, sha256 in loaded.commit.documents:
-            repair(store, kind, sha256)
+            repair(loaded.store, kind, sha256)
     except CorruptionError:
         # The retention of a newer writer deletes what its commits do not name.
         newest = sequences(store)[-1:]
@@ -115,7 +122,13 @@ def take_over(model: ModelData, loaded: Loaded, store: Store, ledger: Ledger) ->
             ) from None
         raise
     settings = model.spec.checkpoint
-    writer = Writer.take_over(store, loaded, keep=settings.keep, keep_updates=settings.keep_updates)
+    writer = Writer.take_over(
+        store,
+        loaded,
+        keep=settings.keep,
+        keep_updates=settings.keep_updates,
+        commits_next=commits_next,
+    )
     return CheckpointManager(model, store, writer, ledger)
 
 

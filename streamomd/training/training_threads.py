@@ -6,16 +6,14 @@ One commit is in progress at a time, and the copy's memory is reused: twice the 
 from __future__ import annotations
 
 import contextvars
-import math
-import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TypeVar
 
 from streamomd.config.run_tables import Train
-from streamomd.core.threads import Threads, usable_cores
+from streamomd.core.platform_calls import memory_within, usable_cores
+from streamomd.core.threads import Threads
 from streamomd.engine.divided import DividedState
 from streamomd.engine.state import State
 from streamomd.training.model_data import ModelData
@@ -105,18 +103,7 @@ def available_memory() -> float:
     >>> available_memory() > 0
     True
     """
-    found = [math.inf]
-    with suppress(OSError):  # not Linux
-        words = Path("/proc/meminfo").read_text().split()
-        found.append(1024.0 * int(words[words.index("MemAvailable:") + 1]))
-    for limit in LIMITS:
-        with suppress(OSError, ValueError):  # no such group, or "max"
-            found.append(float(int(Path(limit).read_text()) - _resident()))
-    return min(found)
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return memory_within(LIMITS)
 
 
 LEAST_ROWS = 1 << 14

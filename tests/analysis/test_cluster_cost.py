@@ -1,4 +1,4 @@
-"""``streamomd plan --workers``: the cost model equals docs/modes.md, and its counts are exact."""
+"""``streamomd plan --workers``: the model is that of docs/cost-model.md, its counts are exact."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from streamomd.config.spec import Spec
 from streamomd.engine.layout import Layout
 from streamomd.rules import all_rules, find_rule
 
-PAGE = (Path(__file__).parents[2] / "docs" / "modes.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "cost-model.md").read_text()
 ROW_LINE = re.compile(r"^\| (numbers|texts) \| ([\d.]+) µs \| ([\d.]+) µs \| (\d+) bytes \|$", re.M)
 COST_LINE = re.compile(r"^\| (?:(2\^\d+)[^|]*, )?([\d,]+) workers? \|(.*)\|$", re.M)
 
@@ -116,7 +116,7 @@ def test_the_text_of_the_command(tmp_path: Path) -> None:
     flags = [tmp_path, "--label", "y", "--hashed", "h,c", "--rule", "pnorm"]
     words = ["--workers", 100, "--price", 0.05]
     lines = run("plan", *flags, *words).out.splitlines()
-    start = lines.index("an epoch on 100 workers, on paper (docs/modes.md):")
+    start = lines.index("an epoch on 100 workers, on paper (docs/cost-model.md):")
     assert lines[start + 1].split()[:2] == ["mode", "time"]
     assert [line.split()[0] for line in lines[start + 2 : start + 5]] == list(MODES)
     assert lines[start + 4].split() == ["sharded", "not", "with", "pnorm"]

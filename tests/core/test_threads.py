@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
+from streamomd.core.platform_calls import usable_cores
 from streamomd.core.profiling import profiled
-from streamomd.core.threads import Threads, usable_cores
+from streamomd.core.threads import Threads
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9])

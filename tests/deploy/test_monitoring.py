@@ -81,7 +81,7 @@ def test_the_scrape_configuration_names_files_that_are_there() -> None:
     config = yaml.safe_load((FOLDER / "prometheus.yml").read_text("utf-8"))
     assert [(FOLDER / name).is_file() for name in config["rule_files"]] == [True]
     runs = config["scrape_configs"][0]["static_configs"][0]["targets"]
-    page = (ROOT / "docs" / "monitoring.md").read_text("utf-8")
+    page = (ROOT / "docs" / "prometheus.md").read_text("utf-8")
     assert runs == ["127.0.0.1:9100"]
     assert "http://127.0.0.1:9100/metrics" in page
 

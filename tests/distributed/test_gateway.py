@@ -76,7 +76,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def make() -> Any:
-    """A factory, as in docs/modes.md."""
+    """A factory, as in docs/clusters.md."""
     cluster = dask_gateway.GatewayCluster(ADDRESS[0])
     cluster.scale(2)
     return cluster

@@ -54,7 +54,7 @@ def test_the_sum_is_that_of_one_process(
 def test_messages_and_bytes_of_a_round(
     owners: int, parts: int, rows: int, touched: float, moves: float
 ) -> None:
-    """The formulas of docs/modes.md: 2 (K - 1) messages, one each way for each owner but the
+    """The formulas of docs/cost-model.md: 2 (K - 1) messages, one each way for each owner but the
     leader, of words of 8 bytes. Up: a head, a bit for each cell (partition, row), n words for each
     cell with an entry. Down: a head, a bit for each touched row, totals and sums, m words for each
     touched row that moves."""

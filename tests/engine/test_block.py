@@ -13,6 +13,7 @@ import pytest
 from auto import Auto, Floats
 from auto_grouped import Grouped
 from early_light_rows import EarlyAuto, set_early
+from helpers import Learner
 from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, made
 
@@ -393,3 +394,18 @@ def test_a_coordinate_that_a_row_holds_twice_moves_twice(loss: str) -> None:
     S = run.state.slot("S")[1:, 0] * run.total("scale")[0]
     assert 13.0 * S[0] < S[2] < 14.0 * of_rows
     assert np.isfinite(run.weights()).all()
+
+
+@pytest.mark.parametrize("says, most", [(0.0, 0.71), (2.0, 0.65)])
+def test_categories_that_say_little_cost_little(says: float, most: float) -> None:
+    """4,500 categories in 4,000 rows: where they say nothing, the loss is near log 2 = .693, .722
+    without a prior that follows the predictions; where they say much, as without."""
+    rng = np.random.default_rng(3)
+    at = rng.integers(0, 1500, (4000, 3)) + np.arange(3) * 1500
+    margins = says * rng.normal(size=4500)[at].sum(axis=1)
+    y = np.where(rng.random(4000) < 1.0 / (1.0 + np.exp(-margins)), 1.0, -1.0)
+    learner = Learner("laplace", "logistic", 4500, numeric=0, compiled=True)
+    indptr = np.arange(4001, dtype=np.int64) * 3
+    values = np.ones(12_000)
+    learner.learn(SparseBatch(indptr, at.ravel().astype(np.uint32), values, y, np.ones(4000)))
+    assert learner.sums[1] / 4000 < most

@@ -177,20 +177,21 @@ def test_of_many_rows_few_are_scored() -> None:
 
 
 def rare(loss: str, n: int, seed: int = 7) -> Rows:
-    """Of 40 coordinates each row holds two, and they say little: B's weights of them are too sure,
-    and G is better."""
+    """Of 40 coordinates each row holds two, and they say little; what the columns say turns every
+    100 rows, which G follows."""
     rng = np.random.default_rng(seed)
     S = np.zeros((n, 40))
     for j in range(2):
         S[np.arange(n), rng.integers(0, 40, n)] = 1.0 + j
     rows = made(loss, n, seed=seed)
-    return Rows(rows.X, S, rows.y, rows.h)
+    turned = np.where((np.arange(n) // 100 % 2 == 0)[:, np.newaxis], rows.X, -rows.X)
+    return Rows(turned, S, rows.y, rows.h)
 
 
 class EarlyFrozen(Frozen):
     """Decides early, and counts how often B rests."""
 
-    DECIDED, UNUSED = 1.0, 0.9
+    DECIDED, UNUSED = -9.0, 0.9
     rested = 0
 
     def is_unused(self) -> bool:
@@ -204,7 +205,7 @@ def test_a_predictor_that_is_not_used_rests(loss: str, monkeypatch: pytest.Monke
     """As the oracle: it learns from one run in four, which counts four times."""
     for where, name, value in (
         (pooled, "RUN", 16), (pooled, "TURNS", 4),
-        (frozen_rows, "DECIDED", 1.0), (frozen_rows, "UNUSED", 0.9),
+        (frozen_rows, "DECIDED", -9.0), (frozen_rows, "UNUSED", 0.9),
     ):  # fmt: skip
         monkeypatch.setattr(where, name, value)
     monkeypatch.setattr(Auto, "RUN", 16)

@@ -127,7 +127,7 @@ def counted(folder: Path, deed: Deed) -> int:
     """How many calls a deed makes undisturbed."""
     place = str(folder / "counted" / str(deed.new))
     writer = deed.prepare(place)
-    with patch.object(local, "os", Os()) as told:
+    with patch.object(local, "disk", Os()) as told:
         deed.do(place, writer)
     return told.calls
 
@@ -137,7 +137,7 @@ def under(make_os: Os, deed: Deed, folder: str) -> tuple[Verdict, Writer | None]
     writer = deed.prepare(folder)
     ended = Verdict.SAME
     try:
-        with patch.object(local, "os", make_os):
+        with patch.object(local, "disk", make_os):
             deed.do(folder, writer)
     except (KilledError, StreamomdError):
         ended = Verdict.NAMED

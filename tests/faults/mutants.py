@@ -16,7 +16,7 @@ from typing import Any
 from kinds import every_kind
 from tally import Tally, run_kind
 
-from streamomd.checkpoint import commit_reader, commit_writer, parts, retention
+from streamomd.checkpoint import commit_reader, commit_writer, documents, parts, retention
 from streamomd.checkpoint.stores import contract, local
 
 
@@ -41,18 +41,18 @@ def _mutant(name: str, module: Any, where: str, killer: str, *edits: tuple[str, 
 
 
 MUTANTS = (
-    _mutant("no sync of files", local, "_write", "power-cuts", ("os.fsync(handle)", "pass")),
+    _mutant("no sync of files", local, "_write", "power-cuts", ("disk.fsync(handle)", "pass")),
     _mutant(
         *("no sync of a folder after a name", local, "LocalStore._temporary", "power-cuts"),
-        ("os.fsync(folder)", "pass"),
+        ("disk.fsync(folder)", "pass"),
     ),
     _mutant(
         *("no sync of a new folder's parent", local, "LocalStore._make", "power-cuts"),
-        ("os.fsync(parent)", "pass"),
+        ("disk.fsync(parent)", "pass"),
     ),
     _mutant(
         *("no sync of the root's parent", local, "_make_root", "power-cuts"),
-        ("os.fsync(handle)", "pass"),
+        ("disk.fsync(handle)", "pass"),
     ),
     _mutant(
         *("parts are retired before their manifest", retention, "Retention.apply", "calls"),
@@ -61,8 +61,8 @@ MUTANTS = (
             "doomed = manifest_name(commit.sequence)\n",
         ),
         (
-            "                self.store.delete(name)",
-            "                self.store.delete(name)\n        self.store.delete(doomed)",
+            "delete_all(self.store, self._drop(there, [commit]))",
+            "delete_all(self.store, self._drop(there, [commit]))\n        self.store.delete(doomed)",
         ),
     ),
     _mutant(
@@ -75,7 +75,7 @@ MUTANTS = (
     ),
     _mutant(
         *("overwrite instead of link", local, "LocalStore.create", "racing-writers-on-disk"),
-        ("os.link(", "os.replace("),
+        ("disk.link(", "disk.replace("),
     ),
     _mutant(
         *("a manifest that is seen is durable", commit_writer, "Writer._publish", AFTER),
@@ -83,11 +83,11 @@ MUTANTS = (
     ),
     _mutant(
         *("a name that is there is not synced", local, "LocalStore.create", AFTER),
-        ("os.fsync(folder)", "pass"),
+        ("disk.fsync(folder)", "pass"),
     ),
     _mutant(
-        *("a document that is there is durable", parts, "write_shared", AFTER),
-        ("    write_checked(", "    contract.size(name) is None and write_checked("),
+        *("a document that is there is durable", documents, "write_shared", AFTER),
+        ("    write_checked(", "    store.size(name) is None and write_checked("),
     ),
     _mutant(
         *("no comparison of who wrote it", commit_writer, "Writer._accept", "racing-writers"),
@@ -116,8 +116,8 @@ MUTANTS = (
             "held = list(parts)\n        entries = tuple(pack(part)[0] for part in held)",
         ),
         (
-            "    if sure:",
-            "    [*write_parts(self.store, directory, held)]\n    if sure:",
+            "    if sure and",
+            "    [*write_parts(self.store, directory, held)]\n    if sure and",
         ),
     ),
     _mutant(
@@ -125,7 +125,7 @@ MUTANTS = (
         ("hashlib.sha256(data).hexdigest() != entry.sha256", "False"),
     ),
     _mutant(
-        *("a document's hash is not compared", parts, "_read", "bit-flips"),
+        *("a document's hash is not compared", documents, "_read", "bit-flips"),
         ("hashlib.sha256(data).hexdigest() != sha256", "False"),
     ),
     _mutant(
@@ -154,7 +154,7 @@ MUTANTS = (
     ),
     _mutant(
         *("the newest is retired first", retention, "Retention._superseded", "calls"),
-        ("key=lambda commit: -commit.sequence", "key=lambda commit: commit.sequence"),
+        ("key=lambda c: -c.sequence", "key=lambda c: c.sequence"),
     ),
     _mutant(
         *("the manifest is not read again", commit_writer, "Writer._publish", "racing-writers"),

@@ -191,7 +191,7 @@ def lived(folder: Path, fails_at: int = 0) -> Recorder:
     place = folder / str(fails_at)
     place.mkdir()
     recorder = Recorder(place, fails_at)
-    with patch.object(local, "os", recorder):
+    with patch.object(local, "disk", recorder):
         a_life(str(place / "deep" / "run"), recorder.ops)
     shutil.rmtree(place)
     return recorder

@@ -91,6 +91,7 @@ class Gate:
     url, exclusive = "gate", True
     in_flight = 1
     part_bytes = 0
+    consistent = False
 
     def __init__(self, store: History, writing: Writing | None = None) -> None:
         self.store, self.writing = store, writing

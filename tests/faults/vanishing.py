@@ -73,7 +73,7 @@ def vanishing_folder(folder: Path) -> Iterator[Cases]:
         writer = deed.prepare(str(there))
         ended = Verdict.SAME
         try:
-            with patch.object(local, "os", Meddled(at, lambda: meddle(there))):
+            with patch.object(local, "disk", Meddled(at, lambda: meddle(there))):
                 deed.do(str(there), writer)
         except (StreamomdError, FileNotFoundError) as error:
             if not isinstance(error, StreamomdError):

@@ -106,7 +106,7 @@ class Auto:
         self.loss, self.p, self.C, self.prefer = loss, p, classes, prefer
         self.exact = exact
         self.lam, self.lam0, self.K, self.eta, self.LEAD = lam, lam0, K, eta, LEAD
-        self.lamS = 3.0 * lamS if loss == "square" else lamS
+        self.lamS = self.prior_sparse = 3.0 * lamS if loss == "square" else lamS
         C, D = self.C, 1 + p
         # shared, numeric j
         self.mu, self.M2 = np.zeros(p), np.zeros(p)
@@ -130,6 +130,7 @@ class Auto:
         self.P = np.tile(np.diag(1.0 / self.prior(self.lam_now)), (C, 1, 1))
         # steps of light rows that w has not taken yet; 1 / (A_jj + prior_j) when P was computed
         self.pool, self.d = np.zeros((C, D)), np.zeros((C, D))
+        self.out_g = self.out_R = 0.0
         self.w_i: dict[int, Floats] = {}
         self.S: dict[int, Floats] = {}
         # curvature since the last REBASE: sum of a, weight, rows; and of all rows
@@ -244,6 +245,7 @@ class Auto:
         if self.loss == "square" and self.t == 1:
             self.c_y = y  # the first label is the reference: the residual is 0
         if times > 0:
+            self.sense_prior(rest, m, y, h)
             self.mix(m, g, y, h)
             self.learn_B(z, rest, u, m, chi, y, times * h, light)
         self.learn_G(z, sparse, g, y, h)
@@ -604,6 +606,47 @@ class Auto:
         s_y = math.sqrt(self.M2y / self.n_y) if self.n_y > 0.0 else 0.0
         lam, lam0 = self.next_lam(s_y), self.lam0 * self.mean_h()
         self.change_reference(self.ybar, s_y, lam, lam0, retained)
+        self.follow_predictions()
+
+    # The prior of coordinates outside the matrix
+
+    def sense_prior(self, rest: Sparse, m: Floats, y: float, h: float) -> None:
+        """Along log lamS: the gradient of -loss at the prediction of B, and its curvature.
+
+        w_i = b_i / D_i moves by -w_i lamS q_i / D_i. The square loss counts in units of its mean
+        error so far. Choice: of the first 16,384 rows each, later ever fewer, by a hash.
+        """
+        stages = (16_384, 65_536, 131_072, 262_144)
+        period = 2 ** sum(self.t > stage for stage in stages)
+        if self.horizon > 0.0 or (self.t * 2_654_435_761 % 2**32) * period >= 2**32:
+            return
+        k, prior = 2.0 * h / (h + self.mean_h()) * period, self.lamS * self.mean_h()
+        moved = np.zeros(self.C)
+        for i, x in rest.items():
+            moved = moved - x * self.w_i[i] * prior * self.q[i] / self.precision(i)
+        slope = self.slope(self.shown(self.c_y + m) - self.c_y, y)
+        bend = np.abs(slope) * (1.0 - np.abs(slope))
+        if self.loss == "square":
+            if self.mse == 0.0:
+                return
+            k, bend = k / self.mse, np.ones(1)
+        self.out_g += k * float(np.sum(-slope * moved))
+        self.out_R += k * float(np.sum(bend * moved * moved))
+
+    def follow_predictions(self) -> None:
+        """A Newton step of log lamS, from 5 rows of curvature 1 that say it stays; w_i = b_i / D_i.
+
+        Choice: after the rest of the change, with the S that it recalibrated.
+        """
+        if self.horizon > 0.0:
+            return
+        step = float(np.clip(self.out_g / (self.out_R + 5.0), -math.log(4.0), math.log(4.0)))
+        self.out_g = self.out_R = 0.0
+        D = {i: self.precision(i) for i in self.S}
+        one = self.prior_sparse
+        most = 100.0 if self.t >= 1000 else 1.0
+        self.lamS = one * float(np.clip(self.lamS / one * math.exp(step), 1.0, most))
+        self.w_i = {i: self.w_i[i] * (D[i] / self.precision(i)) for i in D}
 
     def recalibrate(self) -> None:
         """A overstates the curvature of early rows: scale it to that of the recent ones.
@@ -742,6 +785,8 @@ def merge(start: Auto, parts: Sequence[Auto]) -> Auto:
     means = sum(by * part.lam_now for by, part in zip(shares, parts, strict=True))
     whole.lam_now = whole.next_lam(whole.s_y) if squared else means
     whole.lam0_now = whole.lam0 * whole.mean_h()
+    whole.out_g = whole.out_R = 0.0
+    whole.lamS = sum(by * part.lamS for by, part in zip(shares, parts, strict=True))
     rhos = zip(shares, parts, strict=True)
     whole.rho = sum((by * part.rho for by, part in rhos), np.zeros(whole.C))
     merge_B(whole, start, parts)

@@ -13,7 +13,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 NAV = (ROOT / "mkdocs.yml").read_text("utf-8")
 TITLES = (
     "Installation", "Quickstart", "Choosing a rule", "Preprocessing and missing values",
-    "Checkpointing and resuming", "Cloud storage", "Dask clusters and training modes",
+    "Checkpointing and resuming", "Cloud storage", "Training modes", "Dask clusters",
     "Metrics", "Monitoring and experiment tracking", "Export", "Glossary", "Architecture",
     "Performance",
 )  # fmt: skip

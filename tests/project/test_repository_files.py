@@ -31,6 +31,7 @@ def test_the_workflow_runs_the_checks_and_installs_the_wheel() -> None:
     """On each Python that the package supports."""
     jobs = yaml.safe_load((GITHUB / "workflows" / "ci.yml").read_text())["jobs"]
     assert {"run": ".ci/run"} in jobs["checks"]["steps"]
+    assert any("--cov-fail-under=" in step.get("run", "") for step in jobs["coverage"]["steps"])
     runs = [step.get("run", "") for step in jobs["wheel"]["steps"]]
     assert any("streamomd demo" in one for one in runs)
     lowest = jobs["wheel"]["strategy"]["matrix"]["python"][0]
@@ -54,3 +55,19 @@ def test_the_citation_names_the_version_and_five_papers() -> None:
     assert cited["license"] == project["license"]
     assert len(cited["references"]) == 5
     assert all(one["title"] and one["authors"] for one in cited["references"])
+
+
+def test_an_installation_stays_small() -> None:
+    """At most twelve required dependencies; benchmarks/sizes.py measures what they take."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert len(project["dependencies"]) <= 12
+
+
+def test_the_wheel_has_the_licences_of_what_it_bundles() -> None:
+    """Also of the data that `streamomd demo` writes."""
+    whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for file in whole["project"]["license-files"]:
+        assert "icen" in (ROOT / file).read_text("utf-8")
+    bundled = whole["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert "pipelines/data" in bundled
+    assert "pipelines/data/README.md" in whole["project"]["license-files"]

@@ -244,7 +244,7 @@ def test_floors_of_what_had_holes() -> None:
         for name, text in floors.items()
     }
     assert floors["pyarrow"] >= (14, 0, 1)
-    assert floors["distributed"] >= (2026, 1, 1)
+    assert floors["dask[distributed]"] >= (2026, 1, 1)
 
 
 def test_a_model_that_was_refused_leaves_the_shards_alone(tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ from streamomd.rules import all_rules
 
 VERSIONS = {
     "adagrad_da": 2,
-    "adagrad_standardized": 3,
+    "adagrad_standardized": 4,
     "aggressive_second_order": 2,
     "aggressive_second_order_diag": 2,
-    "auto": 5,
+    "auto": 6,
     "dual_step": 2,
     "ftrl_centered": 2,
-    "laplace": 5,
+    "laplace": 6,
 }
 """Of every rule whose states are not of version 1. The changelog has each of them."""
 SAME = {

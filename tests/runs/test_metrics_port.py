@@ -41,7 +41,7 @@ from streamomd.runs.metrics_server import CONNECTIONS, serve_metrics
 from streamomd.runs.run_metrics import OF_LEARNERS, OF_RUN, LearnerMetrics, RunMetrics
 from streamomd.training.metrics import Metrics
 
-DOCS = Path(__file__).parents[2] / "docs" / "monitoring.md"
+DOCS = Path(__file__).parents[2] / "docs" / "prometheus.md"
 ROWS = 120
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 

@@ -115,6 +115,7 @@ class SimStore:
     exclusive: bool = True
     in_flight: int = 1
     part_bytes: int = 0
+    consistent: bool = False
 
     def read(self, name: str, most: int | None = None) -> bytes:
         def found() -> bytes:

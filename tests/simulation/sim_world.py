@@ -35,8 +35,8 @@ LIMIT = 4_000.0
 class SimWriter(Writer):
     """A writer whose successes are looked at."""
 
-    def commit(self, document: Any, parts: Any) -> Any:
-        commit = super().commit(document, parts)
+    def commit(self, document: Any, parts: Any, *more: Any) -> Any:
+        commit = super().commit(document, parts, *more)
         assert isinstance(self.store, SimStore)
         self.store.disk.heard(commit)
         return commit

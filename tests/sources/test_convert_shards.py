@@ -28,7 +28,7 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.sources.find import find
-from streamomd.sources.text import conversion, csv_source, shard_writer, shuffle_split
+from streamomd.sources.text import conversion, csv_source, shuffle_split
 from streamomd.sources.text.conversion import Converted
 from streamomd.sources.text.convert import convert
 from streamomd.sources.text.output_formats import FORMS, SIZE_KEY
@@ -246,7 +246,7 @@ def test_an_error_in_putting_in_place_leaves_nothing(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         move(source, target)
 
-    monkeypatch.setattr(shard_writer.os, "replace", failing)
+    monkeypatch.setattr(os, "replace", failing)
     with pytest.raises(KeyboardInterrupt):
         csv(tmp_path, shards=4)
     assert names(tmp_path) == []

@@ -26,6 +26,7 @@ class DictStore:
     url = "dict"
     in_flight = 1
     part_bytes = 0
+    consistent = False
 
     def __init__(self, *, exclusive: bool = True) -> None:
         self.objects: dict[str, bytes] = {}

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import hashlib
 import itertools
+import re
 import threading
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 PATIENCE = 20.0
 CHUNK = 256 << 10
@@ -218,9 +219,14 @@ class S3Server:
     ) -> Answer:
         if operation == "LIST":
             first = int(query.get("continuation-token", ["0"])[0])
-            return self._list(key, query.get("prefix", [""])[0], first)
+            slash = query.get("delimiter", [""])[0]
+            return self._list(key, query.get("prefix", [""])[0], first, slash)
         if operation == "PUT":
             return self._put(key, headers, body)
+        if operation == "POST":
+            for name in re.findall("<Key>(.*?)</Key>", body.decode()):
+                self.objects.pop(f"{key}/{unescape(name)}", None)
+            return 200, {"Content-Type": "application/xml"}, b"<DeleteResult></DeleteResult>"
         if operation == "DELETE":
             self.objects.pop(key, None)
             return 204, {}, b""
@@ -254,14 +260,14 @@ class S3Server:
         md5 = hashlib.md5(body).hexdigest() if self.proof == "md5" else "0"
         return 200, {"ETag": f'"{md5}"'}, b""
 
-    def _list(self, bucket: str, prefix: str, first: int) -> Answer:
+    def _list(self, bucket: str, prefix: str, first: int, delimiter: str) -> Answer:
         files, folders = [], set()
         for key, data in sorted(self.objects.items()):
             name = key.removeprefix(f"{bucket}/")
             if not key.startswith(f"{bucket}/{prefix}"):
                 continue
             rest, slash, _ = name[len(prefix) :].partition("/")
-            if slash:
+            if slash and delimiter:
                 folders.add(f"{prefix}{rest}/")
             else:
                 files.append((name, len(data)))

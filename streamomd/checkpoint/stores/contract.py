@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, TypeVar
 
 from streamomd.checkpoint.stores.local import LocalStore
@@ -35,6 +35,15 @@ class Store(Protocol):
     def part_bytes(self) -> int:
         """Bytes of a part that this store takes efficiently; 0: no preference."""
 
+    @property
+    def consistent(self) -> bool:
+        """Whether every listing shows what was written before it, and one request lists a
+        checkpoint. Then nothing is asked for that a listing has, and small documents are in the
+        manifest: each request costs a latency."""
+
+    def tree(self) -> Mapping[str, int] | None:
+        """Sizes of all objects of a consistent store, by name; None: they are too many."""
+
     def read(self, name: str, most: int | None = None) -> bytes:
         """The object, or its first ``most`` bytes (a store may return more of it).
 
@@ -50,9 +59,10 @@ class Store(Protocol):
         True if the answer proves that the store has these bytes. sha256: of the data, in hex.
         """
 
-    def create(self, name: str, data: bytes) -> None:
+    def create(self, name: str, data: bytes) -> bool:
         """Write an object, or raise FileExistsError if it exists; either way it is durable then.
 
+        True if the answer proves that this call wrote it, whole.
         After any other error it may exist or not, and may still be lost.
         """
 
@@ -62,8 +72,15 @@ class Store(Protocol):
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Bytes of the objects in a folder, as far as a listing reports them."""
 
+    def probe(self, name: str, data: bytes) -> None:
+        """Find out whether a consistent store is ``exclusive`` in one request, by creating an
+        object that exists and may be overwritten with this data."""
+
     def delete(self, name: str) -> None:
         """Remove an object; nothing happens if it is absent."""
+
+    def delete_all(self, names: Collection[str]) -> None:
+        """Remove objects of a consistent store, in one request if it has one for that."""
 
 
 def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> Store:

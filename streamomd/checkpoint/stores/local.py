@@ -12,11 +12,12 @@ import re
 import socket
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from streamomd.core.errors import StorageError, StreamomdError
+from streamomd.core.platform_calls import FILE, FOLDER, NO_LINK, folder_calls, process_exists
 from streamomd.core.urls import shown
 
 _NAME = re.compile(r"\.tmp-(?:(?P<host>[0-9A-Za-z_.-]+)-(?P<pid>[0-9]{1,10})-)?[0-9a-f]{32}")
@@ -32,13 +33,7 @@ def is_abandoned(name: str) -> bool:
     found = _NAME.fullmatch(name)
     if not found or found["host"] != _host():
         return False
-    try:
-        os.kill(int(found["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):  # another user's process, or an invalid process id
-        return False
-    return False
+    return not process_exists(int(found["pid"]))
 
 
 def temporary_files(root: str) -> list[str]:
@@ -55,7 +50,7 @@ def remove_abandoned(root: str) -> None:
     """Remove files of dead processes of this host; ignore those that cannot be removed."""
     for path in _abandoned(root):
         with suppress(OSError):
-            os.unlink(path)
+            disk.unlink(path)
 
 
 def remove_abandoned_outputs(fs: Any, root: str) -> None:
@@ -80,9 +75,9 @@ def _host() -> str:
     return re.sub(r"[^0-9A-Za-z_.]", "_", socket.gethostname()) or "localhost"
 
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+disk = folder_calls()
+READ = os.O_RDONLY | FILE
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | FILE
 MODE = 0o755  # of directories: only the owner may write, regardless of the umask
 BLOCK = 1 << 20
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -94,6 +89,7 @@ class LocalStore:
     exclusive = True
     in_flight = 1  # a disk does not wait for an answer: each file is synced before the next
     part_bytes = 0  # larger parts are not faster on a disk, and take more memory
+    consistent = False  # a directory is listed and a file is looked up without waiting
 
     def __init__(self, root: str) -> None:
         self.url = root
@@ -103,9 +99,9 @@ class LocalStore:
         """See ``Store``."""
         with (
             self._inside(name) as (folder, leaf),
-            open(leaf, "rb", opener=lambda path, _: os.open(path, READ, dir_fd=folder)) as file,
+            open(leaf, "rb", opener=lambda path, _: disk.open(path, READ, dir_fd=folder)) as file,
         ):
-            found = os.fstat(file.fileno())
+            found = disk.fstat(file.fileno())
             _require_file(found)
             # A buffer is allocated for what is asked for, not for what is there.
             return file.read(-1 if most is None else min(most, found.st_size))
@@ -114,7 +110,7 @@ class LocalStore:
         """See ``Store``."""
         try:
             with self._inside(name) as (folder, leaf):
-                found = os.stat(leaf, dir_fd=folder, follow_symlinks=False)
+                found: os.stat_result = disk.stat(leaf, dir_fd=folder, follow_symlinks=False)
                 _require_file(found)
                 return found.st_size
         except FileNotFoundError:
@@ -123,17 +119,17 @@ class LocalStore:
     def put(self, name: str, data: bytes, sha256: str = "") -> bool:
         """See ``Store``. It was read back; that its name is there is left to check."""
         with self._temporary(name, data) as (folder, temporary, leaf):
-            os.replace(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+            disk.replace(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
         return False
 
-    def create(self, name: str, data: bytes) -> None:
+    def create(self, name: str, data: bytes) -> bool:
         """See ``Store``. Hard links: exactly one of two writers wins, and no file is incomplete."""
         with self._temporary(name, data) as (folder, temporary, leaf):
             try:
-                os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+                disk.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
             except FileExistsError:
                 # Its writer, perhaps an earlier attempt of ours, may not have synced the name.
-                os.fsync(folder)
+                disk.fsync(folder)
                 raise
             except OSError as error:
                 if error.errno not in NO_LINKS:
@@ -142,12 +138,19 @@ class LocalStore:
                     f"{shown(self.url)} is on a file system without hard links, which a commit "
                     "needs: save the checkpoint on another disk"
                 ) from None
+        return False
+
+    def tree(self) -> None:
+        """See ``Store``."""
+
+    def probe(self, name: str, data: bytes) -> None:
+        """See ``Store``."""
 
     def names(self, folder: str) -> list[str]:
         """See ``Store``."""
         try:
             with self._inside(folder) as (handle, _):
-                return [folder + name for name in os.listdir(handle)]
+                return [folder + name for name in disk.listdir(handle)]
         except FileNotFoundError:
             return []
 
@@ -156,8 +159,8 @@ class LocalStore:
         try:
             with self._inside(folder) as (handle, _):
                 found = {
-                    leaf: os.stat(leaf, dir_fd=handle, follow_symlinks=False)
-                    for leaf in os.listdir(handle)
+                    leaf: disk.stat(leaf, dir_fd=handle, follow_symlinks=False)
+                    for leaf in disk.listdir(handle)
                 }
         except FileNotFoundError:
             return {}
@@ -168,11 +171,16 @@ class LocalStore:
     def delete(self, name: str) -> None:
         """See ``Store``. An emptied ``data/*`` folder goes too."""
         with suppress(FileNotFoundError), self._inside(name) as (folder, leaf):
-            os.unlink(leaf, dir_fd=folder)
-            os.fsync(folder)
+            disk.unlink(leaf, dir_fd=folder)
+            disk.fsync(folder)
         if name.startswith("data/"):
             with suppress(OSError), self._inside(os.path.dirname(name)) as (data, emptied):
-                os.rmdir(emptied, dir_fd=data)
+                disk.rmdir(emptied, dir_fd=data)
+
+    def delete_all(self, names: Collection[str]) -> None:
+        """See ``Store``."""
+        for name in names:
+            self.delete(name)
 
     @contextmanager
     def _temporary(self, name: str, data: bytes) -> Iterator[tuple[int, str, str]]:
@@ -182,10 +190,10 @@ class LocalStore:
             try:
                 _write(temporary, folder, data)
                 yield folder, temporary, leaf
-                os.fsync(folder)
+                disk.fsync(folder)
             finally:
                 with suppress(OSError):
-                    os.unlink(temporary, dir_fd=folder)
+                    disk.unlink(temporary, dir_fd=folder)
 
     @contextmanager
     def _inside(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
@@ -195,23 +203,23 @@ class LocalStore:
             if make and not self._durable:
                 _make_root(self.url)
                 remove_abandoned(self.url)
-            handle = os.open(self.url, FOLDER)
+            handle = disk.open(self.url, FOLDER)
             try:
                 for depth, folder in enumerate(folders, 1):
                     if make:
                         self._make("/".join(folders[:depth]), folder, handle)
-                    outer, handle = handle, os.open(folder, FOLDER | os.O_NOFOLLOW, dir_fd=handle)
-                    os.close(outer)
+                    outer, handle = handle, disk.open(folder, FOLDER | NO_LINK, dir_fd=handle)
+                    disk.close(outer)
                 yield handle, leaf
             finally:
-                os.close(handle)
+                disk.close(handle)
 
     def _make(self, path: str, folder: str, parent: int) -> None:
         if path not in self._durable:
             with suppress(FileExistsError):
-                os.mkdir(folder, MODE, dir_fd=parent)
+                disk.mkdir(folder, MODE, dir_fd=parent)
             # Even if it existed: the process that made it may have died before syncing.
-            os.fsync(parent)
+            disk.fsync(parent)
             self._durable.add(path)
 
     @contextmanager
@@ -230,15 +238,15 @@ class LocalStore:
 
 def _write(name: str, folder: int, data: bytes) -> None:
     """Never retried: after a failed fsync the same handle may report success wrongly."""
-    handle = os.open(name, CREATE, 0o644, dir_fd=folder)
+    handle = disk.open(name, CREATE, 0o644, dir_fd=folder)
     try:
         rest = memoryview(data)
         while rest:
-            rest = rest[os.write(handle, rest) :]
-        os.fsync(handle)
+            rest = rest[disk.write(handle, rest) :]
+        disk.fsync(handle)
         _compare(handle, data)
     finally:
-        os.close(handle)
+        disk.close(handle)
 
 
 def _compare(handle: int, data: bytes) -> None:
@@ -260,14 +268,14 @@ def _make_root(root: str) -> None:
     if not os.path.isdir(parent):
         _make_root(parent)
     with suppress(FileExistsError):
-        os.mkdir(root, MODE)
+        disk.mkdir(root, MODE)
     # A parent without read permission cannot be synced.
     with suppress(PermissionError):
-        handle = os.open(parent, FOLDER)
+        handle = disk.open(parent, FOLDER)
         try:
-            os.fsync(handle)
+            disk.fsync(handle)
         finally:
-            os.close(handle)
+            disk.close(handle)
 
 
 def _require_file(found: os.stat_result) -> None:

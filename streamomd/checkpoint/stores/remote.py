@@ -15,7 +15,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
@@ -113,6 +113,8 @@ OPERATIONS = {
 }
 """What requests are called in metrics, by method of fsspec."""
 IN_FLIGHT = 16
+PAGE, MOST_LISTED = 1000, 10_000
+"""Names of one request, and of a checkpoint that is listed as a whole: more are in other folders."""
 PART_BYTES = 16 << 20
 """At 1 GiB/s, 30 ms of latency are as long as two such parts."""
 _log = logging.getLogger(__name__)
@@ -159,6 +161,20 @@ class RemoteStore:
 
     part_bytes = PART_BYTES
 
+    @property
+    def consistent(self) -> bool:
+        """See ``Store``. S3 shows objects in listings from when they are written on."""
+        protocols = self._fs.protocol
+        protocols = (protocols,) if isinstance(protocols, str) else protocols
+        return "s3" in protocols and hasattr(self._fs, "_iterdir") and "/" in self._root
+
+    def tree(self) -> Mapping[str, int] | None:
+        """See ``Store``."""
+        try:
+            return retry_request(self._tree, f"{shown(self.url)} cannot be listed")
+        except FileNotFoundError:  # no bucket
+            return {}
+
     def read(self, name: str, most: int | None = None) -> bytes:
         """See ``Store``."""
         return retry_request(lambda: self._cat(name, most), self._failure(name, "read"))
@@ -179,14 +195,22 @@ class RemoteStore:
         """See ``Store``."""
         return self._write(name, data, "overwrite", sha256)
 
-    def create(self, name: str, data: bytes) -> None:
+    def create(self, name: str, data: bytes) -> bool:
         """See ``Store``."""
         if self.exclusive:
-            self._write(name, data, "create")
-        elif self.size(name) is None:
-            self._write(name, data, "overwrite")
-        else:
+            return self._write(name, data, "create", hashlib.sha256(data).hexdigest())
+        if self.size(name) is not None:
             raise FileExistsError(name)
+        self._write(name, data, "overwrite")
+        return False
+
+    def probe(self, name: str, data: bytes) -> None:
+        """Find out whether the store is ``exclusive`` by creating an object that exists, and that
+        may be overwritten with this data."""
+        try:
+            self._write(name, data, "create")
+        except FileExistsError:
+            self.__dict__["exclusive"] = True
 
     def names(self, folder: str) -> list[str]:
         """See ``Store``."""
@@ -203,6 +227,56 @@ class RemoteStore:
             retry_request(lambda: self._call("rm_file", path), failure)
         except FileNotFoundError:
             return
+
+    def delete_all(self, names: Collection[str]) -> None:
+        """See ``Store``."""
+        left = [*names]
+        while len(left) > 1:
+            page, left = left[:PAGE], left[PAGE:]
+            try:
+                self._delete_page(page)
+            except Exception as error:  # a store that imitates S3 may not have this request
+                _log.debug("%s objects were not deleted: %s", len(page), type(error).__name__)
+                for name in page:
+                    self.delete(name)
+        for name in left:
+            self.delete(name)
+
+    def _delete_page(self, names: Collection[str]) -> None:
+        count_request("delete")
+        paths = [self._fs.split_path(self._path(name)) for name in names]
+        objects = {"Objects": [{"Key": key} for _, key, _ in paths], "Quiet": True}
+        coroutine, bucket = self._fs._call_s3, paths[0][0]
+        answer = sync(
+            *(self._fs.loop, coroutine, "delete_objects"),
+            Bucket=bucket, Delete=objects, timeout=DEADLINE,
+        )  # fmt: skip
+        if answer.get("Errors"):
+            raise OSError(f"{len(answer['Errors'])} objects were not deleted")
+
+    def _tree(self) -> dict[str, int] | None:
+        self._fs.invalidate_cache()
+        bucket, key, _ = self._fs.split_path(self._root)
+        listed = sync(self._fs.loop, self._all_below, bucket, f"{key}/", timeout=DEADLINE)
+        return (
+            None if listed is None else {name[len(self._root) + 1 :]: size for name, size in listed}
+        )
+
+    async def _all_below(self, bucket: str, prefix: str) -> list[tuple[str, int]] | None:
+        from s3fs.errors import translate_boto_error
+
+        found: list[tuple[str, int]] = []
+        count_request("list")
+        try:
+            async for info in self._fs._iterdir(bucket, delimiter="", prefix=prefix):
+                if len(found) == MOST_LISTED:
+                    return None
+                found.append((str(info["name"]), int(info["size"])))
+                if len(found) % PAGE == 0:
+                    count_request("list")
+        except Exception as error:
+            raise translate_boto_error(error) from error
+        return found
 
     def _call(self, method: str, *given: Any, **options: Any) -> Any:
         """Call a method of the file system; with a deadline if it is asynchronous."""

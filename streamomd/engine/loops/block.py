@@ -32,6 +32,7 @@ from streamomd.engine.loops.block_row import (
     whole_triangle,
 )
 from streamomd.engine.loops.block_solve import is_due
+from streamomd.engine.loops.frozen import is_scored, period
 from streamomd.engine.loops.load_store import inlined, take
 from streamomd.engine.loops.rebase import (
     AT,
@@ -56,7 +57,13 @@ from streamomd.engine.loops.reference import (
 from streamomd.engine.loops.row import FAR, Shape, miss_of
 from streamomd.losses import Loss
 from streamomd.rules.common.pooled import entering, is_light, lighter, refreshes, takes, turn
-from streamomd.rules.common.standardized import grown, pull_of_pass, smoothing, sparse_unit
+from streamomd.rules.common.standardized import (
+    along_outside,
+    grown,
+    pull_of_pass,
+    smoothing,
+    sparse_unit,
+)
 from streamomd.rules.contract import Rule, fields
 
 make_look, make_predict = sparse.make_look, block_predict.make_predict
@@ -116,8 +123,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     min_, max_, c_y_, s_y_ = AT["y_min"], AT["y_max"], AT["c_y"], AT["s_y"]
     mse_, v_, since_ = AT["mse"], AT["v"], AT["since"]
     recent_n_, recent_t_, all_n_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
-    horizon_ = AT["horizon"]
+    horizon_, outside_ = AT["horizon"], AT["outside"]
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
+    outside_g_, outside_R_ = AT["outside_g"], AT["outside_R"]
     twice, sparse_unit_ = 2.0 if squared else 1.0, sparse_unit(squared)
     squares_ = AT["squares"]
     solves = second and probable
@@ -277,7 +285,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 weight_of_row, learns,
             )  # fmt: skip
             mean_h = mean_importance(totals)
-            prior = prior_sparse * sparse_unit_ * passes_held(totals) * mean_h
+            prior_now = prior_sparse * mean_h * totals[outside_]
+            prior = prior_now * sparse_unit_ * passes_held(totals)
             times = turn(t, rests)
             awake, h_B = second and times > 0.0, times * weight_of_row
             light = awake and learns and not accounted
@@ -319,6 +328,13 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 loss_B = row_loss(tried, 0, y[i], e, hyper, slopes_B)
                 if L == 1 and tried[0, 0] == margins[i, 0]:
                     shown_loss = loss_B
+                if totals[horizon_] == 0.0 and is_scored(int(t)):
+                    by = 2.0 * weight_of_row / (weight_of_row + mean_h) * period(int(t))
+                    for k in range(L):
+                        moved = -prior * block_entries.leaning(lanes, k * EACH, entries)
+                        grad, bend = along_outside(slopes_B[k], moved, squared, totals[mse_])
+                        totals[outside_g_] += by * grad
+                        totals[outside_R_] += by * bend
             if both:
                 for k in range(L):
                     tried[0, k] = shown(totals, c_y + g[0, k])
@@ -384,7 +400,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     a[k] /= totals[k * n_totals + scale_]
             store(
-                cells, at, lanes, count, s, a, decay, prior_sparse * mean_h, slopes, s_G,
+                cells, at, lanes, count, s, a, decay, prior_now, slopes, s_G,
                 weight_of_row, awake, G_learns,
             )  # fmt: skip
             if regression:

@@ -209,6 +209,14 @@ def leverage_outside(lanes: Any, of_k: int, count: int, scale: float, prior: flo
     return dot(lanes, U, lanes, STEP + of_k, count)
 
 
+def leaning(lanes: Any, of_k: int, count: int) -> float:
+    """B's sum of w x q / D over coordinates outside the block, for steps that are known: by what
+    its margin falls where their prior grows by 1. PULL is written to."""
+    for n in range(count & FAR):
+        lanes[PULL + of_k, n] = lanes[W + of_k, n] * lanes[Q, n]
+    return dot(lanes, STEP + of_k, lanes, PULL + of_k, count)
+
+
 def reach_first(lanes: Any, of_k: int, count: int, slope: float, importance: float) -> float:
     """G's sum of x^2 / sqrt(q H) with this row in H, and PULL, x / sqrt(q H)."""
     for n in range(count & FAR):

@@ -116,7 +116,7 @@ def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     Hyper: Any = rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
-    unit, scale_ = sparse_unit(loss.quadratic), AT["scale"]
+    unit, scale_, outside_ = sparse_unit(loss.quadratic), AT["scale"], AT["outside"]
     lam_, lam_bias_ = AT["lam"], AT["lam_bias"]
 
     def spread(
@@ -142,6 +142,7 @@ def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         z, u, moved = np.zeros(size), np.zeros(size), np.zeros((L, size))
         move(P, vectors, totals[lam_], totals[lam_bias_], size, z, moved)
         prior = h.prior_sparse * unit * passes_held(totals) * mean_importance(totals)
+        prior *= totals[outside_]
         for i in range(len(y)):
             start, entries = span(indptr, i, bias, dense)
             z[:] = 0.0

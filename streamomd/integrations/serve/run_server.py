@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamomd.core.errors import StoppedError
 from streamomd.core.http_servers import address_text, is_loopback, listen, require_prometheus
+from streamomd.core.platform_calls import open_files
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted
 from streamomd.integrations.serve.http_app import ServeApp
@@ -117,13 +117,8 @@ def server_config(app: ServeApp, limits: Limits) -> uvicorn.Config:
 
 def _possible(limits: Limits) -> Limits:
     """The limits with no more connections than this process may open."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = limits.connections + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        return replace(limits, connections=max(1, min(limits.connections, soft - _OTHER_FILES)))
-    return limits
+    possible = open_files(limits.connections + _OTHER_FILES) - _OTHER_FILES
+    return replace(limits, connections=max(1, min(limits.connections, possible)))
 
 
 def _report_ready(

@@ -49,9 +49,10 @@ class Totals(NamedTuple):
     in the unit of importances. N: summed squares of standardised rows. lead: of G over B, in nats.
     since: the row at which it changed its sign. recent_n, recent_t, all_n: importance and rows
     since the last recalibration, and in all. horizon: importance of the first pass, once it has
-    ended, else 0. Of each learner: recent_a, all_a: curvature over the same rows. retained: what
-    recalibrations have left of A since the common start of a merge. scale: of S, which is stored
-    without them.
+    ended, else 0. outside: what multiplies prior_sparse. outside_g, outside_R: see
+    ``along_outside``, summed since the last change of reference. Of each learner: recent_a, all_a:
+    curvature over the same rows. retained: what recalibrations have left of A since the common
+    start of a merge. scale: of S, which is stored without them.
     """
 
     t: Sum = 0.0
@@ -76,21 +77,26 @@ class Totals(NamedTuple):
     recent_t: Sum = 0.0
     all_n: Sum = 0.0
     horizon: Max = 0.0
+    outside: Mean = 1.0
+    outside_g: Sum = 0.0
+    outside_R: Sum = 0.0
     recent_a: Sum = 0.0
     all_a: Sum = 0.0
     retained: Mean = 1.0
     scale: Mean = 1.0
 
 
-VERSION = 3
+VERSION = 4
 
 
 def older(saved: Saved) -> str:
-    """Version 1 had priors and a lead in rows of importance 1, and fewer totals; version 2 arrays
-    of the coordinates in use."""
+    """Version 1 had priors and a lead in rows of importance 1; version 2 arrays of the coordinates
+    in use; version 3 fewer totals."""
     if saved.version < 2:
         return "importances are copies of a row, not relative to their mean"
-    return "its arrays are not padded to multiples of eight"
+    if saved.version < 3:
+        return "its arrays are not padded to multiples of eight"
+    return "it has no total that multiplies the prior outside the block"
 
 
 class Accounts(NamedTuple):
@@ -222,3 +228,25 @@ def of_evidence(prior: float, t: float, known: float, weights: float, learners: 
         return prior
     most = 10.0 * prior if learners == 1 and t >= 1000.0 else prior
     return min(max((known + 5.0) / (weights + 5.0 / prior), 0.1 * prior), most)
+
+
+def along_outside(slope: float, moved: float, squared: bool, mse: float) -> tuple[float, float]:
+    """(g, R) of -loss, along log ``outside``, at a row. moved: by what B's margin moves along it.
+
+    The square loss is in units of its mean error; the curvature of a log loss is p (1 - p).
+    """
+    if squared:
+        return (-slope * moved / mse, moved * moved / mse) if mse > 0.0 else (0.0, 0.0)
+    p = abs(slope)
+    return -slope * moved, p * (1.0 - p) * moved * moved
+
+
+def of_predictions(outside: float, g: float, R: float, t: float) -> float:
+    """``outside`` after a Newton step for the rows since the last change of reference, each
+    predicted before it was learned; five rows of curvature 1 say that it stays. At most a factor of
+    4, for the curvature is that of where it is; between 1 and 100. 1 for 1,000 rows, of which the
+    weights are too sure for other reasons."""
+    if t < 1000.0:
+        return 1.0
+    step = min(max(g / (R + 5.0), -math.log(4.0)), math.log(4.0))
+    return min(max(outside * math.exp(step), 1.0), 100.0)

@@ -28,6 +28,7 @@ import pyarrow as pa
 import xxhash
 
 from streamomd.core.batch import NONE_SKIPPED, Batch, DenseBatch, Skipped, SparseBatch
+from streamomd.core.platform_calls import WITHOUT_WAITING
 from streamomd.features.buffers import BufferPool, ones
 
 FORMAT = 4
@@ -146,9 +147,8 @@ class Entry:
     ) -> None:
         """columns: of the batches. buffers: memory for them. Raises OSError too."""
         self._columns, self._buffers = columns, buffers or BufferPool()
-        # To open a pipe would wait for its writer.
         self._file = io.FileIO(
-            path, opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+            path, opener=lambda name, flags: os.open(name, flags | WITHOUT_WAITING)
         )
         try:
             if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import threading
 import time
 import uuid
@@ -16,6 +15,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
+from streamomd.core.platform_calls import others_can_write, process_exists, replace
 from streamomd.core.urls import shown
 from streamomd.features.buffers import BufferPool
 from streamomd.shards.cache.entry import DamagedError, Draft, Entry
@@ -47,7 +47,7 @@ class CacheFolder:
         self._writes = True
         self._held = 0  # bytes, as far as known
         with suppress(OSError):
-            if os.stat(path).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            if others_can_write(os.stat(path)):
                 report(
                     f"cache: other users can write to {shown(path)}, and so could exchange the "
                     "rows that are learned: run chmod go-w on it"
@@ -101,7 +101,7 @@ class CacheFolder:
             size = os.stat(draft.path).st_size
             with self._lock:
                 if self._has_room(size):
-                    os.replace(draft.path, self._path(key))
+                    replace(draft.path, self._path(key))
                     return
                 self._writes = False
             self._say(
@@ -171,18 +171,5 @@ class CacheFolder:
 def _remove_left(draft: os.DirEntry[str], pid: int) -> None:
     """Remove a draft of a process that ended within it."""
     age = time.time() - draft.stat().st_mtime
-    if age > OLD_SECONDS or (age > LEFT_SECONDS and not _runs(pid)):
+    if age > OLD_SECONDS or (age > LEFT_SECONDS and not process_exists(pid)):
         os.unlink(draft.path)
-
-
-def _runs(pid: int) -> bool:
-    """Whether the process exists on this machine."""
-    if os.name != "posix":
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):  # another user's, or an invalid process id
-        return True
-    return True

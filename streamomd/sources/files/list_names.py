@@ -84,6 +84,13 @@ class TableFinder:
             names = {name for name in TABLE_DIRECTORIES if (path, name) in inside}
             self._kinds[path] = self._kind(path, names, url_of)
 
+    def trust(self, folders: Iterable[str]) -> None:
+        """Do not look up the directories above these: none is a table."""
+        for folder in folders:
+            while folder:
+                folder = posixpath.dirname(folder)  # noqa: PLW2901 (the next one above)
+                self._kinds[folder] = None
+
     def _has(self, path: str, name: str, url_of: UrlOf) -> bool:
         inside = posixpath.join(path, name)
         return self._has_directories and is_directory(self.fs, inside, url_of(inside))
@@ -162,6 +169,9 @@ def list_names(
     """
     finder = TableFinder(fs)
     names = [PathPattern(url, fs, request.may_be_empty) for url in urls]
+    if request.with_new and not is_local(fs):
+        # The run looked above them when it began: twice as many requests as directories, each time.
+        finder.trust(one.directory for one in names)
     known = request.versions.keys() | request.since.keys()
     if not is_local(fs):
         perhaps = [

@@ -27,7 +27,13 @@ from streamomd.core.urls import (
 from streamomd.core.wording import counted, similar_path
 from streamomd.shards.filesystem import CONNECTIONS, PAGE, Entry, is_local, stat_entry, store_errors
 from streamomd.shards.formats.footer import SUFFIXES
-from streamomd.shards.list_files import entries, is_directory, list_each, matches
+from streamomd.shards.list_files import (
+    entries,
+    is_directory,
+    list_each,
+    matches,
+    tree_pages,
+)
 from streamomd.shards.order import path_key
 from streamomd.shards.shard import Listed
 from streamomd.sources.text.text_formats import ending, text_format
@@ -51,7 +57,8 @@ class PathPattern:
 
     may_be_empty: an existing directory or glob without files is not an error. listed: of each
     directory that was listed, which names a table's own directories have are in it. _started: the
-    listing of the directory of this name, whose first names were requested.
+    listing of the directory of this name, whose first names were requested; _below: what it has,
+    if that was listed with all below it.
     """
 
     text: str
@@ -59,6 +66,7 @@ class PathPattern:
     may_be_empty: bool = False
     listed: dict[str, set[str]] = field(default_factory=dict)
     _started: list[Iterator[Entry]] = field(default_factory=list)
+    _below: list[Entry] = field(default_factory=list)
 
     @cached_property
     def path(self) -> str:
@@ -112,9 +120,12 @@ class PathPattern:
         return protocol(self.text) in ("http", "https")
 
     def begin_listing(self) -> bool:
-        """Request the first names of the directory, whose listing continues there; False if it has
-        none, or does not exist."""
+        """Request the names of the directory, or the first, whose listing continues there; False if
+        it has none, or does not exist."""
         with suppress(StreamomdError):
+            self._below.extend(self._tree(self.path, to_log=True))
+            if self._below or self.listed:
+                return True
             found = self._inside(self.path)
             names = [*itertools.islice(found, PAGE)]
             if names:
@@ -173,14 +184,23 @@ class PathPattern:
 
     def _matches(self) -> Iterable[Entry]:
         if not self._is_local:
-            return matches(self.fs, self.path, self.text)
+            return self._store_matches()
         with store_errors(self.text):
             # Relative to the current directory: its own name may hold glob characters.
             found = [absolute(path) for path in glob.glob(local_name(self.text), recursive=True)]
         return (stat_entry(self.fs, path, self.url(path)) for path in found)
 
+    def _store_matches(self) -> Iterator[Entry]:
+        folders: dict[str, set[str]] = {}
+        yield from matches(self.fs, self.path, self.text, folders)
+        self.listed.update({one: {*names} & {*TABLE_DIRECTORIES} for one, names in folders.items()})
+
     def _directory(self, path: str) -> list[Entry]:
         """What is in a directory, and in those inside it that are columns or shards themselves."""
+        if path == self.path and self._below:
+            return self._below
+        if not self._started and (found := self._tree(path)):
+            return found
         files: list[Entry] = []
         above: dict[str, tuple[str, ...]] = {path: ()}
         while above:
@@ -202,6 +222,41 @@ class PathPattern:
                         files.append(entry._replace(path=entry.path + "/"))
             above = below
         return files
+
+    def _tree(self, path: str, *, to_log: bool = False) -> list[Entry]:
+        """What ``_directory`` returns, in one request for 1,000 objects below; nothing of a store
+        without such listings, or where they end early. to_log: end where the log of a table is.
+        """
+        root = path.rstrip("/")
+        files: dict[str, Entry] = {}
+        listed: dict[str, set[str]] = {root: set()}
+        for page in tree_pages(self.fs, path, self.url(path), is_shard_name):
+            if not page:
+                return []
+            for entry in page:
+                folder = root
+                *above, name = entry.path[len(root) + 1 :].split("/")
+                for part in above:
+                    if part in TABLE_DIRECTORIES:
+                        listed[folder].add(part)
+                    folder = f"{folder}/{part}"
+                    if is_hidden(part):
+                        break
+                    if not (is_shard_name(part) or "=" in part):
+                        files.setdefault(f"{folder}/", Entry(f"{folder}/", "directory"))
+                        break
+                    listed.setdefault(folder, set())
+                else:  # an object whose name ends in a slash stands for its directory
+                    if name and not is_hidden(name):
+                        files[entry.path] = entry
+            if to_log and DELTA_LOG in listed[root]:
+                files.clear()
+                break
+        else:
+            if not files:
+                return []
+        self.listed.update(listed)
+        return [*files.values()]
 
     def _listing(self, folder: str) -> Iterator[Entry]:
         return (

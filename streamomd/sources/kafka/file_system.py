@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 import uuid
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ import fsspec
 import pyarrow as pa
 
 from streamomd.core.errors import StorageError, StreamomdError
+from streamomd.core.platform_calls import replace
 from streamomd.core.run_events import phase
 from streamomd.core.urls import shown
 from streamomd.sources.kafka.broker import Broker
@@ -119,7 +119,7 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
                 writer.write_table(table, max_chunksize=step)
             note = {"offsets": runs_of(rows.offsets), "bad": rows.bad}
             file.with_suffix(".json").write_text(json.dumps(note), "utf-8")
-            os.replace(scratch, file)
+            replace(scratch, file)
         except OSError as error:
             if isinstance(error, StreamomdError):
                 raise

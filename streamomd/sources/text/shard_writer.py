@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ import pyarrow as pa
 from streamomd.checkpoint.stores.local import remove_abandoned_outputs, temporary_name
 from streamomd.core.errors import OutputExistsError, StorageError, StreamomdError, UsageError
 from streamomd.core.machine_errors import store_error
+from streamomd.core.platform_calls import replace
 from streamomd.core.urls import absolute, protocol, shown
 from streamomd.core.wording import counted
 from streamomd.shards.filesystem import connect_output, is_local, output_errors
@@ -72,7 +72,7 @@ class Target:
 
     def _move(self, path: str, to: str) -> None:
         if is_local(self.fs):
-            os.replace(path, to)
+            replace(path, to)
         else:
             # fsspec's own mv would take brackets in a name for a pattern.
             self.fs.cp_file(path, to)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamomd.config.values import join_list
 from streamomd.core.errors import DataError, StorageError, StreamomdError, UsageError
+from streamomd.core.platform_calls import replace, to_slashes
 from streamomd.core.prompt_stop import stopping_promptly
 from streamomd.core.run_events import phase
 from streamomd.core.urls import absolute, local_name, location, printable, protocol, shown, typed
@@ -99,7 +100,7 @@ def is_text(source: str) -> bool:
 
 def is_converted(path: str) -> bool:
     """Whether a path is that of a shard in the cache, made of a source that is text."""
-    return path.startswith(f"{cache_root()}{os.sep}")
+    return to_slashes(path).startswith(f"{cache_root().as_posix()}/")
 
 
 def text_notes(paths: Sequence[str]) -> list[str]:
@@ -240,7 +241,7 @@ def _converted(files: Sequence[str], kind: str, options: Mapping[str, Any]) -> P
             return folder
         if folder.exists():
             shutil.rmtree(folder)
-        os.replace(scratch, folder)
+        replace(scratch, folder)
         _CONVERTED_NOW.add(str(folder))
     except OSError as error:
         if isinstance(error, StreamomdError):  # some are errors of files to Python

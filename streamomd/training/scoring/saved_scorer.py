@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import DataError, InputNotFoundError, StorageError
+from streamomd.core.platform_calls import replace
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.link import Link
 from streamomd.training.scoring.margins import Margins
@@ -62,7 +63,7 @@ def write_scorer(path: str | os.PathLike[str], content: bytes) -> None:
     made = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         made.write_bytes(content)
-        made.replace(target)
+        replace(made, target)
     except OSError as error:
         raise StorageError(f"the scorer cannot be written to {target}: {error}") from error
     finally:
