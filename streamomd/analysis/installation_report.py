@@ -1,4 +1,7 @@
-"""What is installed on which machine, ready to paste into an issue: no paths, names or secrets."""
+"""What is installed on which machine, ready to paste into an issue: no paths, names or secrets.
+
+No other package is imported: what is reported may be that one cannot be.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from importlib import metadata
 from typing import Any
 
 from streamomd.core.installed import VERSION
-from streamomd.core.platform_calls import usable_cores
-from streamomd.training.training_threads import available_memory
+from streamomd.core.platform_calls import memory_within, usable_cores
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _FOR_DEVELOPERS = re.compile(r"extra == .(test|docs)")
@@ -26,7 +28,7 @@ def installation_report() -> dict[str, Any]:
     >>> installation_report()["packages"]["numpy"] == metadata.version("numpy")
     True
     """
-    memory, machine = available_memory(), platform.uname()
+    memory, machine = memory_within(()), platform.uname()
     return {
         "streamomd": VERSION,
         "python": f"{platform.python_version()} ({platform.python_implementation()})",

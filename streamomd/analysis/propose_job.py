@@ -260,7 +260,8 @@ def _role(one: ColumnFacts, facts: DataFacts) -> tuple[str, str]:
             "ignore",
             "data.nulls cannot name a column without name",
         ),
-        (constant, "ignore", f"one value{where}"),
+        # Later rows may have others: in rows ordered by time many columns begin with one value.
+        (constant and (not where or one.family in DATES), "ignore", f"one value{where}"),
         (bool(_id_reason(one)), "ignore", _id_reason(one)),
         (_is_text(one), "text", f"{one.words:.0f} words a row, {one.distinct:,} texts{where}"),
         (one.family == "string" and _all_differ(one), "ignore", f"no two values are equal{where}"),

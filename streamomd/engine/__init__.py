@@ -266,7 +266,7 @@ class Engine(Walks):
         scratch = block.scratch(*given, dense=is_dense)
         table = arrays[1].reshape(-1, arrays[1].shape[2])
         walk = partial(learn, *stored[:3], table, *stored[4:])
-        rests = frozen_rows.rests(self, state, part=part)
+        rests = frozen_rows.resting(self, state, part=part)
         row = walk(0, False, rests, *learned, *scratch)
         while row != len(batch):
             change = self._rebase(OF_SOLVE * arrays[-1].size)

@@ -32,7 +32,7 @@ from streamomd.engine.loops.reference import C, S
 from streamomd.engine.operations import copy_signature
 from streamomd.engine.state import State
 from streamomd.losses import Loss
-from streamomd.rules.common.pooled import DECIDED, UNUSED
+from streamomd.rules.common.pooled import DECIDED, REST_B, REST_G, REST_NONE, SETTLED, UNUSED
 from streamomd.rules.common.standardized import AUTO
 
 Floats = NDArray[np.float64]
@@ -80,7 +80,7 @@ def segments(engine: EngineOf, state: State, batch: Batch) -> Iterator[Batch]:
         if t >= chain[due]:
             take_copy(engine, state)
             chain[due] = next_copy(t, state.layout.size)
-            chain[FIELDS["rests"]] = is_unused(engine, state)
+            chain[FIELDS["rests"]] = unused(engine, state)
         before = int(learned[low - 1]) if low else 0
         high = int(np.searchsorted(learned, before + int(chain[due]) - t, side="left")) + 1
         high = min(high, len(batch))
@@ -162,16 +162,24 @@ def is_fitted(engine: EngineOf, state: State) -> bool:
     return bool(one_pass and state.extra["chain"][FIELDS["mass"]] >= LEAST)
 
 
-def is_unused(engine: EngineOf, state: State) -> bool:
-    """Whether neither the next row's prediction nor a saved model uses B."""
-    if not engine.loss.probabilistic or state.totals[0, AT["lead"]] < DECIDED:
-        return False
-    return is_fitted(engine, state) and float(saved_mix(engine, state)[:2].max()) < UNUSED
+def unused(engine: EngineOf, state: State) -> int:
+    """Which predictor the next row's prediction does not use, and a saved model little; only with a
+    log loss, for regression comes back to it."""
+    totals = state.totals[0]
+    settled = engine.loss.probabilistic and totals[AT["t"]] >= SETTLED
+    if not settled or not is_fitted(engine, state):
+        return REST_NONE
+    lead, mix = totals[AT["lead"]], saved_mix(engine, state)
+    if lead >= DECIDED and mix[:2].max() < UNUSED:
+        return REST_B
+    return REST_G if lead <= -DECIDED and mix[2] < UNUSED else REST_NONE
 
 
-def rests(engine: EngineOf, state: State, *, part: bool) -> bool:
-    """Whether B learns from few rows only, see ``rules.common.pooled``."""
-    return is_scored(engine, state, part=part) and state.extra["chain"][FIELDS["rests"]] != 0.0
+def resting(engine: EngineOf, state: State, *, part: bool) -> int:
+    """Which predictor learns from few rows only, see ``rules.common.pooled``."""
+    if not is_scored(engine, state, part=part):
+        return REST_NONE
+    return int(state.extra["chain"][FIELDS["rests"]])
 
 
 def saved_mix(engine: EngineOf, state: State) -> Floats:

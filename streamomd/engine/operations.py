@@ -155,7 +155,7 @@ def _learn(rule: Rule, cell: str, value: str) -> Any:
         scratch = [_array("int64", written=True), *[_array("float64", 2, written=True)] * 3]
         table = _array("float64", 2, written=True)
         return (
-            *state[:3], table, *state[4:8], types.int64, types.boolean, types.boolean,
+            *state[:3], table, *state[4:8], types.int64, types.boolean, types.int64,
             *state[8:], *scratch
         )  # fmt: skip
     if rule.storage.kind != "recent":

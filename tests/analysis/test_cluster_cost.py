@@ -113,13 +113,13 @@ def test_modes_that_the_rule_has(name: str) -> None:
 def test_the_text_of_the_command(tmp_path: Path) -> None:
     """A line for each mode; workers without work are mentioned; a price needs workers."""
     write(tmp_path / "a.parquet", rows(200))
-    flags = [tmp_path, "--label", "y", "--hashed", "h,c"]
+    flags = [tmp_path, "--label", "y", "--hashed", "h,c", "--rule", "pnorm"]
     words = ["--workers", 100, "--price", 0.05]
     lines = run("plan", *flags, *words).out.splitlines()
     start = lines.index("an epoch on 100 workers, on paper (docs/cost-model.md):")
     assert lines[start + 1].split()[:2] == ["mode", "time"]
     assert [line.split()[0] for line in lines[start + 2 : start + 5]] == list(MODES)
-    assert lines[start + 4].split() == ["sharded", "not", "with", "auto"]
+    assert lines[start + 4].split() == ["sharded", "not", "with", "pnorm"]
     assert "16 of 100 workers" in lines[start + 5]
     assert max(map(len, lines[start : start + 6])) <= 80
     found = alone(run("plan", *flags, *words, "--json"))["cluster"]

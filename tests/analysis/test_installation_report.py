@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -32,6 +34,18 @@ def test_versions_and_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     found = json.loads(printed("--json"))["report"]
     assert {"streamomd", "python", "system", "cores", "packages", "variables"} <= found.keys()
     assert "pytest" not in found["packages"]
+
+
+def test_it_needs_no_package_that_may_be_broken() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('numba', 'numpy', 'pyarrow', 'scipy', 'dask'): sys.modules[name] = None\n"
+        "from streamomd.cli import main\n"
+        "main(['doctor', '--report'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "numba" in done.stdout
 
 
 def test_it_is_about_this_machine() -> None:

@@ -127,6 +127,18 @@ def test_all_kinds_train_together() -> None:
     assert job()["checkpoint"]["url"] == "runs/rows-2"
 
 
+def test_a_column_that_begins_with_one_value_stays() -> None:
+    """Rows ordered by time: only the first ones are looked at. A date with one value has no use."""
+    many = 10_500
+    late = [7] * 10_200 + [8] * 300
+    columns = {"x": [k * 37 % 11 / 4 for k in range(many)], "late": late,
+               "day": [DAY] * many, "y": [0, 1] * (many // 2)}  # fmt: skip
+    columns["color"] = [f"color {one}" for one in late]
+    found = made(columns)["data"]
+    assert roles(found, "late") == roles(found, "color") == []
+    assert roles(found, "day") == ["ignore"]
+
+
 @pytest.mark.parametrize("name", STRANGE)
 def test_any_name_is_quoted(name: str) -> None:
     """As a feature with missing values, as an ignored column and as the label."""

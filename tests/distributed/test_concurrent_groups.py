@@ -73,7 +73,7 @@ def test_two_groups_on_two_workers_of_one_thread(
         struck = pool.submit(strike) if how == "kill" else None
         found = [one.result(timeout=120).state_sha256 for one in running]
         if struck:
-            struck.result(timeout=1)
+            struck.result(timeout=120)
     assert found == expected
     assert max(most) == 4
     if struck:

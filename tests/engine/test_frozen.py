@@ -3,6 +3,7 @@ are encoded, or on interruptions."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from streamomd.engine.loops.frozen import LENGTH, Chain, first_copy, is_scored, 
 from streamomd.engine.loops.rebase import AT
 from streamomd.engine.state import State
 from streamomd.rules.common import pooled
+from streamomd.rules.common.pooled import REST_B, REST_G
 
 ROWS, K = 1500, 8
 """Coordinates of the block: the bias, four columns, three of six sparse ones."""
@@ -189,72 +191,85 @@ def rare(loss: str, n: int, seed: int = 7) -> Rows:
 
 
 class EarlyFrozen(Frozen):
-    """Decides early, and counts how often B rests."""
+    """Decides early, and counts how often a predictor rests."""
 
-    DECIDED, UNUSED = -9.0, 0.9
-    rested = 0
+    SETTLED, DECIDED, UNUSED = 0, -9.0, 0.9
 
-    def is_unused(self) -> bool:
-        found = super().is_unused()
-        self.rested += found
+    def __init__(self, model: Auto, size: int) -> None:
+        super().__init__(model, size)
+        self.rested: Counter[str] = Counter()
+
+    def unused(self) -> str:
+        found = super().unused()
+        self.rested[found] += 1
         return found
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax"])
-def test_a_predictor_that_is_not_used_rests(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+RESTS = [("B", "logistic"), ("B", "softmax"), ("G", "logistic"), ("G", "softmax")]
+
+
+@pytest.mark.parametrize("which, loss", RESTS)
+def test_a_predictor_that_is_not_used_rests(
+    which: str, loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As the oracle: it learns from one run in four, which counts four times."""
     for where, name, value in (
-        (pooled, "RUN", 16), (pooled, "TURNS", 4),
-        (frozen_rows, "DECIDED", -9.0), (frozen_rows, "UNUSED", 0.9),
+        (pooled, "RUN", 16), (pooled, "TURNS", 4), (pooled, "DECIDED", -9.0), (Auto, "RUN", 16),
+        (Auto, "TURNS", 4), (Auto, "DECIDED", -9.0),
+        (frozen_rows, "DECIDED", -9.0), (frozen_rows, "UNUSED", 0.9), (frozen_rows, "SETTLED", 0),
     ):  # fmt: skip
         monkeypatch.setattr(where, name, value)
-    monkeypatch.setattr(Auto, "RUN", 16)
-    monkeypatch.setattr(Auto, "TURNS", 4)
-    rows = rare(loss, 900)
-    run = Run("auto", loss, 4, 40, block=K, compiled=False)
+    rows = rare(loss, 900) if which == "B" else made(loss, 900, seed=7)
+    run = Run("auto", loss, 4, rows.S.shape[1], block=K, compiled=False)
     run.learn(rows)
     model = Auto(loss, 4, LOSSES[loss] if loss == "softmax" else 1, K=K)
-    frozen = EarlyFrozen(model, 45)
+    frozen = EarlyFrozen(model, 5 + rows.S.shape[1])
     for row in rows:
         learn(model, frozen, *row)
-    assert frozen.rested > 1
-    assert chain_of(run).rests == model.rests
+    assert frozen.rested[which] > 1
+    assert chain_of(run).rests == {"": 0.0, "B": 1.0, "G": 2.0}[model.rests]
     np.testing.assert_allclose(run.predict(rows), [
         frozen.saved().margins(x, sparse) for x, sparse, *_ in rows
     ], rtol=1e-7, atol=1e-8)  # fmt: skip
     assert run.sums[1] == pytest.approx(model.loss_sum)
 
 
-@pytest.fixture
-def unused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B rests from the first copy on."""
-    monkeypatch.setattr(frozen_rows, "is_unused", lambda engine, state: True)
+@pytest.fixture(params=[REST_B, REST_G])
+def unused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """At every copy B or G is 50 nats behind, and rests; the total of what it has learned."""
+
+    def decided(engine: Any, state: State) -> int:
+        state.totals[0, AT["lead"]] = 50.0 if request.param == REST_B else -50.0
+        return int(request.param)
+
+    monkeypatch.setattr(frozen_rows, "unused", decided)
+    return "all_n" if request.param == REST_B else "N"
 
 
-@pytest.mark.usefixtures("unused")
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
-def test_rests_do_not_depend_on_batches(loss: str) -> None:
-    """Rows 256 to 511 count eight times for B; rows 512 to 4,095 leave it as it is."""
+def test_rests_do_not_depend_on_batches(unused: str, loss: str) -> None:
+    """Row 832 has a copy; rows 832 to 1,023 leave what rests as it is."""
     rows = rows_of(loss, 1100)
     whole = trained(loss, rows)
     assert trained(loss, rows, cuts=(300, 567, 568, 569, 1000)).bits() == whole.bits()
     plain = Run("auto", loss, 4, 6, block=K, compiled=False)
     plain.learn(rows)
     assert plain.bits() == whole.bits()
-    less = trained(loss, rows.some(slice(0, 800)))
-    learned = [one.state.totals[0, AT["all_n"]] for one in (less, whole)]
+    less = trained(loss, rows.some(slice(0, 940)))
+    learned = [one.state.totals[0, AT[unused]] for one in (less, whole)]
     assert learned[0] == learned[1]
     assert not np.array_equal(less.weights(), whole.weights())
 
 
-@pytest.mark.usefixtures("unused")
-def test_neither_parts_nor_later_passes_rest() -> None:
+def test_neither_parts_nor_later_passes_rest(unused: str) -> None:
+    """In a later pass G does not learn at all."""
     rows = rows_of("logistic", 1100)
     run = trained("logistic", rows)
-    before = run.state.totals[0, AT["all_n"]]
+    before = run.state.totals[0, AT[unused]]
     part = run.state.copy()
     run.engine.learn(part, np.zeros(3), rows.batch(), part=True)
-    assert part.totals[0, AT["all_n"]] > before
+    assert part.totals[0, AT[unused]] > before
+    before = run.state.totals[0, AT["all_n"]]
     run.engine.begin_pass(run.state)
     run.learn(rows.some(slice(0, 50)))
     assert run.state.totals[0, AT["all_n"]] > before

@@ -34,7 +34,8 @@ def trained(shard: Path, rule: str, cache: Path) -> list[object]:
     return found
 
 
-@pytest.mark.parametrize("rule", ["nag", "auto"])
+# To compile all loops of auto takes 20 s; quick tests of tests/engine/test_frozen.py compare them.
+@pytest.mark.parametrize("rule", ["nag", pytest.param("auto", marks=pytest.mark.slow)])
 def test_a_small_table_compiles_nothing(rule: str, tmp_path: Path) -> None:
     """And has the state that compiled loops give."""
     rng = np.random.default_rng(1)

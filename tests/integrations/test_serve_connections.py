@@ -44,7 +44,7 @@ def works(server: Served) -> bool:
 def trickled(server: Served, data: bytes, *, pause: float = 0.05) -> tuple[bytes, float]:
     """What comes back if a byte is sent at a time, and after how long."""
     began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as talk:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as talk:
         try:
             for byte in data:
                 talk.sendall(bytes([byte]))
@@ -71,7 +71,7 @@ def test_slow_headers_of_a_second_request_are_cut_off(server: Served) -> None:
 
 def test_a_slow_body_is_408(server: Served) -> None:
     """And its bytes are no longer counted as buffered."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as talk:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as talk:
         talk.sendall(POST + b"Content-Length: 5000\r\n\r\n[")
         assert talk.recv(4096).startswith(b"HTTP/1.1 408 ")
     assert works(server)
@@ -104,7 +104,7 @@ def test_too_many_connections_make_room(server: Served) -> None:
     """100 silent ones, where 8 may be open: a client is answered."""
     with ExitStack() as stack:
         for _ in range(100):
-            talk = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            talk = socket.create_connection(("127.0.0.1", server.port), timeout=60)
             stack.enter_context(talk)
         assert works(server)
 
@@ -171,7 +171,7 @@ def test_headers_are_limited_as_they_are_sent(server: Served, path: bytes, lines
     head = b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n"
     found = server.raw(head + lines + b"\r\n")
     assert found == b"" or found.startswith(b"HTTP/1.1 431 "), found[:80]
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as talk:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as talk:
         # After a first request on the same connection.
         talk.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + head + lines + b"\r\n")
         found = all_of(talk)
@@ -315,10 +315,10 @@ def test_a_real_process_ends_gracefully(tmp_path: Path) -> None:
             lines.append(process.stderr.readline())
             assert lines[-1], lines
         place = lines[-1].split()[1].removesuffix("/docs;")
-        with urllib.request.urlopen(f"{place}/readyz", timeout=10) as answered:
+        with urllib.request.urlopen(f"{place}/readyz", timeout=60) as answered:
             assert json.load(answered)["status"] == "ready"
         port = int(place.rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as talk:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as talk:
             talk.sendall(POST + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
             assert talk.recv(4096).startswith(b"HTTP/1.1 100 ")  # the request is under way
             process.send_signal(signal.SIGTERM)

@@ -17,8 +17,9 @@ gradient goes to ``pool`` instead of w, and its curvature to A alone, one row in
 weight from row 8,192 on. Every 8 to 32 rows w takes the pool, w += P pool; at fixed rows ``settle``
 computes P anew from A.
 
-While ``rests`` is set, B learns from 512 rows in 4,096, whose importance counts eight times for it;
-the other rows are predicted by G alone and leave B and the lead as they are.
+The predictor that ``rests`` names learns from 32 rows in 256 while the lead of the other one is 40
+nats and more. The importance of these rows counts eight times, for the lead, too; the other rows
+are predicted by the other one alone, and leave it and the lead as they are.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Auto:
 
     FROM, LIGHT, THIN, THINNEST = 1024, 0.1, 4096, 8
     OFTEN, SELDOM = 64, 4096
-    RUN, TURNS = 512, 8
+    RUN, TURNS, DECIDED = 32, 8, 40.0
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class Auto:
         self.g, self.H = np.zeros((C, D)), np.zeros((C, D))
         self.g_i: dict[int, Floats] = {}
         self.H_i: dict[int, Floats] = {}
-        self.rests = False  # set from outside
+        self.rests = ""  # "B" or "G", set from outside
         # the first rows, which are solved again; None once they are no longer stored
         self.solves = loss != "square" and prefer != "first"
         self.first: list[tuple[Floats, Sparse, float, float]] | None = [] if self.solves else None
@@ -227,7 +228,7 @@ class Auto:
             else:
                 rest[i] = value
 
-        times = self.turn()
+        times, times_G = self.turn("B"), self.turn("G")
         light = self.is_light(z, times * h)
         u = self.d * z if light else self.P @ z  # (C, D)
         m = self.w @ z + sum((self.w_i[i] * value for i, value in rest.items()), np.zeros(self.C))
@@ -238,6 +239,8 @@ class Auto:
         for i, value in sparse.items():
             g = g + self.g_i[i] * value
         wB = self.share_of_B() if times > 0 else 0.0
+        if times_G == 0:
+            wB, g = 1.0, m
         shown = self.shown(self.c_y + wB * m + (1.0 - wB) * g)
         self.weight_sum += h
         self.loss_sum += h * self.row_loss(shown, y)
@@ -248,7 +251,8 @@ class Auto:
             self.sense_prior(rest, m, y, h)
             self.mix(m, g, y, h)
             self.learn_B(z, rest, u, m, chi, y, times * h, light)
-        self.learn_G(z, sparse, g, y, h)
+        if times_G > 0:
+            self.learn_G(z, sparse, g, y, times_G * h)
         if self.first is not None:
             self.first.append((x, sparse, y, h))
         if self.loss == "square":
@@ -349,7 +353,7 @@ class Auto:
             self.v += (min(loss_m, loss_g) - self.v) * k / self.t
             k = k / (2.0 * self.v) if self.v > 0.0 else 0.0
         if self.prefer == "recent" and self.horizon == 0.0:
-            lead = self.lead + k * (loss_m - loss_g)
+            lead = self.lead + k * max(self.turn("B"), self.turn("G")) * (loss_m - loss_g)
             self.lead = min(max(lead, -self.LEAD), self.LEAD)
 
     def learn_B(
@@ -384,9 +388,10 @@ class Auto:
         """Coordinates whose rows of A and P are not zero beyond them: here all are one."""
         return [slice(0, self.D)]
 
-    def turn(self) -> int:
-        """By what B multiplies the row's importance."""
-        if not self.rests:
+    def turn(self, predictor: str) -> int:
+        """By what a predictor multiplies the row's importance."""
+        decided = self.lead if predictor == "B" else -self.lead
+        if self.rests != predictor or decided < self.DECIDED:
             return 1
         return self.TURNS if self.t // self.RUN % self.TURNS == 0 else 0
 

@@ -68,7 +68,7 @@ class Newton:
 class Frozen:
     """size: coordinates of the model, the bias included: large models are copied less often."""
 
-    DECIDED, UNUSED = 40.0, 0.01
+    SETTLED, DECIDED, UNUSED = 65_536, 40.0, 0.1
 
     def __init__(self, model: Auto, size: int) -> None:
         self.model, self.size = model, size
@@ -103,7 +103,7 @@ class Frozen:
                 self.copy = made
             octave = 2 ** math.floor(math.log2(t))
             self.due = t + (octave // 8 if dense else octave)
-            model.rests = self.is_unused()
+            model.rests = self.unused()
         r = t + 1
         stages = (16_384, 65_536, 131_072, 262_144)
         period = 2 ** sum(r > stage for stage in stages)
@@ -180,12 +180,15 @@ class Frozen:
         u, th = float(self.u.value[0]), self.th.value
         return u * w * th[0], u * w * th[1], u * (1.0 - w), 1.0 - u
 
-    def is_unused(self) -> bool:
-        """Neither the next row's prediction nor the saved model uses B: it rests until the next
-        copy."""
-        if self.model.loss == "square" or self.model.lead < self.DECIDED or self.M < 128.0:
-            return False
-        return max(self.coefficients()[:2]) < self.UNUSED
+    def unused(self) -> str:
+        """With a log loss and many rows, the predictor that the next row's prediction does not use,
+        and the saved model little: it rests until the next copy."""
+        if self.M < 128.0 or self.model.t < self.SETTLED or self.model.loss == "square":
+            return ""
+        block, outside, G, _ = self.coefficients()
+        if self.model.lead >= self.DECIDED and max(block, outside) < self.UNUSED:
+            return "B"
+        return "G" if self.model.lead <= -self.DECIDED and G < self.UNUSED else ""
 
     def saved(self) -> Linear:
         """The model that is saved, in raw units."""

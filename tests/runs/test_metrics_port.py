@@ -49,7 +49,7 @@ Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 def scraped(url: str, **headers: str) -> str:
     """What a scraper gets."""
     request = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         return answer.read().decode()
 
@@ -385,7 +385,7 @@ def test_slow_and_strange_clients_delay_nothing(monkeypatch: pytest.MonkeyPatch)
     with seen, serve_metrics(MetricsAddress(0), list):
         port = int(url[0].split(":")[2].split("/")[0])
         for sent in [b"", b"GET /metrics HT", b"\x16\x03\x01\x00\xff", b"A" * 70_000] * 10:
-            clients.append(socket.create_connection(("127.0.0.1", port), timeout=5))
+            clients.append(socket.create_connection(("127.0.0.1", port), timeout=60))
             clients[-1].sendall(sent)
         assert scraped(url[0]) == ""
         assert len(clients) > CONNECTIONS

@@ -27,7 +27,7 @@ class Cluster:
         # The cluster ends with the producer that made it.
         given = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0}
         self._producer = Producer(given)
-        brokers = self._producer.list_topics(timeout=10).brokers.values()
+        brokers = self._producer.list_topics(timeout=60).brokers.values()
         self.ids: dict[str, int] = {}
         self.servers = ",".join(f"{one.host}:{one.port}" for one in brokers)
 

@@ -7,9 +7,13 @@ compiled, or runs in a process of its own is compiled as for users; so is all of
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import math
+import os
+import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -33,6 +37,15 @@ long in plain Python as it takes to compile the loop."""
 SLOW = {"block": 1.0}
 """Seconds of a call, else 0.2, after which a loop is compiled whatever numbers it was given: it may
 have passed over all coordinates for a few rows."""
+
+
+def compile_in_turn(name: str, make: Callable[[], Any]) -> Any:
+    """What ``make`` compiles, or loads: the first of the test processes compiles and saves it
+    while the others wait."""
+    lock = f"streamomd-tests-{os.getuid()}-{zlib.crc32(name.encode()) % 64}.lock"
+    with open(os.path.join(tempfile.gettempdir(), lock), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return make()
 
 
 class LazyFunction:
@@ -76,7 +89,11 @@ def lazy_loop(operation: str, rule: Rule, loss: Loss, shape: Shape, *types: str)
         fuse.OPERATIONS[operation].signature(rule, *types),
         MOST.get(rule.storage.kind, 200_000) / shape.learners,
         SLOW.get(rule.storage.kind, 0.2),
-        partial(fuse.compiled_loop, operation, rule, loss, shape, *types),
+        partial(
+            compile_in_turn,
+            f"{operation} {rule.name} {loss.name} {shape} {types}",
+            partial(fuse.compiled_loop, operation, rule, loss, shape, *types),
+        ),
     )
 
 
@@ -84,7 +101,8 @@ def lazy_loop(operation: str, rule: Rule, loss: Loss, shape: Shape, *types: str)
 def lazy_function(function: Any, signature: Any) -> LazyFunction:
     """A function that serves every rule and loss."""
     make = partial(fuse.compiled_function, function, signature)
-    return LazyFunction(function, signature, 200_000, SLOW["block"], make)
+    turn = partial(compile_in_turn, function.__qualname__, make)
+    return LazyFunction(function, signature, 200_000, SLOW["block"], turn)
 
 
 def install() -> None:

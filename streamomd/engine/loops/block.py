@@ -56,7 +56,7 @@ from streamomd.engine.loops.reference import (
 )
 from streamomd.engine.loops.row import FAR, Shape, miss_of
 from streamomd.losses import Loss
-from streamomd.rules.common.pooled import entering, is_light, lighter, refreshes, takes, turn
+from streamomd.rules.common import pooled
 from streamomd.rules.common.standardized import (
     along_outside,
     grown,
@@ -67,9 +67,6 @@ from streamomd.rules.common.standardized import (
 from streamomd.rules.contract import Rule, fields
 
 make_look, make_predict = sparse.make_look, block_predict.make_predict
-FEW, FARTHEST = 16.0, 5.0
-"""After ``FEW`` rows the scale of labels, but for the square loss, is that of labels at most
-``FARTHEST`` standard deviations from their mean."""
 STEEP = 1e3
 """A rank-one update that shrinks P by more than this factor leaves the rounding of what it cancels:
 P is inverted again after the row."""
@@ -90,8 +87,9 @@ def scratch(learners: int, places: Any, p: int, indptr: Any, *, dense: bool) -> 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> row, with the arguments of ``sparse.make_learn`` and, after totals, the arrays of
     ``Layout.block``, of which vectors are a table of two dimensions, p, the number of numeric
-    columns, the row to begin with, and whether B rests. The last ones are those of ``scratch``: a
-    loop that makes arrays is loaded with all that numba knows of arrays.
+    columns, the row to begin with, and which predictor rests, see ``rules.common.pooled``. The last
+    ones are those of ``scratch``: a loop that makes arrays is loaded with all that numba knows of
+    arrays.
 
     It ends after the last row, or where a change of reference, a new P or a solve of the first rows
     is due: at row i, which has been observed already, as ``observed`` says to the next call; or,
@@ -107,6 +105,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     both = second and first
     share_of_B, learns_G, step = storage.share, storage.learns_first, rule.step
     row_loss, exact_steps = make_losses(rule, loss, shape), make_solver(rule, loss, shape)
+    shown, observe_label = block_predict.make_labels(loss.quadratic)
     miss, mean = miss_of(shape), loss.mean
     squared, probable = loss.quadratic, loss.probabilistic
     regression = not loss.classifies
@@ -119,8 +118,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     first_account = len(AT)
     accounted = n_totals > first_account and squared and L == 1
     t_, n_, next_, lam_, N_, lead_ = (AT[x] for x in ("t", "n", "next", "lam", "N", "lead"))
-    labels_, mean_, M2_ = AT["labels"], AT["y_mean"], AT["y_M2"]
-    min_, max_, c_y_, s_y_ = AT["y_min"], AT["y_max"], AT["c_y"], AT["s_y"]
+    c_y_, s_y_ = AT["c_y"], AT["s_y"]
     mse_, v_, since_ = AT["mse"], AT["v"], AT["since"]
     recent_n_, recent_t_, all_n_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
     horizon_, outside_ = AT["horizon"], AT["outside"]
@@ -131,27 +129,6 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     solves = second and probable
     pulls = pull_of_pass(squared, L)
 
-    def shown(totals: Any, margin: float) -> Any:
-        """The progressive prediction: of numbers, at most a range of the labels away from them."""
-        if not squared or totals[labels_] == 0.0:
-            return margin
-        far = totals[max_] - totals[min_]
-        return min(max(margin, totals[min_] - far), totals[max_] + far)
-
-    def observe_label(totals: Any, y: float, h: float) -> None:
-        n = totals[labels_] + h
-        if totals[labels_] == 0.0:
-            totals[min_] = totals[max_] = y
-        totals[min_], totals[max_] = min(totals[min_], y), max(totals[max_], y)
-        # Else a few huge labels would set the pace of all. After equal ones any other is a scale.
-        if not squared and totals[t_] > FEW and totals[M2_] > 0.0:
-            far = FARTHEST * math.sqrt(totals[M2_] / totals[labels_])
-            y = min(max(y, totals[mean_] - far), totals[mean_] + far)
-        d = y - totals[mean_]
-        totals[labels_] = n
-        totals[mean_] += d * (h / n)
-        totals[M2_] += h * d * (y - totals[mean_])
-
     @inlined
     def step_second(
         totals: Any, table: Any, A: Any, P: Any, wide: Any, size: int, s: Any, a: Any, h: float,
@@ -159,7 +136,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     ) -> float:  # fmt: skip
         """B's step in the block; the largest factor by which P has shrunk."""
         z, steepest, all_of_it = wide[Z], 0.0, padded(size)
-        enters = entering(totals[t_]) if light else 1.0
+        enters = pooled.entering(totals[t_]) if light else 1.0
         for k in range(L):
             w, d = (k * each + W) & FAR, (k * each + DIAGONAL) & FAR
             pool, u = (k * each + POOL) & FAR, (STEPS + k) & FAR
@@ -171,7 +148,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     table[w, j] += s[k] * wide[u, j]
                 steepest = max(steepest, shrink(P[k], z, wide[u], size, a[k]))
                 for j in range(all_of_it):
-                    table[d, j] = lighter(table[d, j], wide[Z, j], a[k])
+                    table[d, j] = pooled.lighter(table[d, j], wide[Z, j], a[k])
             if enters > 0.0:
                 add_row(A[k], z, size, enters * a[k])
             totals[k * n_totals + recent_a_] += a[k]
@@ -215,7 +192,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         p: int,
         row: int,
         observed: bool,
-        rests: bool,
+        rests: int,
         sums: Any,
         hyper: Any,
         clock: float,
@@ -264,7 +241,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 if not observed:
                     if above > 0 and is_beyond(columns, p, bound):
                         totals[next_] = t
-                    renews = second and refreshes(t)
+                    renews = second and pooled.refreshes(t)
                     if t >= totals[next_] or renews or (again and is_due(t)):
                         due = i
                         break
@@ -287,8 +264,13 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             mean_h = mean_importance(totals)
             prior_now = prior_sparse * mean_h * totals[outside_]
             prior = prior_now * sparse_unit_ * passes_held(totals)
-            times = turn(t, rests)
-            awake, h_B = second and times > 0.0, times * weight_of_row
+            if totals[lead_] != lead:
+                lead = totals[lead_]
+                part = share_of_B(lead, h)
+            of_turn_B = pooled.turn(t, rests == pooled.REST_B and lead >= pooled.DECIDED)
+            of_turn_G = pooled.turn(t, rests == pooled.REST_G and lead <= -pooled.DECIDED)
+            awake, G_awake = second and of_turn_B > 0.0, first and of_turn_G > 0.0
+            h_B, h_G = of_turn_B * weight_of_row, of_turn_G * weight_of_row
             light = awake and learns and not accounted
             entries, all_of_it = padded(count), padded(size)
             if awake:
@@ -303,14 +285,13 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     m[0, k] = dot(lanes, block_entries.U, lanes, block_entries.W + of_k, entries)
                     m[0, k] += dot(table, at_k + W, wide, Z, all_of_it)
                     own_chi[k] = dot(table, at_k + DIAGONAL, wide, SQUARES, all_of_it)
-                    light = light and is_light(t, h_B, own_chi[k])
-                if first:
+                    light = light and pooled.is_light(t, h_B, own_chi[k])
+                if G_awake:
                     g[0, k] = dot(lanes, X, lanes, block_entries.G + of_k, entries)
                     g[0, k] += dot(table, at_k + G, wide, COLUMNS, front)
-            if totals[lead_] != lead:
-                lead = totals[lead_]
-                part = share_of_B(lead, h)
             c_y, of_B = totals[c_y_], part if awake or not first else 0.0
+            if both and not G_awake:
+                of_B = 1.0
             for k in range(L):
                 margins[i, k] = shown(totals, c_y + of_B * m[0, k] + (1.0 - of_B) * g[0, k])
             e = smoothing(t)
@@ -321,7 +302,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             shown_loss = -1.0
             if referred and t == 1.0:
                 c_y = totals[c_y_] = y[i]  # the first label is the reference: the residual is 0
-            loss_B = loss_G = 0.0
+            loss_B = 0.0
             if awake:
                 for k in range(L):
                     tried[0, k] = shown(totals, c_y + m[0, k])
@@ -335,7 +316,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         grad, bend = along_outside(slopes_B[k], moved, squared, totals[mse_])
                         totals[outside_g_] += by * grad
                         totals[outside_R_] += by * bend
-            if both:
+            loss_G = loss_B
+            if both and G_awake:
                 for k in range(L):
                     tried[0, k] = shown(totals, c_y + g[0, k])
                 loss_G = row_loss(tried, 0, y[i], e, hyper, slopes)
@@ -345,7 +327,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 other = twice * (loss_G if first else loss_B)
                 after, totals[mse_], totals[v_] = step(
                     lead, totals[mse_], totals[v_], twice * loss_B, other, squared, weight_of_row,
-                    totals[n_], t,
+                    totals[n_], t, max(of_turn_B, of_turn_G),
                 )  # fmt: skip
                 if first and learns_G(h) and totals[horizon_] == 0.0:
                     if (after > 0.0) != (lead > 0.0):
@@ -359,24 +341,24 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             if awake:
                 for k in range(L):
                     chi[k] += own_chi[k] if light else multiply(P[k], z, size, wide[STEPS + k])
-            if G_learns:
+            if G_learns and G_awake:
                 length = dot(wide, COLUMNS, wide, COLUMNS, front)
                 length += block_entries.lengths(lanes, entries)
-                totals[N_] += weight_of_row * length
+                totals[N_] += h_G * length
                 pace = eta * math.sqrt(t / totals[N_])
                 if referred:
                     pace *= totals[s_y_]
                 if not (both and probable):  # else the slopes are those of the last prediction
                     row_loss(g, 0, goal, e, hyper, slopes)
                 for k in range(L):
-                    reach = reach_columns(table, wide, k, front, slopes[k], weight_of_row)
-                    reach += reach_first(lanes, k * EACH, entries, slopes[k], weight_of_row)
+                    reach = reach_columns(table, wide, k, front, slopes[k], h_G)
+                    reach += reach_first(lanes, k * EACH, entries, slopes[k], h_G)
                     reached[k] = pace * reach
             # One right after the other: a processor that looks ahead takes both steps together.
             if awake:
                 exact_steps(m, 0, slopes_B, chi, goal, h_B, hyper, s, a, work)
-            if G_learns:
-                exact_steps(g, 0, slopes, reached, goal, weight_of_row, hyper, s_G, none, work)
+            if G_learns and G_awake:
+                exact_steps(g, 0, slopes, reached, goal, h_G, hyper, s_G, none, work)
                 for k in range(L):
                     s_G[k] *= pace
                     g_k, pull = (k * each + G) & FAR, (STEPS + L + k) & FAR
@@ -390,7 +372,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     )  # fmt: skip
                 steepest = step_second(totals, table, A, P, wide, size, s, a, h_B, light)
                 steep = steepest > STEEP
-                if takes(t):
+                if pooled.takes(t):
                     most = mean_h * totals[mse_] if squared else mean_h
                     large = take_pools(table, P, wide, size, most)
             decay = 0.0
@@ -401,7 +383,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     a[k] /= totals[k * n_totals + scale_]
             store(
                 cells, at, lanes, count, s, a, decay, prior_now, slopes, s_G,
-                weight_of_row, awake, G_learns,
+                h_G, awake, G_learns and G_awake,
             )  # fmt: skip
             if regression:
                 observe_label(totals, y[i], weight_of_row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,39 @@ from streamomd.engine.loops.row import Shape, entry, miss_of, span
 from streamomd.losses import Loss
 from streamomd.rules.common.standardized import Shared, leverage, precision, smoothing, sparse_unit
 from streamomd.rules.contract import Rule, fields
+
+FEW, FARTHEST = 16.0, 5.0
+"""After ``FEW`` rows the scale of labels, but for the square loss, is that of labels at most
+``FARTHEST`` standard deviations from their mean."""
+
+
+def make_labels(squared: bool) -> tuple[Callable[..., Any], Callable[..., None]]:
+    """(shown(totals, margin), observe_label(totals, y, h)): of the progressive prediction."""
+    labels_, mean_, M2_, t_ = AT["labels"], AT["y_mean"], AT["y_M2"], AT["t"]
+    min_, max_ = AT["y_min"], AT["y_max"]
+
+    def shown(totals: Any, margin: float) -> Any:
+        """The progressive prediction: of numbers, at most a range of the labels away from them."""
+        if not squared or totals[labels_] == 0.0:
+            return margin
+        far = totals[max_] - totals[min_]
+        return min(max(margin, totals[min_] - far), totals[max_] + far)
+
+    def observe_label(totals: Any, y: float, h: float) -> None:
+        n = totals[labels_] + h
+        if totals[labels_] == 0.0:
+            totals[min_] = totals[max_] = y
+        totals[min_], totals[max_] = min(totals[min_], y), max(totals[max_], y)
+        # Else a few huge labels would set the pace of all. After equal ones any other is a scale.
+        if not squared and totals[t_] > FEW and totals[M2_] > 0.0:
+            far = FARTHEST * math.sqrt(totals[M2_] / totals[labels_])
+            y = min(max(y, totals[mean_] - far), totals[mean_] + far)
+        d = y - totals[mean_]
+        totals[labels_] = n
+        totals[mean_] += d * (h / n)
+        totals[M2_] += h * d * (y - totals[mean_])
+
+    return shown, observe_label
 
 
 def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:

@@ -45,7 +45,8 @@ EVERY, SELDOM = 1 << 14, 16
 class Chain(NamedTuple):
     """What is fitted, in the order in which it is stored; behind it the importance of each class.
 
-    due: rows learned before the next copy. rests: whether B rests until then, 0 or 1. low, high: to
+    due: rows learned before the next copy. rests: 1 where B rests until then, 2
+    where G does. low, high: to
     which numbers are clipped, as predicted by the copy that scores; next_low, next_high: by the
     newest one. mass: scored, a row of mean importance counting 1. v: mean of the smaller squared
     error. A…, b…: sums of curvature and of gradients, times mass. th0, th1, w, u: the scalars.

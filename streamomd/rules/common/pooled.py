@@ -1,4 +1,4 @@
-"""When B's step of a row is pooled, and when B rests: formulas of ``auto`` and ``laplace``.
+"""When B's step of a row is pooled, and when B or G rests: formulas of ``auto`` and ``laplace``.
 
 A row of little leverage moves the weights by little, and the next rows hardly depend on its step.
 Such a row is light: its gradient s z is added to a pool and its curvature to A, and neither w nor
@@ -9,8 +9,10 @@ interruptions change no bit.
 The leverage z'P z of a light row is estimated as sum d_j z_j^2, d_j = 1 / (A_jj + prior_j) of when
 P was computed; heavy rows make d_j smaller, as they do P_jj.
 
-Where neither the next row's prediction nor the saved model uses B, it rests: it learns from one run
-of rows in eight, and these count eight times, so that its curvature stays that of all rows.
+With a log loss, a predictor of which the next row's prediction uses nothing, and the saved model
+little, rests: it learns from one run of rows in eight, and these count eight times, in the lead
+too, so that its curvature stays that of all rows, and a change is seen as early. The other rows are
+predicted by the other one, and leave the lead as it is.
 """
 
 from __future__ import annotations
@@ -25,14 +27,16 @@ THIN, THINNEST = 4096, 8
 times its curvature: A has thousands of rows then."""
 OFTEN, SELDOM = 64, 4096
 """The least and the most rows between two computations of P, of which an octave has 32."""
-RUN, TURNS = 512, 8
-"""While B rests it learns from ``RUN`` rows of ``TURNS`` times as many."""
-DECIDED, UNUSED = 40.0, 0.01
-"""B rests from a lead of G of ``DECIDED`` on, if of the saved model less than ``UNUSED`` is B's."""
+RUN, TURNS = 32, 8
+"""What rests learns from ``RUN`` rows of ``TURNS`` times as many."""
+SETTLED, DECIDED, UNUSED = 65_536, 40.0, 0.1
+"""From ``SETTLED`` rows on a predictor rests at a lead of ``DECIDED`` of the other one, if less
+than ``UNUSED`` of the saved model is its own. Earlier, a change costs more than is saved."""
+REST_NONE, REST_B, REST_G = 0, 1, 2
 
 
 def turn(t: float, rests: bool) -> float:
-    """By what the importance of row t is multiplied for B; 0: B does not learn from it."""
+    """By what the importance of row t is multiplied for a predictor; 0: it does not learn."""
     if not rests:
         return 1.0
     return 1.0 * TURNS if int(t) // RUN % TURNS == 0 else 0.0

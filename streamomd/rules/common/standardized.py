@@ -199,18 +199,19 @@ def smoothed(wrong: float, e: float, classes: float) -> float:
 
 def mixed(
     lead: float, mse: float, v: float, of_B: float, of_G: float, squared: bool, h: float, n: float,
-    t: float,
+    t: float, times: float,
 ) -> tuple[float, float, float]:  # fmt: skip
     """(lead, mse, v) after a row of importance h. of_B, of_G: squared errors, or log losses.
 
     A row counts twice at most of what one of mean importance does: a few heavy rows decide nothing.
+    times: how many rows it stands for in the lead, while a predictor rests.
     """
     k = 2.0 / (1.0 + (n / t) / h)
     if squared:
         mse += (of_B - mse) * (h / n)
         v += (min(of_B, of_G) - v) * (k / t)
         k = k / (2.0 * v) if v > 0.0 else 0.0
-    return min(max(lead + k * (of_B - of_G), -LEAD), LEAD), mse, v
+    return min(max(lead + k * times * (of_B - of_G), -LEAD), LEAD), mse, v
 
 
 def of_noise(prior: float, mse: float, s_y: float) -> float:
