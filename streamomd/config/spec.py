@@ -270,6 +270,11 @@ def _refuse_class_keys(spec: SpecTables) -> None:
     """Keys about classes, in a regression or with a certificate."""
     model = spec.model
     given = {"model.class_weight": model.class_weight, "data.sample": spec.data.sample}
+    if model.classifies and find_loss(model.loss).least:  # a class is −1 or 1
+        raise UsageError(
+            f"loss {model.loss!r} learns numbers above 0, and the labels are classes: choose "
+            "another loss, or pass --task regress"
+        )
     if model.calibrate != "none" and not model.classifies:
         why = "a regression has no probabilities; leave it out, or pass --task classify"
         raise UsageError(invalid_value("model.calibrate", repr(model.calibrate), why))

@@ -98,6 +98,8 @@ def test_every_loss_and_task(loss: str, labels: str) -> None:
     """Score, prediction and probability, of every loss with two classes, three, and numbers."""
     if labels == "numbers" and all_losses()[loss].classifies:
         pytest.skip("a loss of classes")
+    if labels != "numbers" and all_losses()[loss].least:
+        pytest.skip("a loss of numbers above 0")
     rows = table(labels=labels)
     if all_losses()[loss].least is not None:
         rows = rows.set_column(0, "y", pa.array(np.abs(np.arange(len(rows)))))
