@@ -115,11 +115,7 @@ OPERATIONS = {
 """What requests are called in metrics, by method of fsspec."""
 IN_FLIGHT = 16
 PAGE, MOST_LISTED = 1000, 10_000
-<<<<<<< HEAD
-"""Names of one request, and of a checkpoint that is listed whole: more are in other folders."""
-=======
 """Names of one request, and of a checkpoint that is listed as a whole; larger ones by folder."""
->>>>>>> h_everyday
 PART_BYTES = 16 << 20
 """At 1 GiB/s, 30 ms of latency are as long as two such parts."""
 _log = logging.getLogger(__name__)
