@@ -35,7 +35,7 @@ def complete(words: list[str], *, shell: str = "zsh", at: int = -1) -> list[str]
         ("streamomd train --mode a", ["averaged"]),
         ("streamomd train --set model.ru", ["model.rule="]),
         ("streamomd train --set model.rule=pa", [f"model.rule={n}" for n in ("pa", "pa1", "pa2")]),
-        ("streamomd train --set model.loss=log", ["model.loss=logistic"]),
+        ("streamomd train --set model.loss=log", ["model.loss=log_square", "model.loss=logistic"]),
         ("streamomd train --set model.bias=", ["model.bias=true", "model.bias=false"]),
         ("streamomd train --set data.order=sh", ["data.order=shuffled"]),
         ("streamomd train --rule nag --set model.params.e", ["model.params.eta="]),

@@ -203,7 +203,7 @@ def test_learning_continues_training(rule: str, loss: str) -> None:
     classifies = all_losses()[loss].classifies
     table = rows(30)
     if not classifies:
-        table = table.set_column(6, "y", pa.array(np.abs(np.sin(np.arange(30.0)))))
+        table = table.set_column(6, "y", pa.array(np.abs(np.sin(np.arange(1.0, 31.0)))))
     small = table.set_column(1, "age", pa.array(np.asarray(table.column("age")) / 100.0))
     data = {"numeric": ["age"], "hashed": ["job"], "bits": 2}
     job: dict[str, Any] = {"data": data, "model": {"rule": rule, "loss": loss}, "params": params}

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix, issparse
 from sklearn.utils import assert_all_finite, column_or_1d
@@ -28,7 +27,7 @@ from streamomd.sources.memory.encoded_frames import (
     takes_arrays,
 )
 from streamomd.sources.memory.frames import arrow_of, names_of
-from streamomd.sources.memory.row_streams import batches_of, is_row_stream
+from streamomd.sources.memory.row_streams import is_row_stream, table_of_batches
 
 WHERE = "X"
 __all__ = [
@@ -45,7 +44,7 @@ def validate_input(estimator: Any, X: Any, *, reset: bool) -> Any:
     """
     plan = None if reset else estimator._held.model.plan
     if not hasattr(X, "shape") and is_row_stream(X):  # scikit-learn's checks need all rows
-        X = pa.Table.from_batches([*batches_of(X, WHERE)])
+        X = table_of_batches(X, WHERE)
     if not issparse(X) and (names := names_of(X)) and (plan is None or is_framed(plan)):
         table = arrow_of(X, WHERE)
         if not table.num_rows:

@@ -168,9 +168,14 @@ def list_names(
     UsageError for files of a table.
     """
     finder = TableFinder(fs)
-    names = [PathPattern(url, fs, request.may_be_empty) for url in urls]
-    if request.with_new and not is_local(fs):
-        # The run looked above them when it began: twice as many requests as directories, each time.
+    # An update does not ask again for what the run found when it began: whether its sources are
+    # objects, and whether a table is above them, which is two requests for each directory.
+    again = request.with_new and not is_local(fs)
+    names = [
+        PathPattern(url, fs, request.may_be_empty, again and not request.may_be_gone(url))
+        for url in urls
+    ]
+    if again:
         finder.trust(one.directory for one in names)
     known = request.versions.keys() | request.since.keys()
     if not is_local(fs):
@@ -179,7 +184,7 @@ def list_names(
             for one in names
             if not (request.tables.as_files or one.url(one.path).rstrip("/") in known)
         ]
-        _look_up(names, finder, perhaps)
+        _look_up(names, finder, perhaps, tables=not again)
     found = []
     for name in names:
         root = name.url(name.path).rstrip("/")
@@ -211,12 +216,18 @@ def _list(
 
 
 def _look_up(
-    names: Sequence[PathPattern], finder: TableFinder, perhaps: Sequence[PathPattern]
+    names: Sequence[PathPattern],
+    finder: TableFinder,
+    perhaps: Sequence[PathPattern],
+    *,
+    tables: bool,
 ) -> None:
-    """Ask a store for the names, and for the tables that some of them may be in, at the same time.
-    Errors are raised where the answers are used."""
+    """Ask a store for the names, and for the ``tables`` that some of them may be in, at the same
+    time. Errors are raised where the answers are used."""
 
-    def tables() -> None:
+    def look() -> None:
+        if not tables:
+            return
         with suppress(StreamomdError):
             # What is in a directory itself its listing says, which is requested meanwhile.
             folders = [
@@ -226,7 +237,7 @@ def _look_up(
             finder.look_up(folders, names[0].url)
 
     with ThreadPoolExecutor(1, "streamomd-tables", **same_receivers()) as pool:
-        pool.submit(tables)
+        pool.submit(look)
         look_up(names, listing=perhaps)
     for one in perhaps:
         finder.listed.update(one.listed)

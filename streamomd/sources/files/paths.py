@@ -55,15 +55,17 @@ _WANTED = ", ".join(f"*{suffix}" for suffix in (*SUFFIXES, ".csv", ".jsonl"))
 class PathPattern:
     """One string of the user's, in the file system it names.
 
-    may_be_empty: an existing directory or glob without files is not an error. listed: of each
-    directory that was listed, which names a table's own directories have are in it. _started: the
-    listing of the directory of this name, whose first names were requested; _below: what it has,
-    if that was listed with all below it.
+    may_be_empty: an existing directory or glob without files is not an error. is_no_file: a run
+    learned what it names as a directory or glob, so a store is not asked for an object. listed: of
+    each directory that was listed, which names a table's own directories have are in it. _started:
+    the listing of the directory of this name, whose first names were requested; _below: what it
+    has, if that was listed with all below it.
     """
 
     text: str
     fs: fsspec.AbstractFileSystem
     may_be_empty: bool = False
+    is_no_file: bool = False
     listed: dict[str, set[str]] = field(default_factory=dict)
     _started: list[Iterator[Entry]] = field(default_factory=list)
     _below: list[Entry] = field(default_factory=list)
@@ -105,7 +107,12 @@ class PathPattern:
     @property
     def is_marked_directory(self) -> bool:
         """Whether the name says that it is a directory of a store."""
-        return self.text.endswith("/") and self.is_perhaps_directory
+        return (self.is_no_file or self.text.endswith("/")) and self.is_perhaps_directory
+
+    @property
+    def is_known_glob(self) -> bool:
+        """Whether it is a glob, however objects are named."""
+        return self.is_no_file and glob.has_magic(self.path)
 
     @property
     def is_perhaps_directory(self) -> bool:
@@ -135,6 +142,8 @@ class PathPattern:
     @property
     def is_directory(self) -> bool:
         """Whether a directory has exactly this name."""
+        if self.is_known_glob:
+            return False
         if not self._is_local:
             with suppress(StreamomdError):  # asked again, it decides whether that is one
                 return self._entry.kind == "directory"
@@ -146,6 +155,8 @@ class PathPattern:
 
     def files(self) -> list[Listed]:
         """Files, sorted bytewise by path. An existing name wins over its meaning as a glob."""
+        if self.is_known_glob:
+            return self._glob()
         try:
             entry = self._entry
         except InputNotFoundError:
@@ -320,6 +331,8 @@ def look_up(sources: Sequence[PathPattern], listing: Collection[PathPattern] = (
     listed = {id(one) for one in listing}
 
     def entry(source: PathPattern) -> None:
+        if source.is_known_glob:
+            return
         if source.is_marked_directory and id(source) in listed and source.begin_listing():
             source.__dict__["_entry"] = Entry(source.path, "directory")
             return

@@ -57,6 +57,14 @@ def batches_of(rows: Any, where: str) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
+def table_of_batches(rows: Any, where: str) -> pa.Table:
+    """All rows of a stream. Raises as ``batches_of``, and DataError for one without a batch."""
+    found = [*batches_of(rows, where)]
+    if not found:
+        raise DataError(f"{where} has no rows, expected 1 or more")
+    return pa.Table.from_batches(found)
+
+
 class RowFolder:
     """The folder that rows are written to. It is removed unless ``retain`` is called."""
 
