@@ -453,10 +453,11 @@ def parquet(table: pa.Table) -> bytes:
 
 
 def check_counts(text: str, received: Counter[str]) -> None:
-    """s3fs asks for an object that is absent by a listing, too."""
+    """s3fs asks for an object that is absent by a listing, too; a POST deletes many objects."""
+    received["DELETE"] += received.pop("POST", 0)
     requests = parsed(text)["streamomd_store_requests_total"]
     operations = {"read": "GET", "write": "PUT", "delete": "DELETE", "stat": "HEAD"}
-    found = {name: requests[("operation", name),] for name in operations}
+    found = {name: requests.get((("operation", name),), 0.0) for name in operations}
     assert found == {name: received[one] for name, one in operations.items()}
     assert 0 < requests[("operation", "list"),] <= received["LIST"]
 

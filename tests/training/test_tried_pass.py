@@ -79,8 +79,9 @@ def test_a_pass_over_rows_sorted_by_label_is_kept(by_label: Path) -> None:
     assert model.tried is None
 
 
-@pytest.mark.parametrize("order", ["shuffled", "sorted"])
 @pytest.mark.parametrize("at", [4550, 6000, 8000])
+@pytest.mark.parametrize("order", ["shuffled", "sorted"])
+@pytest.mark.sample(2)
 def test_cuts_and_interruptions_change_no_bit(
     order: str, at: int, shuffled: Path, by_label: Path, tmp_path: Path
 ) -> None:
