@@ -38,6 +38,10 @@ PATH = st.from_regex(r"/[a-z]{1,5}/[a-z?# é*\[\]=%]{1,8}", fullmatch=True)
 RULES = list(all_rules().values())  # imported here: the first draw must not count as slow
 
 
+OF_CLASSES = tuple(name for name, loss in all_losses().items() if not loss.least)
+"""Losses that may learn classes: others learn numbers above 0."""
+
+
 def regresses(rule: Any) -> bool:
     """Whether a rule has a loss of numbers."""
     return not rule.losses.names or not all(find_loss(one).classifies for one in rule.losses.names)
@@ -75,7 +79,7 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
         },
         "model": {
             "rule": st.just(rule.name),
-            "loss": st.sampled_from(rule.losses.names or tuple(all_losses())),
+            "loss": st.sampled_from(rule.losses.names or OF_CLASSES),
             "task": st.sampled_from(
                 ["auto", "classify", "regress"] if regresses(rule) else ["auto", "classify"]
             ),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import streamomd
-from streamomd.core.errors import DataError
+from streamomd.core.errors import DataError, UsageError
 
 ROWS = 20_000
 Draw = Callable[[np.random.Generator, np.ndarray], np.ndarray]
@@ -66,3 +66,12 @@ def test_a_target_that_is_not_positive_is_refused(loss: str) -> None:
     with pytest.raises(DataError, match=r"row 1.*label 0.*above 0, as the loss requires"):
         streamomd.train(rows, loss=loss, **options)
     assert streamomd.train(rows, loss="tweedie", **options).metrics.total_rows == 3
+
+
+@pytest.mark.parametrize("loss", ["gamma", "log_square"])
+def test_classes_are_refused(loss: str) -> None:
+    """A class is −1 or 1 to a loss."""
+    rows = pa.table({"x": [1.0, 2.0], "y": ["a", "b"]})
+    options = {"label": "y", "loss": loss, "checkpoint": "none", "quiet": True}
+    with pytest.raises(UsageError, match="numbers above 0, and the labels are classes"):
+        streamomd.train(rows, task="classify", **options)
