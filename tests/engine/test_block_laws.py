@@ -183,8 +183,8 @@ def test_heavy_rows_do_not_decide_the_mixture(squared: bool) -> None:
 
     def moved(h: float) -> float:
         n = (t - 1.0) + h
-        start = mixed(0.0, 0.7, 0.5, *losses, squared, 1.0, t, t)[0]
-        after = mixed(0.0, 0.7, 0.5, *losses, squared, h, n, t)[0]
+        start = mixed(0.0, 0.7, 0.5, *losses, squared, 1.0, t, t, 1.0)[0]
+        after = mixed(0.0, 0.7, 0.5, *losses, squared, h, n, t, 1.0)[0]
         return after / start
 
     assert moved(1.0) == 1.0
