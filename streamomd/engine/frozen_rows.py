@@ -32,7 +32,7 @@ from streamomd.engine.loops.reference import C, S
 from streamomd.engine.operations import copy_signature
 from streamomd.engine.state import State
 from streamomd.losses import Loss
-from streamomd.rules.common.pooled import DECIDED, REST_B, REST_G, REST_NONE, SETTLED, UNUSED
+from streamomd.rules.common.pooled import DECIDED, REST_B, REST_G, REST_NONE, SETTLED, UNUSED, WORSE
 from streamomd.rules.common.standardized import AUTO
 
 Floats = NDArray[np.float64]
@@ -169,10 +169,12 @@ def unused(engine: EngineOf, state: State) -> int:
     settled = engine.loss.probabilistic and totals[AT["t"]] >= SETTLED
     if not settled or not is_fitted(engine, state):
         return REST_NONE
-    lead, mix = totals[AT["lead"]], saved_mix(engine, state)
-    if lead >= DECIDED and mix[:2].max() < UNUSED:
+    lead, of_B, of_G = (float(totals[AT[name]]) for name in ("lead", "mse", "v"))
+    mix = saved_mix(engine, state)
+    if lead >= DECIDED and of_B > WORSE * of_G and mix[:2].max() < UNUSED:
         return REST_B
-    return REST_G if lead <= -DECIDED and mix[2] < UNUSED else REST_NONE
+    used = lead > -DECIDED or of_G <= WORSE * of_B or mix[2] >= UNUSED
+    return REST_NONE if used else REST_G
 
 
 def resting(engine: EngineOf, state: State, *, part: bool) -> int:

@@ -22,9 +22,9 @@ coordinates, and the share of the classes' frequencies. ``saved_loss`` of the re
 loss of frozen predictions. ``prefer`` = "recent" saves the mixture that predicts the next row,
 "whole" B alone: for data whose rows of all times count alike.
 
-From row 65,536 on, with log losses, a predictor that the next row's prediction does not use (40
-nats behind), and the saved model little (less than a tenth), rests: it learns from 32 rows in 256,
-each of which counts eight times, for the lead too.
+From row 65,536 on, with log losses, a predictor rests that the next row's prediction does not use
+(40 nats behind, and 1 % worse of late), and the saved model little (less than a tenth): it learns
+from 32 rows in 256, each of which counts eight times, for the lead too.
 
 Log losses are those of p' = (1 - e) p + e / classes with e = 1 / (t + 2), after t rows, and so are
 the probabilities of predictions; progressive predictions of numbers are clipped to a range of the

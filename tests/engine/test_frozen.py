@@ -193,7 +193,7 @@ def rare(loss: str, n: int, seed: int = 7) -> Rows:
 class EarlyFrozen(Frozen):
     """Decides early, and counts how often a predictor rests."""
 
-    SETTLED, DECIDED, UNUSED = 0, -9.0, 0.9
+    SETTLED, DECIDED, UNUSED, WORSE = 0, -9.0, 0.9, 0.5
 
     def __init__(self, model: Auto, size: int) -> None:
         super().__init__(model, size)
@@ -217,6 +217,7 @@ def test_a_predictor_that_is_not_used_rests(
         (pooled, "RUN", 16), (pooled, "TURNS", 4), (pooled, "DECIDED", -9.0), (Auto, "RUN", 16),
         (Auto, "TURNS", 4), (Auto, "DECIDED", -9.0),
         (frozen_rows, "DECIDED", -9.0), (frozen_rows, "UNUSED", 0.9), (frozen_rows, "SETTLED", 0),
+        (frozen_rows, "WORSE", 0.5),
     ):  # fmt: skip
         monkeypatch.setattr(where, name, value)
     rows = rare(loss, 900) if which == "B" else made(loss, 900, seed=7)

@@ -240,7 +240,7 @@ class Auto:
             g = g + self.g_i[i] * value
         wB = self.share_of_B() if times > 0 else 0.0
         if times_G == 0:
-            wB, g = 1.0, m
+            wB = 1.0
         shown = self.shown(self.c_y + wB * m + (1.0 - wB) * g)
         self.weight_sum += h
         self.loss_sum += h * self.row_loss(shown, y)
@@ -249,7 +249,8 @@ class Auto:
             self.c_y = y  # the first label is the reference: the residual is 0
         if times > 0:
             self.sense_prior(rest, m, y, h)
-            self.mix(m, g, y, h)
+            if times_G > 0:
+                self.mix(m, g, y, h)
             self.learn_B(z, rest, u, m, chi, y, times * h, light)
         if times_G > 0:
             self.learn_G(z, sparse, g, y, times_G * h)
@@ -352,6 +353,9 @@ class Auto:
             self.mse += (loss_m - self.mse) * h / self.n
             self.v += (min(loss_m, loss_g) - self.v) * k / self.t
             k = k / (2.0 * self.v) if self.v > 0.0 else 0.0
+        else:  # Choice: recent mean losses of B and of G, which say who may rest
+            self.mse += (loss_m - self.mse) * k / min(self.t, 8192)
+            self.v += (loss_g - self.v) * k / min(self.t, 8192)
         if self.prefer == "recent" and self.horizon == 0.0:
             lead = self.lead + k * max(self.turn("B"), self.turn("G")) * (loss_m - loss_g)
             self.lead = min(max(lead, -self.LEAD), self.LEAD)

@@ -68,7 +68,7 @@ class Newton:
 class Frozen:
     """size: coordinates of the model, the bias included: large models are copied less often."""
 
-    SETTLED, DECIDED, UNUSED = 65_536, 40.0, 0.1
+    SETTLED, DECIDED, UNUSED, WORSE = 65_536, 40.0, 0.1, 1.01
 
     def __init__(self, model: Auto, size: int) -> None:
         self.model, self.size = model, size
@@ -186,9 +186,12 @@ class Frozen:
         if self.M < 128.0 or self.model.t < self.SETTLED or self.model.loss == "square":
             return ""
         block, outside, G, _ = self.coefficients()
-        if self.model.lead >= self.DECIDED and max(block, outside) < self.UNUSED:
+        model, of_B, of_G = self.model, self.model.mse, self.model.v
+        rests = model.lead >= self.DECIDED and of_B > self.WORSE * of_G
+        if rests and max(block, outside) < self.UNUSED:
             return "B"
-        return "G" if self.model.lead <= -self.DECIDED and G < self.UNUSED else ""
+        rests = model.lead <= -self.DECIDED and of_G > self.WORSE * of_B and G < self.UNUSED
+        return "G" if rests else ""
 
     def saved(self) -> Linear:
         """The model that is saved, in raw units."""

@@ -323,7 +323,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 loss_G = row_loss(tried, 0, y[i], e, hyper, slopes)
                 if L == 1 and tried[0, 0] == margins[i, 0]:
                     shown_loss = loss_G
-            if awake:
+            if awake and (G_awake or not first):
                 other = twice * (loss_G if first else loss_B)
                 after, totals[mse_], totals[v_] = step(
                     lead, totals[mse_], totals[v_], twice * loss_B, other, squared, weight_of_row,

@@ -29,9 +29,11 @@ OFTEN, SELDOM = 64, 4096
 """The least and the most rows between two computations of P, of which an octave has 32."""
 RUN, TURNS = 32, 8
 """What rests learns from ``RUN`` rows of ``TURNS`` times as many."""
-SETTLED, DECIDED, UNUSED = 65_536, 40.0, 0.1
-"""From ``SETTLED`` rows on a predictor rests at a lead of ``DECIDED`` of the other one, if less
-than ``UNUSED`` of the saved model is its own. Earlier, a change costs more than is saved."""
+SETTLED, DECIDED, UNUSED, WORSE = 65_536, 40.0, 0.1, 1.01
+"""From ``SETTLED`` rows on a predictor rests at a lead of ``DECIDED`` of the other one, if its
+recent loss is ``WORSE`` times as large and less than ``UNUSED`` of the saved model is its own.
+Earlier, a change costs more than is saved; and of two that are close, the second may be better
+later."""
 REST_NONE, REST_B, REST_G = 0, 1, 2
 
 

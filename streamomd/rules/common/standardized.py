@@ -21,6 +21,8 @@ RANGE = Range(Limits(1e-150, 1e150), SQUARES.float32)
 """Slots and moments hold sums of x^2 over as many as 10^6 rows."""
 AUTO, RECENT, WHOLE = 0.0, 1.0, 2.0
 """Words of ``prefer``."""
+RECENT_ROWS = 8192.0
+"""The mean log losses of B and of G are of about as many rows."""
 LEAD = 50.0
 """Bound on the lead, in nats: by how much one predictor's past can outweigh the other's."""
 
@@ -45,14 +47,15 @@ class Totals(NamedTuple):
 
     t, n: rows learned and their importance; squares: summed h^2. next: the row of the next change
     of reference. labels, y_mean, y_M2, y_min, y_max: of the targets. c_y, s_y: their reference.
-    mse, v: mean squared error of B, and of the better one. lam, lam_bias: the priors' strength now,
-    in the unit of importances. N: summed squares of standardised rows. lead: of G over B, in nats.
-    since: the row at which it changed its sign. recent_n, recent_t, all_n: importance and rows
-    since the last recalibration, and in all. horizon: importance of the first pass, once it has
-    ended, else 0. outside: what multiplies prior_sparse. outside_g, outside_R: see
-    ``along_outside``, summed since the last change of reference. Of each learner: recent_a, all_a:
-    curvature over the same rows. retained: what recalibrations have left of A since the common
-    start of a merge. scale: of S, which is stored without them.
+    mse, v: mean squared error of B, and of the better one; recent mean log losses of B and of G.
+    lam, lam_bias: the priors' strength now, in the unit of importances. N: summed squares of
+    standardised rows. lead: of G over B, in nats. since: the row at which it changed its sign.
+    recent_n, recent_t, all_n: importance and rows since the last recalibration, and in all.
+    horizon: importance of the first pass, once it has ended, else 0. outside: what multiplies
+    prior_sparse. outside_g, outside_R: see ``along_outside``, summed since the last change of
+    reference. Of each learner: recent_a, all_a: curvature over the same rows. retained: what
+    recalibrations have left of A since the common start of a merge. scale: of S, which is stored
+    without them.
     """
 
     t: Sum = 0.0
@@ -211,6 +214,10 @@ def mixed(
         mse += (of_B - mse) * (h / n)
         v += (min(of_B, of_G) - v) * (k / t)
         k = k / (2.0 * v) if v > 0.0 else 0.0
+    else:
+        by = k / min(t, RECENT_ROWS)
+        mse += (of_B - mse) * by
+        v += (of_G - v) * by
     return min(max(lead + k * times * (of_B - of_G), -LEAD), LEAD), mse, v
 
 
