@@ -90,7 +90,7 @@ def test_a_poll_that_finds_nothing_is_one_listing(server: S3Server) -> None:
     server.count()
     streamomd.follow(RUN, every=0.05, settle=0, idle_exit=1.0, **options(server))
     found = Counter(operation for operation, *_ in server.log)
-    assert found["LIST"] > 2  # the first is that of the run
+    assert found["LIST"] >= 2  # the first is that of the run
     assert found == {"LIST": found["LIST"], "GET": 2}
 
 
