@@ -89,9 +89,9 @@ def follow_predictions(engine: Walks, state: State) -> None:
     before, g, R = (float(totals[AT[name]]) for name in ("outside", "outside_g", "outside_R"))
     after = of_predictions(before, g, R, float(totals[AT["t"]]))
     totals[[AT["outside"], AT["outside_g"], AT["outside_R"]]] = after, 0.0, 0.0
-    at = np.flatnonzero((state.slot("n") > 0.0) & (state.slot("place") == 0.0))
-    if after == before or not len(at):
+    if after == before:
         return
+    at = np.flatnonzero((state.slot("n") > 0.0) & (state.slot("place") == 0.0))
     one = float(engine.params["prior_sparse"]) * sparse_unit(engine.loss.quadratic)
     one *= rebase.mean_importance(totals)
     q = np.asarray(state.slot("q")[at, np.newaxis], np.float64)

@@ -20,11 +20,11 @@ def write_example(folder: str) -> Path:
     """Write ``pipelines`` into a folder, and return the job file of the quickstart.
 
     Files that are there already stay. Raises OutputExistsError for one of other content, and
-    UsageError for what is no local folder, and where the example is not installed.
+    UsageError for a folder that is not local, and where the example is not installed.
     """
     to = Path(local_name(folder)) / "pipelines"
     if protocol(folder) or not folder or any(one.is_file() for one in (to, *to.parents)):
-        raise UsageError(f"{shown(folder)!r} is no folder of this machine: pass one to write into")
+        raise UsageError(f"{shown(folder)!r} is not a local folder: pass a path on this machine")
     files = _files()
     others = [name for name, data in files.items() if _differs(to / name, data)]
     if others:

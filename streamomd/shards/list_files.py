@@ -141,7 +141,7 @@ def tree_pages(
     stores. A request for each directory would be one more for every day of data.
 
     An empty page ends them early: less than half of the names of a full page are data, so a listing
-    by directory, which does not go into what is no data, may take fewer requests.
+    by directory, which skips directories without data, may take fewer requests.
     """
     if is_local(fs) or not _lists_pages(fs, folder):
         return

@@ -53,7 +53,7 @@ def test_only_a_local_folder_is_written_to(
     (tmp_path / "file").touch()
     done = run("demo", folder)
     assert done.code == 2
-    assert "is no folder of this machine" in done.err
+    assert "is not a local folder" in done.err
     assert files(tmp_path) == {"file": b""}
 
 

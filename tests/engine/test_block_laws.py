@@ -11,7 +11,7 @@ from auto import Auto, Floats
 from lazy_loops import LAZY
 from standardized import LOSSES, Rows, Run, labelled, made
 
-from streamomd.rules.common.standardized import mixed
+from streamomd.rules.common.standardized import mixed, of_predictions
 
 EPS = float(np.finfo(float).eps)
 
@@ -190,6 +190,15 @@ def test_heavy_rows_do_not_decide_the_mixture(squared: bool) -> None:
     assert moved(1.0) == 1.0
     assert 0.0 < moved(1e-3) < 0.01
     assert 1.5 < moved(10.0) < moved(1e3) < moved(1e9) <= 2.0
+
+
+def test_sums_that_overflowed_leave_the_prior_outside_the_block() -> None:
+    """Else one row would make every later weight NaN; before row 1,000 nothing moves it."""
+    infinite = float("inf")
+    for g, R in ((infinite, infinite), (-infinite, 1.0), (float("nan"), 1.0), (1.0, infinite)):
+        assert of_predictions(3.0, g, R, 5000.0) == 3.0
+    assert of_predictions(1.0, 100.0, 1.0, 999.0) == 1.0
+    assert of_predictions(1.0, 100.0, 1.0, 1000.0) == pytest.approx(4.0)
 
 
 def test_importances_are_copies_in_every_statistic() -> None:

@@ -253,8 +253,8 @@ def of_predictions(outside: float, g: float, R: float, t: float) -> float:
     """``outside`` after a Newton step for the rows since the last change of reference, each
     predicted before it was learned; five rows of curvature 1 say that it stays. At most a factor of
     4, for the curvature is that of where it is; between 1 and 100. 1 for 1,000 rows, of which the
-    weights are too sure for other reasons."""
-    if t < 1000.0:
-        return 1.0
+    weights are too sure for other reasons. Sums that overflowed say nothing."""
+    if t < 1000.0 or not (math.isfinite(g) and math.isfinite(R)):
+        return outside
     step = min(max(g / (R + 5.0), -math.log(4.0)), math.log(4.0))
     return min(max(outside * math.exp(step), 1.0), 100.0)

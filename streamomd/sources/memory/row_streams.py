@@ -46,7 +46,7 @@ def is_row_stream(given: Any) -> bool:
 def batches_of(rows: Any, where: str) -> Iterator[pa.RecordBatch]:
     """The record batches of a stream, one after another: none is held.
 
-    Raises UsageError for what is no record batch, DataError for a stream that fails.
+    Raises UsageError for what is not a record batch, DataError for a stream that fails.
     """
     name = type(rows).__name__
     for batch in _read(rows, f"{name} given as {where}"):
