@@ -7,6 +7,7 @@ the model knows every row. Few rows are learned for ``FEW_EPOCHS``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,11 @@ from streamomd.core.batch import Batch, taken
 from streamomd.core.errors import DataError, UnsupportedError, UsageError
 from streamomd.core.finite import refuse_diverged
 from streamomd.features import make_plan
+from streamomd.features.grow_trees import ROWS
 from streamomd.integrations.sklearn.estimator_job import epochs_of, named_columns, spec_of
+from streamomd.integrations.sklearn.inputs import WHERE as X_NAME
 from streamomd.shards.order import Cursor
-from streamomd.sources.memory.encoded_frames import curves_of_memory
+from streamomd.sources.memory.encoded_frames import curves_of_memory, first_values_of_trees
 from streamomd.sources.memory.frames import FEATURES, INDICES, LABEL, VALUES, WEIGHT, schema_of
 
 if TYPE_CHECKING:
@@ -35,13 +38,16 @@ def is_dask(given: Any) -> bool:
 
 
 def start_model(
-    estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArray[Any], weight: Floats
-) -> Model:
+    estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArray[Any], weight: Floats,
+    targets: Floats,
+) -> Model:  # fmt: skip
     """A new model of these columns.
 
-    rows: a table, a matrix or a CSR matrix, of which the first ones decide curves, with their
-    weight. classes: empty in regression. kind: values of the label's type.
+    rows: a table, a matrix or a CSR matrix, of which the first ones decide curves and trees, with
+    their weight and targets, the labels as they are learned. classes: empty in regression. kind:
+    values of the label's type.
     """
+    from streamomd.training.first_trees import trees_of_memory
     from streamomd.training.model import Model
     from streamomd.training.new_model import with_curves
     from streamomd.training.progress import note
@@ -59,9 +65,19 @@ def start_model(
         data |= _roles(estimator, categorical, schema, label, classes)
     spec = spec_of(estimator, data, classes, report=note)
     plan = make_plan(spec.data, spec.model, schema, list)
-    if spec.model.shapes != "none":
-        plan = with_curves(plan, curves_of_memory(plan, rows, weight))
-    return Model.new(spec, plan)
+    if (shapes := spec.model.shapes) == "none":
+        return Model.new(spec, plan)
+    if hasattr(rows, "indptr"):
+        raise UsageError(
+            f"shapes={shapes!r} is for columns of numbers, and X is a sparse matrix: pass a frame "
+            "or an array, or leave shapes out"
+        )
+    trees = None
+    if shapes == "all":
+        x = first_values_of_trees(plan, rows, ROWS)
+        trees = trees_of_memory(spec, plan, x, targets, weight, X_NAME)
+    plan = with_curves(plan, curves_of_memory(plan, rows, weight))
+    return Model.new(spec, replace(plan, trees=trees))
 
 
 def refuse_indicators(estimator: Any) -> None:
