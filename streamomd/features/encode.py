@@ -111,7 +111,7 @@ def encode(
         note_conflicts(conflicts, flaws)
         conflicts = ()  # of the first time: their rows are skipped from then on
         if plan.learns and plan.trees is not None:
-            growths = plan.trees.growth_of(shard, row + skipped_rows.places)
+            growths = plan.trees.growth_of(shard, row + skipped_rows.places[: batch.num_rows])
         encoded = _encode(plan, batch, labelled, names, flaws, hashed, growths)
         if encoded is not None and not flaws:
             break

@@ -151,7 +151,7 @@ class Grower:
         if not self._unit:
             self._unit = float(np.sqrt(np.average((y - mean) ** 2, weights=weight)))
         if self.loss == "huber":
-            more["alpha"] = max(self.loss_params["delta"] / self._unit, 1e-9)
+            more["alpha"] = max(self.loss_params["threshold"] / self._unit, 1e-9)
         share = self.loss_params["tau"] if self.loss == "pinball" else 0.5
         more |= {"alpha": share} if self.loss == "pinball" else {}
         centre = mean if self.loss in ("square", "huber") else _quantile(y, weight, share)

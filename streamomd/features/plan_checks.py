@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from streamomd.config.values import MOST_NGRAMS, NULLS
 from streamomd.features.arrow_types import PARTITION_TYPES
 from streamomd.features.plan_columns import COUNTED, DATE_PARTS
 
-if TYPE_CHECKING:
-    from streamomd.features.plan import Plan
+Plan = Any
+"""A plan, of the module that imports this one."""
 
 
 def check_types(plan: Plan) -> None:

@@ -58,7 +58,7 @@ def write_margins(
 
 
 def _margins(growth: Growth, values: Floats, margins: int) -> Floats:
-    from streamomd.features.kernels.walk_trees import tree_walker  # late: it imports numba
+    from streamomd.features.kernels.write_columns import tree_walker  # late: it imports numba
 
     found = np.empty((len(values), margins))
     nodes, coded = growth[:5], growth.coded(values)

@@ -43,6 +43,7 @@ def first_trees(spec: Spec, plan: Plan, shards: ShardSet) -> Trees | None:
     """
     data = spec.data
     library_name()  # before anything is read
+    margins_of_trees(spec.of_classes(len(plan.classes)).loss.name, len(plan.classes))
     if data.holds_out or data.sample:
         shards = with_places(shards, "name")
     plan = replace(plan, tree_columns=True)
