@@ -61,7 +61,7 @@ def best_curves(curves: Sequence[Curve], worth: Sequence[float], numbers: int) -
 
 
 def room_of(numbers: int) -> int:
-    """How many knots so many numbers may have together."""
+    """How many knots all curves of these numbers may have together."""
     return BUDGET if numbers > WIDE else min(BUDGET, WIDE - numbers)
 
 
