@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch, check, joined_values
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
 from streamomd.core.message import Message, Words, joined
-from streamomd.core.scalars import Curve
 from streamomd.core.wording import missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named
 from streamomd.features.bad_rows import DROP, of_memory
 from streamomd.features.canonical import canonical
-from streamomd.features.curves import MOST_NUMBERS, ROWS, curves_of
 from streamomd.features.encode import first_numbers, write_hats
+from streamomd.features.grow_trees import ROWS
 from streamomd.features.number_table import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
 from streamomd.features.tree_margins import write_margins
@@ -216,25 +215,21 @@ def _with_made(plan: Plan, batch: Batch, where: str) -> Batch:
     return replace(batch, values=table)
 
 
-def curves_of_memory(plan: Plan, rows: Any, weight: NDArray[np.float64]) -> tuple[Curve, ...]:
-    """The curves of a plan's numbers, by the first ``ROWS`` rows of a table or matrix."""
-    if not 0 < plan.given_numbers <= MOST_NUMBERS:
-        return ()
-    weight = weight[:ROWS]
-    if isinstance(rows, pa.Table):
-        some = rows.slice(0, ROWS).select([*plan.measured])
-        found = [first_numbers(plan, part)[0] for _, part in batches(some, 0, UNIT_BYTES)]
-        values = np.concatenate(found)
-    else:
-        values = np.asarray(rows[:ROWS], np.float64)
-    return curves_of(values, weight)
+def numbers_of_memory(plan: Plan, rows: Any) -> NDArray[np.float64]:
+    """Numeric and vector coordinates of a table or matrix, NaN where one is missing."""
+    if not isinstance(rows, pa.Table):
+        return np.asarray(rows, np.float64)
+    some = rows.select([*plan.measured])
+    return np.concatenate(
+        [first_numbers(plan, part)[0] for _, part in batches(some, 0, UNIT_BYTES)]
+    )
 
 
-def first_values_of_trees(plan: Plan, rows: Any, most: int) -> NDArray[np.float64]:
+def first_values_of_trees(plan: Plan, rows: Any) -> NDArray[np.float64]:
     """What trees read of the first rows of a table or matrix, see ``values_of_trees``."""
     if not isinstance(rows, pa.Table):
-        return _without_missing(plan, np.asarray(rows[:most], np.float64))
-    some = batch_of_table(replace(plan, tree_columns=True), rows.slice(0, most), "X")
+        return _without_missing(plan, np.asarray(rows[:ROWS], np.float64))
+    some = batch_of_table(replace(plan, tree_columns=True), rows.slice(0, ROWS), "X")
     assert some.columns is not None
     return some.columns.numbers
 
