@@ -166,7 +166,7 @@ def _old_shards(
 
 def _number(path: str) -> int:
     """The number in the name of a shard that convert wrote."""
-    return int(path.rsplit("/", 1)[-1].split(".")[0].removeprefix("part-"))
+    return int(path.rsplit("/", 1)[-1].split(".", maxsplit=1)[0].removeprefix("part-"))
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
