@@ -97,8 +97,8 @@ class Layout:
     they are written to directories of these names in ``to``. A row's part is drawn by split_seed
     and its number in the sources; or by its value in the column split_by, so that rows of one value
     are in one part; or by its rank in the column split_time, the earliest rows in the first part
-    (the sources are then read twice). overwrite: whether shards that are there are replaced. append:
-    whether new shards are numbered on from them.
+    (the sources are then read twice). overwrite: shards that are there are replaced. append: new
+    shards are numbered on from them.
     """
 
     to: str
