@@ -328,6 +328,7 @@ def _column_importances(model: ModelData, sizes: FeatureScales) -> dict[str, flo
     if len(sizes.mean) < size or sizes.spread is None:
         return {}
     several = {vector.column for vector in plan.vectors} | {one.column for one in plan.text}
+    several |= {"trees"} if plan.margins > 1 else set()
     sums: dict[str, tuple[Floats, Floats, Floats, int]] = {}
     for low, block in weight_blocks(model.engine, model.state):
         for place in np.flatnonzero((block != 0.0).any(axis=1)).tolist():
