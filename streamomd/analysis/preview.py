@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.analysis.curve_advice import curve_advice
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.run_events import phase
@@ -32,6 +31,7 @@ from streamomd.shards.order import Job, jobs_of, places
 from streamomd.shards.reader import ShardBatch, open_group
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import offsets
+from streamomd.training.curved_columns import curve_advice
 from streamomd.training.model_data import engine_of
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of
 from streamomd.training.training_threads import available_memory, thread_count
@@ -105,7 +105,7 @@ def preview(
             *data_notes(plan, shards),
             *checksum_notes(shards),
         ],
-        "advice": [] if times["learn_per_row"] is None else curve_advice(spec, plan, unit),
+        "advice": [] if times["learn_per_row"] is None else curve_advice(spec, plan, unit, read),
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),
@@ -224,6 +224,7 @@ def _columns(
         *(fixed(name, "numeric", 1) for name in plan.numeric),
         *(fixed(vector.column, "vector", vector.width) for vector in plan.vectors),
         *(fixed(number_name(plan, c.place), "curve", len(c.knots)) for c in plan.curves),
+        *([fixed("trees", "trees", plan.margins)] if plan.trees else []),
         *(hashed(name, "hashed") for name in plan.hashed),
         *(hashed(name, "date part") for name in parts),
         *(hashed(cross_name(cross), "cross") for cross in plan.crosses),
