@@ -31,7 +31,7 @@ from streamomd.shards.filtered_shards import unread_of
 from streamomd.shards.order import Job, jobs_of, places
 from streamomd.shards.reader import ShardBatch, open_group
 from streamomd.shards.shard import ShardSet, checksum_notes
-from streamomd.training import offsets
+from streamomd.training import row_checks
 from streamomd.training.model_data import engine_of
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of
 from streamomd.training.training_threads import available_memory, thread_count
@@ -89,8 +89,8 @@ def preview(
         columns = _columns(plan, *_count_growth(plan, unit), read / max(1, rows))
         memory = _memory(spec, plan, (spec.train.prefetch << 20) or ahead_of(shards))
         encoded = _encoded(plan, unit)
-    front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
-    far = offsets.offset_warnings(spec, plan, np.concatenate(front)[: offsets.MOST])
+    front = [batch.first_columns(len(plan.numeric), row_checks.MOST) for batch in encoded[0]]
+    far = row_checks.offset_warnings(spec, plan, np.concatenate(front)[: row_checks.MOST])
     notes = [*_loss_note(spec, plan), *far, *session.column_hints(plan)]
     times = _time(spec, plan, shards, encoded, reading, memory)
     return {

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.engine import block_state, frozen_rows, standardize
+from streamomd.engine.compile import OF_SOLVE, OF_VALUE, work_of
 from streamomd.engine.divided import DividedState, is_divisible
-from streamomd.engine.late import OF_SOLVE, OF_VALUE, work_of
 from streamomd.engine.loops import block, dense, rebase, row_losses
 from streamomd.engine.loops.reference import standardise_rows
 from streamomd.engine.operations import rebase_signature, standardise_signature

@@ -42,7 +42,7 @@ from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import absolute, printable, shown
 from streamomd.engine.layout import Layout
 from streamomd.features import Names, Plan
-from streamomd.rules.abilities import refuse_other_state
+from streamomd.rules import refuse_other_state
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.order import Cursor
 from streamomd.training.drift_alerts import check_counters

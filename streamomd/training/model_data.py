@@ -28,8 +28,8 @@ from streamomd.training.class_weights import (
     class_weights_of,
     refuse_unknown_classes,
 )
-from streamomd.training.fit_calibration import fit_calibration
 from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.ranking import fit_calibration
 from streamomd.training.row_checks import CurveRanges, LabelRuns
 from streamomd.training.run_records import Teaching, UpdateRecord
 from streamomd.training.scoring.link import Calibration

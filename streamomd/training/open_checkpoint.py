@@ -18,7 +18,7 @@ from streamomd.checkpoint import (
 )
 from streamomd.checkpoint.commit_reader import sequences
 from streamomd.checkpoint.documents import repair, save_document
-from streamomd.checkpoint.stores.snapshot import current
+from streamomd.checkpoint.stores.contract import current
 from streamomd.config.build_job import change_job
 from streamomd.config.field_types import as_renames
 from streamomd.config.flags import dotted

@@ -19,8 +19,7 @@ from streamomd.engine.divided import DividedState
 from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
 from streamomd.losses import all_losses, find_loss
-from streamomd.rules import all_rules, find_rule
-from streamomd.rules.abilities import standardize_problem
+from streamomd.rules import all_rules, find_rule, standardize_problem
 
 oracles.families()
 ROWS, COLUMNS, CLASSES = 12, 5, 4

@@ -32,8 +32,8 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.holdout import with_places
 from streamomd.training.metrics import Counts
 from streamomd.training.model_data import ModelData
-from streamomd.training.offsets import MOST, report_offsets
 from streamomd.training.progress import note
+from streamomd.training.row_checks import MOST, report_offsets
 from streamomd.training.row_stream import cache_of, no_rows
 from streamomd.training.run_records import Schedule
 from streamomd.training.training_step import Mask, Predict, begin_epoch
