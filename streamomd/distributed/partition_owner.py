@@ -41,10 +41,9 @@ from streamomd.distributed.star import DRIVER, LEADER, ControlChannel, PeerLostE
 from streamomd.distributed.worker_probe import VERSION
 from streamomd.engine.micro_batches import Sensed
 from streamomd.features import Names, Plan
-from streamomd.shards.digests import Digests, Found
 from streamomd.shards.filesystem import connect
 from streamomd.shards.order import Cursor
-from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.shard import Digests, Found, Shard, ShardSet
 from streamomd.training.checkpoint_manager import CommitSchedule
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.drift import Fired

@@ -33,8 +33,7 @@ from streamomd.rules.contract import (
     Slots,
     Sum,
 )
-from streamomd.rules.params import Positive, YesNo
-from streamomd.rules.ranges import SQUARES
+from streamomd.rules.params import SQUARES, Positive, YesNo
 
 
 class Hyper(NamedTuple):

@@ -37,8 +37,7 @@ from streamomd.rules.contract import (
     Slots,
     Sum,
 )
-from streamomd.rules.params import Positive, YesNo
-from streamomd.rules.ranges import RATIOS
+from streamomd.rules.params import RATIOS, Positive, YesNo
 
 
 class Hyper(NamedTuple):

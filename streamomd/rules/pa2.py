@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
 from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
-from streamomd.rules.params import Positive
-from streamomd.rules.ranges import NORMS
+from streamomd.rules.params import NORMS, Positive
 
 
 class Hyper(NamedTuple):

@@ -19,9 +19,8 @@ from streamomd.core.finite import FiniteCheck, Place
 from streamomd.engine.micro_batches import Sensed
 from streamomd.features import Names, Plan
 from streamomd.shards.cache.cached_reader import Cache
-from streamomd.shards.digests import Digests
 from streamomd.shards.order import Cursor, places
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import Digests, ShardSet
 from streamomd.training.class_weights import ClassWeights, class_weights_of, recount, sampled_rows
 from streamomd.training.drift_alerts import alerts_of_rows, plan_to_read
 from streamomd.training.metrics import BLOCK, Metrics

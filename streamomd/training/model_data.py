@@ -20,9 +20,9 @@ from streamomd.engine.state import State
 from streamomd.features import Names, Plan
 from streamomd.losses.derived import with_lipschitz
 from streamomd.rules.contract import Block
-from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.order import Cursor
+from streamomd.shards.shard import Digests
 from streamomd.training.class_weights import (
     ClassWeights,
     class_weights_of,

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
-from streamomd.engine.layout import Layout
-from streamomd.engine.state import Arrays, State
 from streamomd.features import Names, Plan
 from streamomd.integrations.sklearn.inputs import PreparedScores
 from streamomd.shards.order import Cursor
 
 if TYPE_CHECKING:
+    from streamomd.engine.layout import Layout
+    from streamomd.engine.state import Arrays
     from streamomd.training.model import Model
 
 
@@ -36,15 +36,21 @@ NARROWER = {"float64": ("float32",), "int64": ("uint16", "int32")}
 def changed(parts: Iterator[tuple[int, int, Arrays]], layout: Layout) -> list[Part]:
     """Each part in few bytes; ``filled`` returns the same bits."""
     found = []
-    for (low, high, arrays), (_, _, first) in zip(parts, State.start(layout).parts(), strict=True):
+    for (low, high, arrays), (_, _, first) in zip(parts, _start(layout), strict=True):
         saved = {name: _saved(array, first.get(name)) for name, array in arrays.items()}
         found.append((low, high, saved))
     return found
 
 
+def _start(layout: Layout) -> Iterator[tuple[int, int, Arrays]]:
+    from streamomd.engine.state import State
+
+    return State.start(layout).parts()
+
+
 def filled(parts: list[Part], layout: Layout) -> Iterator[tuple[int, int, Arrays]]:
     """The parts as they were: the inverse of ``changed``."""
-    for (low, high, saved), (_, _, first) in zip(parts, State.start(layout).parts(), strict=True):
+    for (low, high, saved), (_, _, first) in zip(parts, _start(layout), strict=True):
         yield low, high, {name: _array(one, first.get(name)) for name, one in saved.items()}
 
 

@@ -39,7 +39,7 @@ from streamomd.rules.contract import (
     Sum,
     fields,
 )
-from streamomd.rules.ranges import NORMS
+from streamomd.rules.params import NORMS
 
 Parameters = Callable[[Any], tuple[float, float, float]]
 

@@ -29,7 +29,7 @@ from streamomd.core.urls import printable, shown
 from streamomd.shards.shard import Listed
 from streamomd.shards.shard import Table as OfTable
 from streamomd.sources.contract import SCHEMA, Request, SourceFiles
-from streamomd.sources.delta.appended import ALTERNATIVE, MOST_COMMITS
+from streamomd.sources.delta.appended import ALTERNATIVE, changed_notes
 from streamomd.sources.iceberg.metadata import (
     MemoryFiles,
     Table,
@@ -288,9 +288,8 @@ def appended_files(
         elif operation != REPLACE:
             changing.append(f"{one.snapshot_id} ({operation or 'unknown operation'})")
     notes = schema_changes(table, table.snapshot(since), table.snapshot(version))
-    if changing:
-        notes += _changed(table, changing, appends_only=appends_only)
-    return found, notes
+    text = f"snapshots of Iceberg table {shown(table.source)} delete or overwrite rows: "
+    return found, [*notes, *changed_notes(text, changing, "snapshots", appends_only=appends_only)]
 
 
 def _operation(snapshot: Any) -> str:
@@ -317,19 +316,6 @@ def _after(table: Table, since: int, version: int) -> list[Any]:
         at = one.parent_snapshot_id
     table.snapshot(since)
     return passed[::-1]
-
-
-def _changed(table: Table, changing: list[str], *, appends_only: bool) -> list[str]:
-    snapshots = ", ".join(changing[:MOST_COMMITS])
-    more = len(changing) - MOST_COMMITS
-    snapshots += f" and {more:,} more" * (more > 0)
-    text = f"snapshots of Iceberg table {shown(table.source)} delete or overwrite rows: {snapshots}"
-    if appends_only:
-        return [f"{text}; they are skipped"]
-    raise ResumeRefusedError(
-        f"{text}. A model cannot unlearn rows: {ALTERNATIVE}, or pass --appends-only to learn the "
-        "rows of the other snapshots alone"
-    )
 
 
 MISSING = "but it does not exist: expiring snapshots deletes"
