@@ -19,7 +19,7 @@ from streamomd.distributed.averaged_worker import ranges_of
 from streamomd.distributed.partition_owner import group_size, slice_bytes
 from streamomd.distributed.worker_monitor import Waiting, usable_workers
 from streamomd.engine.layout import Layout
-from streamomd.training.partitions import edges, owned
+from streamomd.training.microbatch_rounds import edges, owned
 
 BASE_BYTES = 400 << 20
 """Bytes of a worker without a state: Python, Arrow, compiled loops, current rows."""

@@ -29,8 +29,7 @@ from streamomd.engine.compile import (
 from streamomd.engine.divided import DividedState, group_layout
 from streamomd.engine.layout import Layout
 from streamomd.engine.loops import block_row, dense, rebase, recent_rows
-from streamomd.engine.loops.row import Shape
-from streamomd.engine.loops.step import move_numbers, numbers_of
+from streamomd.engine.loops.row import Shape, move_numbers, numbers_of
 from streamomd.engine.state import State
 from streamomd.losses import Loss
 from streamomd.rules.contract import Block, RecentRows, fields

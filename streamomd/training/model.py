@@ -20,12 +20,11 @@ from streamomd.training.memory_rows import (
     learn_in_memory,
     margins_in_memory,
 )
-from streamomd.training.model_data import ModelData
+from streamomd.training.model_data import ModelData, heaviest
 from streamomd.training.model_figures import fill_values_of, result_of, summary_of
 from streamomd.training.predict import evaluate, predict, probabilities
 from streamomd.training.progress import show
 from streamomd.training.scoring.link import each_class
-from streamomd.training.top_weights import heaviest
 
 if TYPE_CHECKING:
     from streamomd.training.scoring.scorer import Explanation, Scorer

@@ -25,10 +25,9 @@ from streamomd.features import Plan, name_of
 from streamomd.features.names import column_of
 from streamomd.features.plan import number_at
 from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
-from streamomd.training.model_data import ModelData
+from streamomd.training.model_data import ModelData, weight_blocks
 from streamomd.training.progress import note
 from streamomd.training.row_stream import find_for_model, rows_of
-from streamomd.training.top_weights import weight_blocks
 
 Floats = NDArray[np.float64]
 LARGEST = ("s", "b", "M", "x")

@@ -19,13 +19,15 @@ import numpy as np
 from streamomd.engine.loops import defaults, sparse
 from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.load_store import put, take
-from streamomd.engine.loops.row import Shape, entry, span
-from streamomd.engine.loops.step import (
+from streamomd.engine.loops.row import (
+    Shape,
+    entry,
     is_implicit,
     make_decide_row,
     make_score,
     move_numbers,
     numbers_of,
+    span,
 )
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
