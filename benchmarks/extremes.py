@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from streamomd.training.partitions import Share, micro_batches
 
 from streamomd.core.batch import DenseBatch, SparseBatch
 from streamomd.engine import Engine
@@ -34,6 +33,7 @@ from streamomd.engine.merge import tree
 from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule, standardize_problem, target_problem
+from streamomd.training.microbatch_rounds import Share, micro_batches
 
 COLUMNS, CHUNK = 8, 100_000
 

@@ -45,8 +45,8 @@ from streamomd.shards.filesystem import connect
 from streamomd.shards.order import Cursor
 from streamomd.shards.shard import Digests, Found, Shard, ShardSet
 from streamomd.training.checkpoint_manager import CommitSchedule
+from streamomd.training.column_statistics import Fired
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.drift import Fired
 from streamomd.training.microbatch_rounds import Rounds, Share, column_ranges, edges, owned
 from streamomd.training.model_data import engine_of
 from streamomd.training.progress import quiet_notes

@@ -49,7 +49,7 @@ from streamomd.features.plan_lines import (
 from streamomd.features.times import parts_of
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
-from streamomd.rules.params import ANY, SQUARES, Limits, narrowest
+from streamomd.rules.ranges import ANY, SQUARES, Limits, narrowest
 
 ABSENT = PerReader(" in the first shard; ", " in X; ")
 _SIZE_KEY = b"streamomd.size"

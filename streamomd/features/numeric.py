@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streamomd.core.message import Key, PerReader, Words
 from streamomd.features.bad_rows import BadRows, CheckedValues, Places, shown
 from streamomd.features.plan_columns import LegalValues
-from streamomd.rules.params import FLOAT32_MAX, Limits
+from streamomd.rules.ranges import FLOAT32_MAX, Limits
 
 Numbers = NDArray[Any]
 

@@ -29,7 +29,7 @@ from streamomd.features.plan_columns import (
     Text,
     Vector,
 )
-from streamomd.rules.params import ANY, Limits
+from streamomd.rules.ranges import ANY, Limits
 
 MOST_BITS, LARGEST, MOST_MEANS = 30, 2**31 - 1, 2**20
 

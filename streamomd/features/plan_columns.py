@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.params import Limits
+from streamomd.rules.ranges import Limits
 
 Label = bool | int | float | str
 

@@ -21,7 +21,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.contract import Certificate, Losses, Mean, Row, RowHooks, Rule, Slots, Sum
-from streamomd.rules.params import NORMS, Positive
+from streamomd.rules.params import Positive
+from streamomd.rules.ranges import NORMS
 
 
 class Hyper(NamedTuple):

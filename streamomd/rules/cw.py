@@ -25,7 +25,8 @@ from typing import Annotated, NamedTuple
 from streamomd.rules.common.full_matrix import LIMIT, Limit, Move, Own, largest, update, weight
 from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Slots
 from streamomd.rules.cw_diag import FINEST, STDEV, Totals, begin, stdev, variance
-from streamomd.rules.params import NORMS, Between, Choice, Positive
+from streamomd.rules.params import Between, Choice, Positive
+from streamomd.rules.ranges import NORMS
 
 FLAT = 1e-200  # a variance that nothing is divided by
 

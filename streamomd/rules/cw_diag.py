@@ -31,7 +31,8 @@ from statistics import NormalDist
 from typing import Annotated, NamedTuple
 
 from streamomd.rules.contract import Certificate, Losses, Max, Mean, Row, RowHooks, Rule, Slots, Sum
-from streamomd.rules.params import NORMS, Between, Choice, Positive
+from streamomd.rules.params import Between, Choice, Positive
+from streamomd.rules.ranges import NORMS
 
 STDEV = 0.0
 FINEST = 1e100  # the largest S_i

@@ -42,7 +42,8 @@ from streamomd.rules.common.links import (
     length,
 )
 from streamomd.rules.contract import Coords, Losses, Max, Mean, Observe, Row, RowHooks, Rule, Slots
-from streamomd.rules.params import NORMS, Positive
+from streamomd.rules.params import Positive
+from streamomd.rules.ranges import NORMS
 
 
 class Hyper(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
 
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.sets import ComparatorSet
-from streamomd.rules.params import ANY, Range
+from streamomd.rules.ranges import ANY, Range
 
 Sum = Annotated[float, "sum"]
 Mean = Annotated[float, "mean"]

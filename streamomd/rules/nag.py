@@ -33,7 +33,8 @@ from streamomd.rules.contract import (
     Slots,
     Sum,
 )
-from streamomd.rules.params import SQUARES, Positive, YesNo
+from streamomd.rules.params import Positive, YesNo
+from streamomd.rules.ranges import SQUARES
 
 
 class Hyper(NamedTuple):

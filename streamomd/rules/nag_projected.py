@@ -49,7 +49,8 @@ from typing import Annotated, Any, NamedTuple
 from streamomd.rules.certificates.ogd_bounds import certified_in_ball
 from streamomd.rules.common.scaled_ball import ETA
 from streamomd.rules.contract import Max, Mean, Observe, Params, Row, RowHooks, Rule, Slots, Sum
-from streamomd.rules.params import SQUARES, Between, Choice, Positive, YesNo
+from streamomd.rules.params import Between, Choice, Positive, YesNo
+from streamomd.rules.ranges import SQUARES
 
 
 class Hyper(NamedTuple):

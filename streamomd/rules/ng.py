@@ -37,7 +37,8 @@ from streamomd.rules.contract import (
     Slots,
     Sum,
 )
-from streamomd.rules.params import RATIOS, Positive, YesNo
+from streamomd.rules.params import Positive, YesNo
+from streamomd.rules.ranges import RATIOS
 
 
 class Hyper(NamedTuple):

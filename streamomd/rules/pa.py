@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
 from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
-from streamomd.rules.params import NORMS
+from streamomd.rules.ranges import NORMS
 
 
 def step(row: Row, totals: object, clock: float, h: object) -> tuple[bool, Move, object]:

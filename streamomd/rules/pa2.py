@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
 from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
-from streamomd.rules.params import NORMS, Positive
+from streamomd.rules.params import Positive
+from streamomd.rules.ranges import NORMS
 
 
 class Hyper(NamedTuple):

@@ -32,7 +32,8 @@ from typing import NamedTuple
 
 from streamomd.rules.certificates.adagrad_bounds import si_adagrad_certified
 from streamomd.rules.contract import Losses, Max, Observe, Row, RowHooks, Rule, Slots, Sum
-from streamomd.rules.params import RATIOS, Lipschitz, Positive
+from streamomd.rules.params import Lipschitz, Positive
+from streamomd.rules.ranges import RATIOS
 
 
 class Hyper(NamedTuple):

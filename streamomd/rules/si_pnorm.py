@@ -40,7 +40,8 @@ from typing import NamedTuple
 from streamomd.rules.certificates.adagrad_bounds import si_pnorm_claims
 from streamomd.rules.common.power_sums import POWER_SUMS, Own, Shared, Totals, align, powered
 from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
-from streamomd.rules.params import RATIOS, Lipschitz, Positive
+from streamomd.rules.params import Lipschitz, Positive
+from streamomd.rules.ranges import RATIOS
 
 LEAST, MOST = 1e-24, 1e24  # of the sum of powers, between its renewals; float32 holds the parts
 

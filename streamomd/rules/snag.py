@@ -44,7 +44,8 @@ from streamomd.rules.contract import (
     Sum,
 )
 from streamomd.rules.nag import Move, Own, Totals, step, stretch, weight
-from streamomd.rules.params import SQUARES, Positive, YesNo
+from streamomd.rules.params import Positive, YesNo
+from streamomd.rules.ranges import SQUARES
 
 
 class Hyper(NamedTuple):

@@ -31,9 +31,9 @@ from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.order import Cursor, places
 from streamomd.shards.shard import Digests, ShardSet
 from streamomd.training.class_weights import ClassWeights, class_weights_of, recount, sampled_rows
+from streamomd.training.column_statistics import Fired
 from streamomd.training.drift_alerts import alerts_of_rows, plan_to_read
 from streamomd.training.metrics import BLOCK, Metrics
-from streamomd.training.metrics.drift import Fired
 from streamomd.training.row_stream import SharedDecoding, cache_of, no_rows, rows_of
 
 Floats = NDArray[np.float64]

@@ -23,7 +23,7 @@ from streamomd.engine.layout import Layout
 from streamomd.engine.standard_errors import has_errors, weight_errors
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, name_of
-from streamomd.losses.derived import with_lipschitz
+from streamomd.losses.contract import with_lipschitz
 from streamomd.rules.contract import Block
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.order import Cursor

@@ -24,7 +24,7 @@ from streamomd.features.plan import Plan
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule
-from streamomd.rules.params import ANY, Limits
+from streamomd.rules.ranges import ANY, Limits
 
 oracles.families()
 DTYPES = ("float64", "float32")

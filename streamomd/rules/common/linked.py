@@ -39,7 +39,7 @@ from streamomd.rules.contract import (
     Sum,
     fields,
 )
-from streamomd.rules.params import NORMS
+from streamomd.rules.ranges import NORMS
 
 Parameters = Callable[[Any], tuple[float, float, float]]
 

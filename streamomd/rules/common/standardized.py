@@ -14,7 +14,8 @@ import math
 from typing import Annotated, Any, NamedTuple
 
 from streamomd.rules.contract import Max, Mean, Saved, Sum
-from streamomd.rules.params import SQUARES, Between, Choice, Limits, Range
+from streamomd.rules.params import Between, Choice
+from streamomd.rules.ranges import SQUARES, Limits, Range
 
 RANGE = Range(Limits(1e-150, 1e150), SQUARES.float32)
 """Slots and moments hold sums of x^2 over as many as 10^6 rows."""

@@ -15,9 +15,9 @@ from streamomd.core.batch import Batch, Times
 from streamomd.core.errors import DataError, StoppedError, StreamomdError
 from streamomd.core.finite import Place, between
 from streamomd.core.run_events import phase
-from streamomd.core.threads import Threads
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted
+from streamomd.engine.divided import Threads
 from streamomd.runs.delayed import Teacher, arrival_times, rows_to_teach
 from streamomd.runs.modes import learned_of, no_rows_learned
 from streamomd.runs.reporting import Reporting
