@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.analysis.curve_advice import curve_advice
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.run_events import phase
@@ -37,6 +36,7 @@ from streamomd.shards.order import Job, jobs_of, places
 from streamomd.shards.reader import ShardBatch, open_group
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import row_checks
+from streamomd.training.curved_columns import curve_advice
 from streamomd.training.model_data import engine_of
 from streamomd.training.progress import note
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of
@@ -154,7 +154,7 @@ def preview(
             *data_notes(plan, shards),
             *checksum_notes(shards),
         ],
-        "advice": [] if times["learn_per_row"] is None else curve_advice(spec, plan, unit),
+        "advice": [] if times["learn_per_row"] is None else curve_advice(spec, plan, unit, read),
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),

@@ -220,7 +220,7 @@ def certify(
     return result, formatting.format_certificate(result)
 
 
-FORMATS = ("onnx", "sklearn", "vw", "parquet")
+FORMATS = ("onnx", "sklearn", "vw", "parquet", "scorer")
 OTHER_NAMES = {"scikit-learn": "sklearn", "skops": "sklearn", "vowpal_wabbit": "vw"}
 
 
@@ -247,10 +247,11 @@ def export(
     storage_options: str | None,
     checkpoint_storage_options: str | None,
 ) -> tuple[Any, str]:
-    """Export a model to ONNX, scikit-learn, Vowpal Wabbit or Parquet.
+    """Export a model to ONNX, a scorer, scikit-learn, Vowpal Wabbit or Parquet.
 
     \b
       streamomd export runs/bank --as onnx -o bank.onnx        raw columns to predictions
+      streamomd export runs/bank --as scorer -o bank.scorer    any columns: numpy, JavaScript
       streamomd export runs/bank --as sklearn -o bank.skops    an SGDClassifier or SGDRegressor
       streamomd export runs/bank --as vw -o bank.vw.txt        Vowpal Wabbit's readable weights
       streamomd export runs/bank --as parquet -o bank.parquet  names, weights, slots

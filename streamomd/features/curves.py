@@ -31,8 +31,8 @@ EXACT = 1.0 - 1e-9
 """Sums of weights are compared up to rounding, which the unit of weights changes."""
 
 
-def curves_of(values: Floats, weights: Floats) -> tuple[Curve, ...]:
-    """The curves of numbers (rows, numbers), NaN where one is missing. Their knots do not depend on
+def equal_curves(values: Floats, weights: Floats) -> tuple[Curve, ...]:
+    """Curves of all numbers (rows, numbers), NaN where one is missing. Their knots do not depend on
     the unit of the weights, which are 0 or more.
 
     None for a number with fewer than three values, and none at all where all together would have
@@ -40,12 +40,34 @@ def curves_of(values: Floats, weights: Floats) -> tuple[Curve, ...]:
     """
     counted = [_masses(column, weights) for column in values.T]
     sizes = np.array([len(found) for found, _ in counted])
-    room = BUDGET if len(sizes) > WIDE else min(BUDGET, WIDE - len(sizes))
+    room = room_of(len(sizes))
     fitting = [most for most in range(FEWEST, MOST + 1) if _sum_of_knots(sizes, most) <= room]
-    if not fitting:
-        return ()
+    return _curves(counted, fitting[-1]) if fitting else ()
+
+
+def candidates_of(values: Floats, weights: Floats) -> tuple[Curve, ...]:
+    """The same with ``MOST`` knots each, however many they are."""
+    return _curves([_masses(column, weights) for column in values.T], MOST)
+
+
+def best_curves(curves: Sequence[Curve], worth: Sequence[float], numbers: int) -> tuple[Curve, ...]:
+    """Of candidates worth more than 0 the best ones that the budget has room for."""
+    room, kept = room_of(numbers), []
+    for value, curve in sorted(zip(worth, curves, strict=False), key=lambda one: -one[0]):
+        if value > 0.0 and len(curve.knots) <= room:
+            kept.append(curve)
+            room -= len(curve.knots)
+    return tuple(sorted(kept))
+
+
+def room_of(numbers: int) -> int:
+    """How many knots all curves of these numbers may have together."""
+    return BUDGET if numbers > WIDE else min(BUDGET, WIDE - numbers)
+
+
+def _curves(counted: Sequence[tuple[Floats, Floats]], most: int) -> tuple[Curve, ...]:
     made = (
-        Curve(place, float(found[0]), float(found[-1]), knots_of(found, mass, fitting[-1]))
+        Curve(place, float(found[0]), float(found[-1]), knots_of(found, mass, most))
         for place, (found, mass) in enumerate(counted)
         if len(found) >= FEWEST
     )

@@ -18,9 +18,11 @@ from streamomd.core.wording import counted, worded
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.walk import ExactRun
+from streamomd.shards.filesystem import is_local
 from streamomd.shards.order import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.curved_columns import advice_of_shards
 from streamomd.training.drift_alerts import (
     fails_on_alert,
     raise_alert,
@@ -39,6 +41,9 @@ from streamomd.training.row_checks import ENOUGH, report_offsets_of
 from streamomd.training.row_stream import compiling_kernels
 from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_threads import available_memory, classes_divided
+
+WORTH_ADVICE = 5.0
+"""Seconds of a run from which on a part of one is spent on what would help the next one."""
 
 
 def learn_remaining_rows(
@@ -120,7 +125,16 @@ def _learn(
     model.rows_per_second = learned / model.seconds
     if profile := current():
         profile.rows += learned
+    if not rows_before:
+        _say_what_would_help(model, shards)
     return model
+
+
+def _say_what_would_help(model: Model, shards: Dataset) -> None:
+    """A line on curves, if the run took some seconds and its first rows are on this machine."""
+    if model.seconds >= WORTH_ADVICE and isinstance(shards, ShardSet) and is_local(shards.fs):
+        for line in advice_of_shards(model.spec, model.plan, shards):
+            note(line)
 
 
 def _first_batch(

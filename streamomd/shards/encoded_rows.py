@@ -56,7 +56,7 @@ def encode_rows(
     except pa.ArrowException as error:
         raise explain(error, shard, row, row + rows.rows) from error
     if passthrough is not None and len(encoded.skipped):
-        passthrough = passthrough.filter(pa.array(_learned(rows, encoded)))
+        passthrough = passthrough.filter(pa.array(learned_rows(rows, encoded)))
     value = Rows(encoded, passthrough)
     # Pairs of lists share the record batch's memory: the larger of the two is what they hold.
     held = value.nbytes if plan.sparse is None else max(batch.nbytes, value.nbytes)
@@ -73,7 +73,7 @@ def _of_text(error: BadRowError, url: str, path: str) -> BadRowError:
     return BadRowError(replace(message, shard=where, form=form))
 
 
-def _learned(rows: ShardBatch, encoded: Batch) -> NDArray[np.bool_]:
+def learned_rows(rows: ShardBatch, encoded: Batch) -> NDArray[np.bool_]:
     """Which rows of the record batch are in the encoded one."""
     found = np.ones(rows.rows, np.bool_)
     found[encoded.skipped.places] = False

@@ -1,4 +1,4 @@
-"""What the first rows say: the longest list, nearly unique strings, times in order, curves."""
+"""What the first rows say: the longest list, nearly unique strings, times in order."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from numpy.typing import NDArray
 
 from streamomd.config.values import join_list
 from streamomd.core.errors import StreamomdError
-from streamomd.core.scalars import Curve
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import DATES, family, plain
-from streamomd.features.curves import MOST_NUMBERS, MOST_READ, ROWS, curves_of
-from streamomd.features.encode import first_numbers
 from streamomd.features.lists import elements_of
 from streamomd.features.plan import Plan
 from streamomd.shards.filesystem import is_local
@@ -56,29 +53,6 @@ def longest_list(shard_set: ShardSet, column: str) -> int:
 def _row_and_length(rows: ShardBatch) -> tuple[int, int]:
     begins, _ = elements_of(rows.batch.column(0))
     return rows.row, int((begins[1:] - begins[:-1]).max(initial=0))
-
-
-def first_curves(plan: Plan, shards: ShardSet) -> tuple[Curve, ...]:
-    """The curves of a plan's numbers, by the first ``ROWS`` rows that the shards' filter does not
-    drop, of at most ``MOST_READ``. Reads the columns of numbers and weights alone; raises what
-    reading raises."""
-    columns = [*plan.measured, *([plan.weight] if plan.weight else [])]
-    if not 0 < plan.given_numbers <= MOST_NUMBERS:
-        return ()
-    batches = read_batches(
-        shards, places=range(len(shards)), columns=columns, threads=1, budget_bytes=1,
-        unit_bytes=1 << 20,
-    )  # fmt: skip
-    values, weights, rows, read = [], [], 0, 0
-    numbers = batches.map(lambda piece: (piece.rows, *first_numbers(plan, piece.batch)))
-    with closing(numbers) as found:
-        for covered, some, of in found:
-            values.append(some[: ROWS - rows])
-            weights.append(of[: ROWS - rows])
-            rows, read = rows + len(values[-1]), read + covered
-            if rows == ROWS or read >= MOST_READ:
-                break
-    return curves_of(np.concatenate(values), np.concatenate(weights)) if rows else ()
 
 
 class UniqueStrings(NamedTuple):

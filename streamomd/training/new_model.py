@@ -11,17 +11,16 @@ from typing import Any
 from streamomd.config.field_types import BALANCED
 from streamomd.config.spec import Spec
 from streamomd.core.errors import DataError, UsageError
-from streamomd.core.scalars import FEWEST, Curve
 from streamomd.core.urls import printable, shown
 from streamomd.core.wording import counted
 from streamomd.features import Plan, make_plan
 from streamomd.features.classes import decimal_comma, rare_note, targets, task_note
-from streamomd.features.curves import BUDGET
 from streamomd.features.plan_columns import Partition
 from streamomd.shards.distinct_values import Enough, distinct_labels, label_bounds
-from streamomd.shards.first_rows import first_curves, longest_list
+from streamomd.shards.first_rows import longest_list
 from streamomd.shards.renames import check_columns, distinct_schemas
 from streamomd.shards.shard import ShardSet
+from streamomd.training.curved_columns import CurveChoice, curves_of_shards
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -45,17 +44,16 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
     plan = make_plan(spec.data, spec.model, first.schema, labels, partitions, lengths)
     for shard in distinct_schemas(shards):
         check_columns(plan, shard)
-    return plan if spec.model.shapes == "none" else with_curves(plan, first_curves(plan, shards))
+    if spec.model.shapes == "none":
+        return plan
+    return with_curves(plan, curves_of_shards(spec, plan, shards))
 
 
-def with_curves(plan: Plan, curves: tuple[Curve, ...]) -> Plan:
-    """The plan with these curves; prints a line where there are none."""
-    if not curves:
-        note(
-            f"no column is curved (model.shapes): of {counted(plan.given_numbers, 'number')} none "
-            f"has {FEWEST} values in the first rows, or more than {BUDGET // FEWEST} have"
-        )
-    return replace(plan, curves=curves)
+def with_curves(plan: Plan, found: CurveChoice) -> Plan:
+    """The plan with chosen curves; prints a line where there are none."""
+    if not found.curves:
+        note(f"no column is curved (model.shapes): {found.reason}")
+    return replace(plan, curves=found.curves)
 
 
 def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:

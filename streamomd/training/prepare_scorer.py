@@ -45,8 +45,15 @@ def scorer_of(
     plan: Plan, engine: Engine, state: State, calibration: Calibration | None = None
 ) -> Scorer:
     """A scorer of the state as it is now."""
+    return Scorer(*parts_of(plan, engine, state, calibration))
+
+
+def parts_of(
+    plan: Plan, engine: Engine, state: State, calibration: Calibration | None
+) -> tuple[Description, Margins, Link]:
+    """The parts of a scorer."""
     link = _link(plan, engine, state, calibration)
-    return Scorer(description_of(plan), margins_of(plan, engine, state), link)
+    return description_of(plan), margins_of(plan, engine, state), link
 
 
 def description_of(plan: Plan) -> Description:

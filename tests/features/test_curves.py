@@ -18,7 +18,7 @@ from streamomd.core.errors import DataError
 from streamomd.core.jit import recording
 from streamomd.core.scalars import Curve, hat_at
 from streamomd.features import Plan, name_of
-from streamomd.features.curves import BUDGET, MOST, WIDE, PackedCurves, curves_of, knots_of
+from streamomd.features.curves import BUDGET, MOST, WIDE, PackedCurves, equal_curves, knots_of
 from streamomd.features.kernels.write_columns import hat_writer
 from streamomd.features.names import Names
 
@@ -69,7 +69,7 @@ def test_the_unit_of_weights_changes_no_bit(rows: list[tuple[int, int]], unit: f
     """Weights times a constant give the same curves."""
     values = np.array([[v, v % 7] for v, _ in rows], float)
     weights = np.array([w for _, w in rows], float)
-    assert curves_of(values, weights * unit) == curves_of(values, weights)
+    assert equal_curves(values, weights * unit) == equal_curves(values, weights)
 
 
 def test_constants_and_two_values_have_no_curve() -> None:
@@ -80,16 +80,16 @@ def test_constants_and_two_values_have_no_curve() -> None:
         [np.nan] * 8,
     ]  # fmt: skip
     weights = np.array([1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
-    found = curves_of(np.array(columns).T, weights)
+    found = equal_curves(np.array(columns).T, weights)
     assert found == (Curve(2, 0.0, 2.0, (0.0, 1.0, 2.0)),)
-    assert curves_of(np.zeros((0, 2)), np.zeros(0)) == ()
+    assert equal_curves(np.zeros((0, 2)), np.zeros(0)) == ()
 
 
 @pytest.mark.parametrize("count", [1, 30, BUDGET // 3, BUDGET // 3 + 1, 300])
 def test_all_curves_together_have_a_budget(count: int) -> None:
     """Each has as many knots as fit; none where three each would be more."""
     values = np.random.default_rng(0).normal(size=(400, count))
-    found = curves_of(values, np.ones(400))
+    found = equal_curves(values, np.ones(400))
     sizes = {len(curve.knots) for curve in found}
     room = min(BUDGET, WIDE - count) if count <= WIDE else BUDGET
     assert sizes == ({min(MOST, room // count)} if 3 * count <= room else set())
@@ -102,7 +102,7 @@ def planned(table: pa.Table, **data: Any) -> Plan:
     plan = new_model(table, data=data, model={"task": "regress", "loss": "square"}).plan
     names = [*plan.measured, *([plan.weight] if plan.weight else [])]
     (rows,) = table.select(names).combine_chunks().to_batches()
-    return replace(plan, curves=curves_of(*first_numbers(plan, rows)))
+    return replace(plan, curves=equal_curves(*first_numbers(plan, rows)))
 
 
 def gaps(count: int = 40) -> pa.Table:
@@ -152,7 +152,7 @@ def test_compiled_hats_are_bit_identical() -> None:
     """Compiled code and Python write the same."""
     values = np.random.default_rng(2).normal(size=(60, 3))
     values[5, 1] = np.nan
-    packed = PackedCurves.of(curves_of(values, np.ones(60)))
+    packed = PackedCurves.of(equal_curves(values, np.ones(60)))
     tables = [np.hstack([values, np.full((60, packed.begins[-1]), 7.0)]) for _ in range(2)]
     write, width = hat_writer(), tables[0].shape[1]
     write(1, *packed, width, 3, tables[0].reshape(-1))

@@ -37,3 +37,18 @@ def knots(values: Sequence[float], weights: Sequence[int], most: int) -> list[fl
                 found.add(value)
                 break
     return sorted(found)
+
+
+def score(slopes: np.ndarray, number: np.ndarray, hats: np.ndarray) -> tuple[float, int]:
+    """Of one learner: how much of the sum of ones the hats' scores explain beyond those of the
+    intercept and the number: the fall of the residual sum of squares, and of free directions."""
+    line = np.column_stack([np.ones(len(number)), number]) * slopes[:, None]
+    both = np.column_stack([line, hats * slopes[:, None]])
+    ones = np.ones(len(number))
+
+    def left(design: np.ndarray) -> tuple[float, int]:
+        found, _, rank, _ = np.linalg.lstsq(design, ones, rcond=1e-9)
+        return float(((ones - design @ found) ** 2).sum()), int(rank)
+
+    (before, few), (after, many) = left(line), left(both)
+    return before - after, many - few

@@ -126,10 +126,10 @@ def test_the_rows_that_are_read_for_knots_are_bounded(
     """By those that a filter drops, too; of very wide tables none is read."""
     rows = table().sort_by("a")
     shard = write(tmp_path / "0.parquet", rows, row_group_size=30)
-    monkeypatch.setattr("streamomd.shards.first_rows.MOST_READ", 100)
+    monkeypatch.setattr("streamomd.training.curved_columns.MOST_READ", 100)
     (curve, _) = learn(shard, rule="nag", where="w > 1").plan.curves
     assert curve.most <= rows["a"][119].as_py()
-    monkeypatch.setattr("streamomd.shards.first_rows.MOST_NUMBERS", 1)
+    monkeypatch.setattr("streamomd.training.curved_columns.MOST_NUMBERS", 1)
     assert learn(shard, rule="nag").plan.curves == ()
 
 
@@ -269,7 +269,7 @@ def test_a_line_says_that_rows_leave_the_range_of_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where more than 5 % of the values do: rows that begin with one kind."""
-    monkeypatch.setattr("streamomd.shards.first_rows.ROWS", 100)
+    monkeypatch.setattr("streamomd.training.curved_columns.ROWS", 100)
     rows = table(200)
     mixed = write(tmp_path / "mixed.parquet", rows)
     given = {"rule": "nag", "numeric": ["a"], "hashed": hashed, "quiet": False}

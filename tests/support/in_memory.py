@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamomd.config.spec import Spec
 from streamomd.engine.state import State
 from streamomd.features import encode, make_plan
-from streamomd.features.curves import curves_of
+from streamomd.features.curves import equal_curves
 from streamomd.features.encode import first_numbers
 from streamomd.features.nested import selected, with_fields
 from streamomd.training.metrics import Metrics
@@ -41,7 +41,9 @@ def new_model(
     )
     if curves and plan.measured:
         (rows,) = table.combine_chunks().to_batches()
-        plan = replace(plan, curves=curves_of(*first_numbers(plan, selected(rows, plan.measured))))
+        plan = replace(
+            plan, curves=equal_curves(*first_numbers(plan, selected(rows, plan.measured)))
+        )
     spec = spec.of_classes(len(plan.classes))
     engine = replace(engine_of(spec, plan), compiled=compiled)
     state = State.start(engine.layout)

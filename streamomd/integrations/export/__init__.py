@@ -9,6 +9,7 @@ from streamomd.core import installed
 from streamomd.integrations.export.contract import Format
 from streamomd.integrations.export.to_onnx import FORMAT as ONNX
 from streamomd.integrations.export.to_parquet import FORMAT as PARQUET
+from streamomd.integrations.export.to_scorer import FORMAT as SCORER
 from streamomd.integrations.export.to_sklearn import FORMAT as SKLEARN
 from streamomd.integrations.export.to_sklearn import matrix_of, to_sklearn
 from streamomd.integrations.export.to_vw import FORMAT as VW
@@ -17,7 +18,7 @@ from streamomd.training.model import Model
 
 __all__ = ["FORMATS", "Format", "export", "matrix_of", "to_sklearn"]
 
-FORMATS = {one.name: one for one in (ONNX, SKLEARN, VW, PARQUET)}
+FORMATS = {one.name: one for one in (ONNX, SKLEARN, VW, PARQUET, SCORER)}
 
 
 def export(

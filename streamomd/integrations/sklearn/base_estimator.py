@@ -318,7 +318,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         weight = weights_of(sample_weight, targets.y) * targets.weight
         known = targets.classes
         held = (
-            PickledModel(start_model(self, read, y, known, targets.kind, weight))
+            PickledModel(start_model(self, read, getattr(y, "name", None), targets, weight))
             if reset
             else self._held
         )

@@ -18,9 +18,11 @@ from streamomd.core.batch import Batch, taken
 from streamomd.core.errors import DataError, UnsupportedError, UsageError
 from streamomd.core.finite import refuse_diverged
 from streamomd.features import make_plan
+from streamomd.features.curves import ROWS
 from streamomd.integrations.sklearn.estimator_job import epochs_of, named_columns, spec_of
+from streamomd.integrations.sklearn.inputs import Targets, batch_of, labelled
 from streamomd.shards.order import Cursor
-from streamomd.sources.memory.encoded_frames import curves_of_memory
+from streamomd.sources.memory.encoded_frames import numbers_of_memory
 from streamomd.sources.memory.frames import FEATURES, INDICES, LABEL, VALUES, WEIGHT, schema_of
 
 if TYPE_CHECKING:
@@ -34,34 +36,53 @@ def is_dask(given: Any) -> bool:
     return hasattr(given, "__dask_graph__")
 
 
-def start_model(
-    estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArray[Any], weight: Floats
-) -> Model:
+def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: Floats) -> Model:
     """A new model of these columns.
 
     rows: a table, a matrix or a CSR matrix, of which the first ones decide curves, with their
-    weight. classes: empty in regression. kind: values of the label's type.
+    targets and weights. name: of the label.
     """
     from streamomd.training.model import Model
     from streamomd.training.new_model import with_curves
     from streamomd.training.progress import note
 
     names = rows.column_names if hasattr(rows, "column_names") else []
-    label = _free(getattr(y, "name", None), names)
+    classes = targets.classes
+    label = _free(name, names)
     data: dict[str, Any] = {"label": label}
     if hasattr(rows, "indptr"):
         data["sparse"] = {"indices": INDICES, "values": VALUES, "size": rows.shape[1]}
     elif not names:
         data["vectors"] = [FEATURES]
         refuse_indicators(estimator)
-    schema = schema_of(rows, {label: kind})
+    schema = schema_of(rows, {label: targets.kind})
     if names and (categorical := named_columns(estimator, "categorical")):
         data |= _roles(estimator, categorical, schema, label, classes)
     spec = spec_of(estimator, data, classes, report=note)
     plan = make_plan(spec.data, spec.model, schema, list)
     if spec.model.shapes != "none":
-        plan = with_curves(plan, curves_of_memory(plan, rows, weight))
+        plan = with_curves(plan, _curves_of(spec, plan, rows, targets.y, weight))
     return Model.new(spec, plan)
+
+
+def _curves_of(spec: Any, plan: Any, rows: Any, y: Floats, weight: Floats) -> Any:
+    """The choice of curves by the first rows. Raises UsageError for a CSR matrix."""
+    from streamomd.training.curved_columns import FirstRows, choose_curves, none_of
+
+    if hasattr(rows, "indptr"):
+        raise UsageError(
+            "shapes='columns' is for columns of numbers, and X is a sparse matrix: pass a frame or "
+            "an array, or leave shapes out"
+        )
+    if (none := none_of(plan)) is not None:
+        return none
+    some = rows[:ROWS]
+
+    def encode(trial: Any) -> list[Batch]:
+        return [labelled(batch_of(trial, some), y[:ROWS], weight[:ROWS])]
+
+    first = FirstRows(numbers_of_memory(plan, some), weight[:ROWS], encode)
+    return choose_curves(spec, plan, first, len(y))
 
 
 def refuse_indicators(estimator: Any) -> None:

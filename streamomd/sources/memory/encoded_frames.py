@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch, check, joined_values
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
 from streamomd.core.message import Message, Words, joined
-from streamomd.core.scalars import Curve
 from streamomd.core.wording import missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named
 from streamomd.features.bad_rows import DROP, of_memory
 from streamomd.features.canonical import canonical
-from streamomd.features.curves import MOST_NUMBERS, ROWS, curves_of
 from streamomd.features.encode import first_numbers, write_hats
 from streamomd.features.number_table import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
@@ -211,26 +209,14 @@ def _with_hats(plan: Plan, batch: Batch) -> Batch:
     return replace(batch, values=table)
 
 
-def curves_of_memory(plan: Plan, rows: Any, weight: NDArray[np.float64]) -> tuple[Curve, ...]:
-    """The curves of a plan's numbers, by the first ``ROWS`` rows of a table or matrix.
-
-    Raises UsageError for a CSR matrix.
-    """
-    if hasattr(rows, "indptr"):
-        raise UsageError(
-            "shapes='columns' is for columns of numbers, and X is a sparse matrix: pass a frame or "
-            "an array, or leave shapes out"
-        )
-    if not 0 < plan.given_numbers <= MOST_NUMBERS:
-        return ()
-    weight = weight[:ROWS]
-    if isinstance(rows, pa.Table):
-        some = rows.slice(0, ROWS).select([*plan.measured])
-        found = [first_numbers(plan, part)[0] for _, part in batches(some, 0, UNIT_BYTES)]
-        values = np.concatenate(found)
-    else:
-        values = np.asarray(rows[:ROWS], np.float64)
-    return curves_of(values, weight)
+def numbers_of_memory(plan: Plan, rows: Any) -> NDArray[np.float64]:
+    """Numeric and vector coordinates of a table or matrix, NaN where one is missing."""
+    if not isinstance(rows, pa.Table):
+        return np.asarray(rows, np.float64)
+    some = rows.select([*plan.measured])
+    return np.concatenate(
+        [first_numbers(plan, part)[0] for _, part in batches(some, 0, UNIT_BYTES)]
+    )
 
 
 def _without_missing(plan: Plan, X: NDArray[Any]) -> NDArray[Any]:

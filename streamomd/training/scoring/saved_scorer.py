@@ -50,10 +50,10 @@ def scorer_bytes(description: Description, margins: Margins, link: Link) -> byte
     }
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
-        _write(archive, DESCRIPTION, json.dumps(head).encode())
+        write_member(archive, DESCRIPTION, json.dumps(head).encode())
         for name, array in arrays.items():
             little = np.ascontiguousarray(array, _DTYPES[array.dtype.name])
-            _write(archive, f"{name}.bin", little.tobytes())
+            write_member(archive, f"{name}.bin", little.tobytes())
     return made.getvalue()
 
 
@@ -70,7 +70,8 @@ def write_scorer(path: str | os.PathLike[str], content: bytes) -> None:
         made.unlink(missing_ok=True)
 
 
-def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+def write_member(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    """Add a file to an archive."""
     info = zipfile.ZipInfo(name)  # of 1980: no time of writing
     archive.writestr(info, content, zipfile.ZIP_DEFLATED, compresslevel=1)
 
