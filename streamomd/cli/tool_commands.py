@@ -279,7 +279,7 @@ def convert(
       streamomd convert visits.csv -o visits/ --split 80,20 --split-time day
     """
     with phase("starting"):
-        from streamomd.core.prompt_stop import stopping_promptly
+        from streamomd.core.platform_calls import stopping_promptly
         from streamomd.sources.text.convert import convert
         from streamomd.training.progress import copying
 
@@ -308,7 +308,7 @@ def list_command(kind: str) -> tuple[Any, str]:
 def _assumed(sources: tuple[str, ...]) -> str:
     """The format that the first source's name says."""
     from streamomd.sources.files.paths import is_shard_name
-    from streamomd.sources.text.text_formats import assumed_format
+    from streamomd.sources.tables import assumed_format
 
     if found := assumed_format(sources[0]):
         return found

@@ -42,7 +42,7 @@ from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import absolute, printable, shown
 from streamomd.engine.layout import Layout
 from streamomd.features import Names, Plan
-from streamomd.rules.abilities import refuse_other_state
+from streamomd.rules import refuse_other_state
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.order import Cursor
 from streamomd.training.drift_alerts import check_counters
@@ -50,8 +50,7 @@ from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.model_data import layout_of
 from streamomd.training.model_document import RemoteState
-from streamomd.training.run_records import Teaching, UpdateRecord
-from streamomd.training.tried_pass import TriedPass
+from streamomd.training.run_records import Teaching, TriedPass, UpdateRecord
 
 COUNTERS = re.compile(r"((held|period)\.)?(metrics|detail)\.[a-z]+(\.(at|value|of|ends))?")
 """Arrays of the first part in addition to those of the state: see ``Metrics.arrays``."""

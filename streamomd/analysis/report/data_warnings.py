@@ -19,8 +19,8 @@ from streamomd.sources.column_facts import APART
 from streamomd.training.drift_alerts import worded_alert
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import result_of
-from streamomd.training.offsets import FAR as FAR_FROM_0
-from streamomd.training.offsets import centres, is_far, remedies
+from streamomd.training.row_checks import FAR as FAR_FROM_0
+from streamomd.training.row_checks import centres, is_far, remedies
 
 ALERTS = 5
 """How many of a run's alerts, the last ones, are named."""

@@ -29,10 +29,9 @@ from streamomd.training.column_importance import (
     column_importances,
     scales_of_block,
 )
-from streamomd.training.model_data import ModelData
+from streamomd.training.model_data import ModelData, weight_blocks
 from streamomd.training.progress import note
 from streamomd.training.row_stream import find_for_model, rows_of
-from streamomd.training.top_weights import weight_blocks
 
 Floats = NDArray[np.float64]
 LARGEST = ("s", "b", "M", "x")

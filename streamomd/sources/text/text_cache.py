@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from streamomd.config.values import join_list
 from streamomd.core.errors import DataError, StorageError, StreamomdError, UsageError
-from streamomd.core.platform_calls import replace, to_slashes
-from streamomd.core.prompt_stop import stopping_promptly
+from streamomd.core.platform_calls import replace, stopping_promptly, to_slashes
 from streamomd.core.run_events import phase
 from streamomd.core.urls import absolute, local_name, location, printable, protocol, shown, typed
-from streamomd.sources.text.text_formats import ending, text_format
+from streamomd.sources.tables import ending, text_format
 from streamomd.sources.user_cache import VARIABLE, cache_root, refuse_shared
 
 if TYPE_CHECKING:
