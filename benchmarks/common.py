@@ -116,7 +116,7 @@ class Walk:
         from streamomd.engine.layout import Layout
         from streamomd.engine.state import State
         from streamomd.losses import find_loss
-        from streamomd.losses.derived import with_lipschitz
+        from streamomd.losses.contract import with_lipschitz
 
         loss = "hinge" if params.get("C") and rule in ("eg", "winnow") else ""
         spec = Spec.parse({"model": {"rule": rule, "loss": loss, "params": params}})

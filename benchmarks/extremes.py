@@ -32,9 +32,8 @@ from streamomd.engine.loops.rebase import AT
 from streamomd.engine.merge import tree
 from streamomd.engine.state import State
 from streamomd.losses import find_loss
-from streamomd.rules import all_rules, find_rule
-from streamomd.rules.abilities import standardize_problem, target_problem
-from streamomd.training.partitions import Share, micro_batches
+from streamomd.rules import all_rules, find_rule, standardize_problem, target_problem
+from streamomd.training.microbatch_rounds import Share, micro_batches
 
 COLUMNS, CHUNK = 8, 100_000
 

@@ -59,8 +59,7 @@ def rows_of(rows: int, classes: int, size: int = SIZE) -> Any:
 @cache
 def walk_of(rows: int, classes: int, threads: int, size: int = SIZE) -> Any:
     """A loop over rows in memory, and its state, divided among threads."""
-    from streamomd.core.threads import Threads
-    from streamomd.engine.divided import DividedState
+    from streamomd.engine.divided import DividedState, Threads
 
     walk = common.Walk("nag", size, "float64", rows_of(rows, classes, size), classes=classes)
     if threads > 1:

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from streamomd.config.spec import Spec
+from streamomd.distributed.diagnose import BASE_BYTES, STATES_OF_DRIVER, memory_need
 from streamomd.distributed.exchange import DECODERS
-from streamomd.distributed.memory_checks import BASE_BYTES, STATES_OF_DRIVER, memory_need
 from streamomd.distributed.partition_owner import group_size
 from streamomd.engine.layout import Layout
 

@@ -2,7 +2,7 @@
 
 Out of core: a pass over the rows computes the loss of u and its gradient, summed with importance
 weights, by the same compiled loops that learn. Without a constraint L-BFGS finds u; in a rule's
-set, projected quasi-Newton. A loss with kinks is smoothed (``losses.derived``), in decreasing
+set, projected quasi-Newton. A loss with kinks is smoothed (``losses.contract``), in decreasing
 steps.
 
 Regret against a u that is not exactly the best is too small. ``Best.gap`` bounds by how much: for a
@@ -32,7 +32,7 @@ from streamomd.engine import Engine
 from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
 from streamomd.losses import Loss
-from streamomd.losses.derived import smoothed
+from streamomd.losses.contract import smoothed
 from streamomd.rules.common.sets import L2, ComparatorSet, Free
 from streamomd.rules.contract import Observe, Row, Rule, Slots, Sum
 

@@ -7,10 +7,11 @@ m coordinates, each shares its coordinate with probability 1 − (1 − 1/m)^(n 
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -20,21 +21,69 @@ import numpy as np
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.run_events import phase
+from streamomd.core.urls import printable
+from streamomd.core.wording import counted
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
+from streamomd.features.classes import FEWEST_ROWS, targets
 from streamomd.features.hashed import cross_name
 from streamomd.features.plan import number_name
 from streamomd.runs.session import Session, data_notes
+from streamomd.shards.distinct_values import count_labels
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.filtered_shards import unread_of
 from streamomd.shards.order import Job, jobs_of, places
 from streamomd.shards.reader import ShardBatch, open_group
 from streamomd.shards.shard import ShardSet, checksum_notes
-from streamomd.training import offsets
+from streamomd.training import row_checks
 from streamomd.training.curved_columns import curve_advice
 from streamomd.training.model_data import engine_of
+from streamomd.training.progress import note
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of
 from streamomd.training.training_threads import available_memory, thread_count
+
+MOST_CLASSES = 1000
+
+
+def scan_labels(
+    job: str | Mapping[str, Any] | Spec | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    sets: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> dict[str, Any]:
+    """The rows of each label: label, rows, missing, values, by_value (the most frequent first,
+    ``MOST_CLASSES`` at most), rare (values of under 5 rows), classes (a line of a job file, "" if
+    the labels are those of a regression) and regression (why they are, or "").
+
+    Arguments as in ``streamomd.train``. Reads the label column of every shard. Raises what
+    ``train`` raises for a job and its shards.
+    """
+    session = Session.open(job, {**flags, "storage_options": storage_options}, sets)
+    column = session.spec.data.label
+    note(f"reading {printable(column)!r} of {counted(session.shards.rows, 'row')} …")
+    counts, missing = count_labels(session.shards, column)
+    values = Counter(counts).most_common(MOST_CLASSES)
+    regression = targets(counts) or (
+        f"it has {len(counts):,} distinct values" if len(counts) > MOST_CLASSES else ""
+    )
+    return {
+        "label": column,
+        "rows": sum(counts.values()) + missing,
+        "missing": missing,
+        "values": len(counts),
+        "by_value": [{"value": value, "rows": rows} for value, rows in values],
+        "rare": sorted(value for value, rows in counts.items() if rows < FEWEST_ROWS),
+        "classes": "" if regression or len(counts) < 2 else _line(counts),
+        "regression": regression,
+    }
+
+
+def _line(found: Mapping[Any, int]) -> str:
+    """The classes as a line of a job file, in the order of a run."""
+    texts = (json.dumps(value, ensure_ascii=False) for value in sorted(found))
+    return f"classes = [{', '.join(texts)}]"
+
 
 MOST_GROUPS = 64
 """Row groups that are read."""
@@ -89,8 +138,8 @@ def preview(
         columns = _columns(plan, *_count_growth(plan, unit), read / max(1, rows))
         memory = _memory(spec, plan, (spec.train.prefetch << 20) or ahead_of(shards))
         encoded = _encoded(plan, unit)
-    front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
-    far = offsets.offset_warnings(spec, plan, np.concatenate(front)[: offsets.MOST])
+    front = [batch.first_columns(len(plan.numeric), row_checks.MOST) for batch in encoded[0]]
+    far = row_checks.offset_warnings(spec, plan, np.concatenate(front)[: row_checks.MOST])
     notes = [*_loss_note(spec, plan), *far, *session.column_hints(plan)]
     times = _time(spec, plan, shards, encoded, reading, memory)
     return {

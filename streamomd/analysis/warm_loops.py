@@ -25,8 +25,8 @@ from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.formats.parquet import FLAT_VALUES
 from streamomd.shards.order import jobs_of, places
 from streamomd.shards.shard import ShardSet
+from streamomd.training.microbatch_rounds import Share
 from streamomd.training.model_data import ModelData
-from streamomd.training.partitions import Share
 from streamomd.training.training_threads import classes_divided
 
 SMALL = 1 << 12

@@ -28,10 +28,10 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, InputNotFoundError, NoCommitError, StorageError
 from streamomd.core.urls import absolute, printable, shown
 from streamomd.core.wording import worded
+from streamomd.training.column_statistics import Fired
 from streamomd.training.drift_alerts import worded_alert
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.drift import Fired
 from streamomd.training.progress import show
 
 Options = Mapping[str, Any] | None

@@ -24,8 +24,13 @@ from streamomd.checkpoint.manifest import (
 )
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, unpack
 from streamomd.checkpoint.sealed_json import LIMIT, Fields, seal, unseal
-from streamomd.checkpoint.stores.contract import Store, read_twice, read_within
-from streamomd.checkpoint.stores.snapshot import Snapshot, snapshot_of
+from streamomd.checkpoint.stores.contract import (
+    Snapshot,
+    Store,
+    read_twice,
+    read_within,
+    snapshot_of,
+)
 from streamomd.checkpoint.transfers import in_flight
 from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError
 from streamomd.core.urls import protocol, shown

@@ -10,8 +10,13 @@ from typing import Any
 
 from streamomd.checkpoint.manifest import Commit, document_names
 from streamomd.checkpoint.sealed_json import canonical, parse
-from streamomd.checkpoint.stores.contract import Store, read_twice, read_within, write_checked
-from streamomd.checkpoint.stores.snapshot import Snapshot
+from streamomd.checkpoint.stores.contract import (
+    Snapshot,
+    Store,
+    read_twice,
+    read_within,
+    write_checked,
+)
 from streamomd.core.errors import CorruptionError, UsageError
 
 LIMIT = 1 << 30

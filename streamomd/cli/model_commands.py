@@ -127,7 +127,7 @@ def predict(
     metadata. The interval of --with interval is the uncertainty of the weights; that of --with
     prediction-interval is where a new value is, by the residuals of the rows learned.
     """
-    from streamomd.core.prompt_stop import stopping_promptly
+    from streamomd.core.platform_calls import stopping_promptly
 
     if "prediction-interval" in more:
         level = 0.9 if level is None else level

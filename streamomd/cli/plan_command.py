@@ -67,9 +67,9 @@ def plan(
     """
     if scan_labels:
         with phase("starting"):
-            from streamomd.analysis import label_counts
+            from streamomd.analysis.preview import scan_labels as count_labels
         job, given = job_and_shards(what, given)
-        counts = label_counts.scan_labels(job, **python_arguments(given))
+        counts = count_labels(job, **python_arguments(given))
         return counts, format_labels(counts)
     with phase("starting"):
         from streamomd.analysis.preview import preview

@@ -101,7 +101,7 @@ def demo(folder: str, **given: Any) -> tuple[Any, str]:
     the run is saved to FOLDER/runs/quickstart. The commands of the README then run in FOLDER.
     """
     run_functions = import_runs()
-    from streamomd.runs.example import write_example
+    from streamomd.core.installed import write_example
 
     job = write_example(folder)
     given = python_arguments(given)

@@ -13,7 +13,7 @@ from streamomd.config.job_table import Table, brief, canonical_value, key
 from streamomd.core.errors import UsageError
 from streamomd.core.message import Key, Message, PerReader, invalid_value
 from streamomd.losses import all_losses, find_loss
-from streamomd.losses.derived import with_lipschitz
+from streamomd.losses.contract import with_lipschitz
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule, fields
 

@@ -20,8 +20,7 @@ from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.message import Key, Message, PerReader, invalid_value
 from streamomd.core.urls import without_secrets
 from streamomd.losses import Loss, all_losses, find_loss
-from streamomd.rules import all_rules, find_rule
-from streamomd.rules.abilities import standardize_problem, target_problem
+from streamomd.rules import all_rules, find_rule, standardize_problem, target_problem
 from streamomd.rules.contract import Rule, Saved
 
 

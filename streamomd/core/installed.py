@@ -1,13 +1,20 @@
-"""What is installed: the version of this package, and plug-ins by entry point."""
+"""What is installed: the version of this package, plug-ins by entry point, and a report of all.
+
+The report can be pasted into an issue: no paths, names or secrets.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
+import os
+import platform
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.metadata import EntryPoint, PackageNotFoundError, distributions, version
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
@@ -15,10 +22,13 @@ from streamomd.core.errors import (
     CorruptionError,
     DataError,
     NoCommitError,
+    OutputExistsError,
     UnsupportedError,
     UsageError,
 )
-from streamomd.core.urls import printable
+from streamomd.core.message import Message
+from streamomd.core.platform_calls import memory_within, usable_cores
+from streamomd.core.urls import local_name, printable, protocol, shown
 from streamomd.core.wording import suggestion
 
 
@@ -125,3 +135,109 @@ def _offered() -> list[EntryPoint]:
     # Of packages of the same name the first on the path is installed.
     first = [next(iter(distributions(name=name)), one) for name, one in named.items()]
     return [entry for package in first for entry in package.entry_points]
+
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_FOR_DEVELOPERS = re.compile(r"extra == .(test|docs)")
+_OF_A_RUN = re.compile(r"(STREAMOMD|NUMBA|DASK|OMP|MKL|OPENBLAS|ARROW|MALLOC)_\w+")
+"""Environment variables that change what a run does. Their values may be secrets."""
+
+
+def installation_report() -> dict[str, Any]:
+    """Versions and the machine.
+
+    >>> installation_report()["packages"]["numpy"] == metadata.version("numpy")
+    True
+    """
+    memory, machine = memory_within(()), platform.uname()
+    return {
+        "streamomd": VERSION,
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "system": f"{machine.system} {machine.release}, {machine.machine}",
+        "libc": " ".join(platform.libc_ver()).strip(),
+        "cores": usable_cores(),
+        "memory_gib": round(memory / 2**30, 1) if math.isfinite(memory) else None,
+        "packages": dict(_versions()),
+        "variables": sorted(name for name in os.environ if _OF_A_RUN.fullmatch(name)),
+    }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    """Of packages that streamomd or one of its extras names, if they are installed."""
+    try:
+        required = metadata.requires("streamomd") or []
+    except metadata.PackageNotFoundError:  # a source tree
+        required = []
+    used = [one for one in required if not _FOR_DEVELOPERS.search(one)]
+    names = {found[0] for one in used if (found := _NAME.match(one))} | {"distributed"}
+    for name in sorted(names, key=str.lower):
+        try:
+            yield name, metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+
+
+def format_installation_report(found: Mapping[str, Any]) -> str:
+    """A line for each kind of fact."""
+    known = found["memory_gib"] is not None
+    memory = f"{found['memory_gib']} GiB" if known else "an unknown amount"
+    packages = ", ".join(f"{name} {version}" for name, version in found["packages"].items())
+    return "\n".join(
+        [
+            f"streamomd {found['streamomd']}, Python {found['python']}",
+            ", ".join(filter(None, (found["system"], found["libc"]))),
+            f"{found['cores']} cores, {memory} of memory available",
+            f"packages: {packages}",
+            f"environment variables, without values: {', '.join(found['variables']) or 'none'}",
+        ]
+    )
+
+
+FILES = ("quickstart.toml", "sweep.toml", "data")
+"""Below ``pipelines``."""
+PACKAGE = Path(__file__).parents[1]
+
+
+def write_example(folder: str) -> Path:
+    """Write ``pipelines`` into a folder, and return the job file of the quickstart.
+
+    Files that are there already stay. Raises OutputExistsError for one of other content, and
+    UsageError for a folder that is not local, and where the example is not installed.
+    """
+    to = Path(local_name(folder)) / "pipelines"
+    if protocol(folder) or not folder or any(one.is_file() for one in (to, *to.parents)):
+        raise UsageError(f"{shown(folder)!r} is not a local folder: pass a path on this machine")
+    files = _files()
+    others = [name for name, data in files.items() if _differs(to / name, data)]
+    if others:
+        raise OutputExistsError(
+            Message(
+                "exists", "{found}: {remedy}",
+                found=f"{to / others[0]} is a file of yours",
+                remedy="pass another folder: streamomd demo FOLDER",
+            )
+        )  # fmt: skip
+    for name, data in files.items():
+        if not (to / name).exists():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            scratch = (to / name).with_name(f".{(to / name).name}.part")
+            scratch.write_bytes(data)
+            scratch.replace(to / name)  # a half one would be taken for a file of the user's
+    return to / FILES[0]
+
+
+def _differs(file: Path, data: bytes) -> bool:
+    return file.exists() and (not file.is_file() or file.read_bytes() != data)
+
+
+def _files() -> dict[str, bytes]:
+    """Content by name below ``pipelines``."""
+    for root in (PACKAGE / "pipelines", PACKAGE.parent / "pipelines"):
+        if (root / FILES[0]).is_file():
+            named = [one for name in FILES for one in _below(root / name)]
+            return {one.relative_to(root).as_posix(): one.read_bytes() for one in named}
+    raise UsageError("the example is missing from this installation: install streamomd again")
+
+
+def _below(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())

@@ -27,7 +27,7 @@ from streamomd.distributed.cluster import (
     wait_for_result,
     wait_until_done,
 )
-from streamomd.distributed.memory_checks import refuse_too_small
+from streamomd.distributed.diagnose import refuse_too_small
 from streamomd.distributed.round_state import PartialState, RoundStart
 from streamomd.distributed.round_tasks import RoundTasks, place_parts
 from streamomd.distributed.scheduler import subscribe_events

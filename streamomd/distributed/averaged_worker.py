@@ -37,8 +37,8 @@ from streamomd.engine.merge import Ranges, merge, merges_in_ranges
 from streamomd.engine.state import State
 from streamomd.features import Names
 from streamomd.shards.cache.cached_reader import cached_rows
-from streamomd.shards.digests import Digests
 from streamomd.shards.order import RowRange
+from streamomd.shards.shard import Digests
 from streamomd.training.class_weights import class_weights_of, sampled_rows
 from streamomd.training.drift_alerts import learned_rows, part_watcher, plan_to_read
 from streamomd.training.holdout import rows_held_out

@@ -34,11 +34,10 @@ from streamomd.distributed.cluster import (
     wait_for_result,
 )
 from streamomd.features import Names, Plan
-from streamomd.shards.digests import Digests, Found
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import Group, jobs_of
 from streamomd.shards.reader import Piece
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import Digests, Found, ShardSet
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
 from streamomd.training.row_stream import Source, rows_of_group

@@ -59,7 +59,7 @@ from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import Job
 from streamomd.shards.reader import Piece, Read, Reader
 from streamomd.shards.shard import Shard, ShardSet
-from streamomd.training.partitions import cut_columns, owned
+from streamomd.training.microbatch_rounds import cut_columns, owned
 
 OPERATION, SHARDS_OPERATION = "omd_rows", "omd_shards"
 DECODERS = 16

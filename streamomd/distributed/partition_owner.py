@@ -41,16 +41,14 @@ from streamomd.distributed.star import DRIVER, LEADER, ControlChannel, PeerLostE
 from streamomd.distributed.worker_probe import VERSION
 from streamomd.engine.micro_batches import Sensed
 from streamomd.features import Names, Plan
-from streamomd.shards.digests import Digests, Found
 from streamomd.shards.filesystem import connect
 from streamomd.shards.order import Cursor
-from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.shard import Digests, Found, Shard, ShardSet
 from streamomd.training.checkpoint_manager import CommitSchedule
+from streamomd.training.column_statistics import Fired
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.drift import Fired
-from streamomd.training.microbatch_rounds import Rounds
+from streamomd.training.microbatch_rounds import Rounds, Share, column_ranges, edges, owned
 from streamomd.training.model_data import engine_of
-from streamomd.training.partitions import Share, column_ranges, edges, owned
 from streamomd.training.progress import quiet_notes
 from streamomd.training.row_stream import AHEAD_BYTES
 from streamomd.training.run_records import UpdateRecord

@@ -25,7 +25,7 @@ from streamomd.engine import Engine
 from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan
-from streamomd.shards.digests import Found
+from streamomd.shards.shard import Found
 from streamomd.training.column_statistics import PartRows
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics

@@ -18,7 +18,7 @@ from streamomd.config.settings import seconds
 from streamomd.core.errors import AlertError, ClusterError, StoppedError, UsageError
 from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
-from streamomd.distributed.memory_checks import refuse_too_small
+from streamomd.distributed.diagnose import refuse_too_small
 from streamomd.distributed.partition_owner import (
     OwnerSetup,
     group_size,
@@ -34,9 +34,9 @@ from streamomd.features import Names
 from streamomd.shards.order import Cursor
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.column_statistics import Fired
 from streamomd.training.drift_alerts import fails_on_alert, report_alerts
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.drift import Fired
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_document import RemoteState
 from streamomd.training.progress import Watcher, note, note_return

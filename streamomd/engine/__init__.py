@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.engine import block_state, frozen_rows, standardize
+from streamomd.engine.compile import OF_SOLVE, OF_VALUE, work_of
 from streamomd.engine.divided import DividedState, is_divisible
-from streamomd.engine.late import OF_SOLVE, OF_VALUE, work_of
-from streamomd.engine.loops import block, dense, rebase, row_losses
+from streamomd.engine.loops import block, dense, rebase
 from streamomd.engine.loops.reference import standardise_rows
-from streamomd.engine.operations import rebase_signature, standardise_signature
+from streamomd.engine.operations import TARGET_C, TARGET_S, rebase_signature, standardise_signature
 from streamomd.engine.standardize import Front, StandardizedRows, change_reference, raw_weights
 from streamomd.engine.state import State
 from streamomd.engine.walks import Walks
@@ -188,9 +188,9 @@ class Engine(Walks):
             found = raw_weights(state, found, low, front)
         if self.layout.scale_target:
             target = state.extra["target"]
-            found *= target[row_losses.TARGET_S]
+            found *= target[TARGET_S]
             if low == 0:
-                found[0] += target[row_losses.TARGET_C]
+                found[0] += target[TARGET_C]
         return found
 
     def relative_weights(self, state: State, low: int, high: int) -> Floats:
@@ -319,7 +319,7 @@ class Engine(Walks):
             return self._walk(operation, state, sums, batch)
         target, learns = state.extra["target"], operation != "predict"
         y = standardize.scaled(target, batch) if learns else np.zeros(len(batch))
-        rule, scale = self.layout.rule, float(target[row_losses.TARGET_S])
+        rule, scale = self.layout.rule, float(target[TARGET_S])
         hyper = standardize.scaled_parameters(self.hyper, rule, self.loss, scale)
         units = replace(batch, y=y)
         margins, clock = self._walk(operation, state, np.zeros(3), units, hyper)
@@ -335,7 +335,7 @@ class Engine(Walks):
             return
         target = state.extra["target"]
         c, s = standardize.next_target(target)
-        before, shift = float(target[row_losses.TARGET_S]), float(target[row_losses.TARGET_C]) - c
+        before, shift = float(target[TARGET_S]), float(target[TARGET_C]) - c
         if before > 0.0 and before != s:
             ratio, rule = before / s, self.layout.rule
             known = rule.state.rejoin is not None
@@ -345,7 +345,7 @@ class Engine(Walks):
                 self.rejoin(state, mean)
         if s > 0.0 and shift != 0.0:
             standardize.shift_bias(state, h, shift / s)
-        target[row_losses.TARGET_C], target[row_losses.TARGET_S] = c, s
+        target[TARGET_C], target[TARGET_S] = c, s
 
     def _standardized(self, state: State, batch: Batch) -> StandardizedRows:
         work = work_of(len(batch), batch.values.size, 1, ())

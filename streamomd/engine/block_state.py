@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, StoredRows, taken
+from streamomd.engine.compile import OF_SOLVE
 from streamomd.engine.frozen_rows import is_fitted, saved_mix
-from streamomd.engine.late import OF_SOLVE
 from streamomd.engine.loops import block_predict, rebase
 from streamomd.engine.loops.block_solve import LAST, is_due, solve
 from streamomd.engine.loops.rebase import AT

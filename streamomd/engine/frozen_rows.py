@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch
-from streamomd.engine.late import work_of
+from streamomd.engine.compile import work_of
 from streamomd.engine.layout import Layout
 from streamomd.engine.loops.frozen import (
     FIELDS,

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.engine.loops.reference import NEXT, C, N, S, T, next_reference
-from streamomd.engine.loops.row_losses import M2, MU, TARGET_C, TARGET_N, TARGET_S
+from streamomd.engine.operations import M2, MU, TARGET_C, TARGET_N, TARGET_S
 from streamomd.engine.state import State
 from streamomd.losses import Loss
 from streamomd.rules.common.standardized import following

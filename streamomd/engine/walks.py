@@ -18,18 +18,18 @@ from streamomd.core.errors import TooLargeError
 from streamomd.core.message import Key, Message
 from streamomd.core.run_events import phase
 from streamomd.engine.compile import (
+    as_compiled,
     compiled_function,
     compiled_loop,
+    is_early,
     is_function_saved,
     is_loop_saved,
     plain_loop,
 )
 from streamomd.engine.divided import DividedState, group_layout
-from streamomd.engine.late import as_compiled, is_early
 from streamomd.engine.layout import Layout
 from streamomd.engine.loops import block_row, dense, rebase, recent_rows
-from streamomd.engine.loops.row import Shape
-from streamomd.engine.loops.step import move_numbers, numbers_of
+from streamomd.engine.loops.row import Shape, move_numbers, numbers_of
 from streamomd.engine.state import State
 from streamomd.losses import Loss
 from streamomd.rules.contract import Block, RecentRows, fields
@@ -81,7 +81,7 @@ class Walks:
     ) -> Any:
         """The loop for batches of such rows, compiled or loaded when it is first needed.
 
-        work: of the call that it is needed for, as ``late.work_of`` says; little work may be done
+        work: of the call that it is needed for, as ``work_of`` says; little work may be done
         by plain Python.
         """
         key = operation, dense, value

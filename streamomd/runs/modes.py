@@ -31,15 +31,13 @@ from streamomd.training.drift_alerts import (
 )
 from streamomd.training.holdout import with_places
 from streamomd.training.metrics import Metrics
-from streamomd.training.microbatch_rounds import Rounds
+from streamomd.training.microbatch_rounds import Rounds, Share
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_document import RemoteState
 from streamomd.training.model_figures import rule_figure
-from streamomd.training.offsets import report_offsets_of
-from streamomd.training.partitions import Share
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
-from streamomd.training.row_checks import ENOUGH
+from streamomd.training.row_checks import ENOUGH, report_offsets_of
 from streamomd.training.row_stream import compiling_kernels
 from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_threads import available_memory, classes_divided

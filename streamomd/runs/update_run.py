@@ -25,13 +25,12 @@ from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
 from streamomd.runs.update_choice import refuse_update
-from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.order import Cursor
 from streamomd.shards.read_footers import recorded_projection
 from streamomd.shards.reader import digests_of
 from streamomd.shards.renames import distinct_schemas, refuse_unknown_renames
-from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.shard import Digests, Shard, ShardSet
 from streamomd.sources.arrivals import (
     Arrivals,
     find_arrivals,

@@ -25,8 +25,8 @@ from streamomd.training.drift_alerts import fails_on_alert, raise_alert
 from streamomd.training.holdout import reason_to_stop, rows_held_out
 from streamomd.training.metrics import Counts
 from streamomd.training.model_data import ModelData
-from streamomd.training.offsets import MOST, report_offsets
 from streamomd.training.progress import Watcher, note
+from streamomd.training.row_checks import MOST, report_offsets
 from streamomd.training.row_stream import Source, cache_of, rows_of
 from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_step import (

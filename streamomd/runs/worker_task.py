@@ -97,7 +97,7 @@ def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
 
     A task that Dask has started again on another worker returns without a result.
     """
-    from streamomd.distributed.memory_checks import spare_memory
+    from streamomd.distributed.diagnose import spare_memory
     from streamomd.distributed.remote_learner import was_reassigned
     from streamomd.distributed.worker_monitor import choose_workers
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamomd.core.platform_calls import reader_at
-from streamomd.shards.digests import WINDOW, combine, hash_window
+from streamomd.shards.shard import WINDOW, combine, hash_window
 from streamomd.shards.stored_object import ChangedWhileReadError, SeekableFile
 
 ReadInto = Callable[[int, memoryview], None]

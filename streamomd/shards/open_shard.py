@@ -17,7 +17,6 @@ from streamomd.core.errors import (
     StreamomdError,
 )
 from streamomd.core.urls import scrub, shown
-from streamomd.shards.digests import Digests
 from streamomd.shards.directory_columns import read_columns, stored_columns
 from streamomd.shards.file_schema import same_columns
 from streamomd.shards.filesystem import Entry, is_local
@@ -31,7 +30,7 @@ from streamomd.shards.formats.footer import (
     stat_file,
 )
 from streamomd.shards.renames import require_columns
-from streamomd.shards.shard import Shard
+from streamomd.shards.shard import Digests, Shard
 from streamomd.shards.shard_file import identity, open_file, version
 from streamomd.shards.stored_object import (
     WHOLE_BYTES,

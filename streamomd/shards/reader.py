@@ -17,7 +17,6 @@ from streamomd.core.profiling import Stage, current
 from streamomd.features.bad_rows import Conflict
 from streamomd.features.hashed import HashedValues
 from streamomd.features.lists import decoded
-from streamomd.shards.digests import Digests
 from streamomd.shards.directory_columns import read_columns, with_constant_columns
 from streamomd.shards.fetch_ahead import Claim, FetchAhead, Fetched
 from streamomd.shards.filesystem import connect, is_local
@@ -27,7 +26,7 @@ from streamomd.shards.open_shard import OpenShard, explain
 from streamomd.shards.order import Group, Job, jobs_of
 from streamomd.shards.prefetch import Prefetcher, Release, Run, return_freed_memory
 from streamomd.shards.row_filter import satisfied
-from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.shard import Digests, Shard, ShardSet
 from streamomd.shards.stored_object import BATCH_BYTES
 
 T = TypeVar("T")

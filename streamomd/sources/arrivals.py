@@ -27,7 +27,6 @@ from streamomd.core.urls import shown
 from streamomd.shards.order import natural_key, path_key
 from streamomd.shards.read_footers import open_each, shard_set
 from streamomd.shards.shard import Listed, ShardSet
-from streamomd.sources.arrival_messages import notes_of, refuse_found, set_aside, skipped_notes
 from streamomd.sources.files.paths import PathPattern
 from streamomd.sources.find import Listing, refuse_duplicates
 from streamomd.sources.new_files import (
@@ -37,8 +36,12 @@ from streamomd.sources.new_files import (
     NewFiles,
     SkippedShard,
     is_of_table,
+    notes_of,
     open_new,
     reason_of,
+    refuse_found,
+    set_aside,
+    skipped_notes,
     youth,
 )
 

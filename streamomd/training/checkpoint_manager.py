@@ -27,7 +27,7 @@ from streamomd.core.profiling import Stage
 from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted
-from streamomd.shards.digests import Digests, Found
+from streamomd.shards.shard import Digests, Found
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_document import (

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from streamomd.engine.block_state import moments
 from streamomd.features.names import column_of
 from streamomd.features.plan import number_at
-from streamomd.training.model_data import ModelData
-from streamomd.training.top_weights import weight_blocks
+from streamomd.training.model_data import ModelData, weight_blocks
 
 Floats = NDArray[np.float64]
 

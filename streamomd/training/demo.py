@@ -12,7 +12,7 @@ from streamomd.core.batch import DenseBatch
 from streamomd.engine import Engine
 from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
-from streamomd.losses.derived import with_lipschitz
+from streamomd.losses.contract import with_lipschitz
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Block
 from streamomd.training.metrics import Metrics

@@ -27,13 +27,14 @@ from streamomd.training.column_statistics import (
     Change,
     ColumnStatistics,
     ColumnWindows,
+    Drift,
+    Fired,
     PartRows,
     PartWatcher,
     SeenCategories,
     block_of,
 )
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.drift import Drift, Fired
 from streamomd.training.progress import note
 
 if TYPE_CHECKING:

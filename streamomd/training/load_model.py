@@ -42,7 +42,7 @@ from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import absolute, printable, shown
 from streamomd.engine.layout import Layout
 from streamomd.features import Names, Plan
-from streamomd.rules.abilities import refuse_other_state
+from streamomd.rules import refuse_other_state
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.order import Cursor
 from streamomd.training.drift_alerts import check_counters
@@ -50,8 +50,7 @@ from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.model_data import layout_of
 from streamomd.training.model_document import RemoteState
-from streamomd.training.run_records import Teaching, UpdateRecord
-from streamomd.training.tried_pass import TriedPass
+from streamomd.training.run_records import Teaching, TriedPass, UpdateRecord
 
 COUNTERS = re.compile(r"((held|period)\.)?(metrics|detail)\.[a-z]+(\.(at|value|of|ends))?")
 """Arrays of the first part in addition to those of the state: see ``Metrics.arrays``."""
@@ -70,6 +69,7 @@ def load_model(
 
     remote: whether to verify its state and leave it in the store until it is needed. needs: kinds
     of shared documents without which a commit is not whole; only ``resume`` needs the shards'.
+    Without "names" the model has none: predictions need none.
     finite: commits with a number that is not finite, of versions that made such, count as not
     whole. Raises NoCommitError if there is none, DivergedError if there is none that is finite,
     StorageError if the store does not answer.
@@ -113,9 +113,10 @@ def load_model(
             "learning rate or without extreme values (train --restart)"
         ) from None
     model, document = models[-1], loaded.commit.document
-    with _hint(loaded.commit), _legible():
-        names = bytes_of(loaded.store, loaded.commit, "names", document["names"])
-        model.names = Names.from_json(parse(names))
+    if "names" in needs:
+        with _hint(loaded.commit), _legible():
+            names = bytes_of(loaded.store, loaded.commit, "names", document["names"])
+            model.names = Names.from_json(parse(names))
     model.url, model.sequence = store.url, loaded.commit.sequence
     return model, loaded
 

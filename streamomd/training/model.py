@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
 from streamomd.core.installed import converter
-from streamomd.core.wording import named_keywords
+from streamomd.core.wording import counted, named_keywords
 from streamomd.sources.tables import TableOptions
 from streamomd.training.memory_rows import (
     dicts_of_rows,
@@ -19,15 +20,49 @@ from streamomd.training.memory_rows import (
     learn_in_memory,
     margins_in_memory,
 )
-from streamomd.training.model_data import ModelData
+from streamomd.training.model_data import ModelData, heaviest
 from streamomd.training.model_figures import fill_values_of, result_of, summary_of
-from streamomd.training.model_html import TOP, html_of
 from streamomd.training.predict import evaluate, predict, probabilities
+from streamomd.training.progress import show
 from streamomd.training.scoring.link import each_class
-from streamomd.training.top_weights import heaviest
 
 if TYPE_CHECKING:
     from streamomd.training.scoring.scorer import Explanation, Scorer
+
+
+TOP = 10
+"""The heaviest coordinates that are shown."""
+MOST_LEARNERS = 8
+"""Columns of weights; a model of more classes shows those of the first."""
+_METRICS = ("loss", "error", "auc", "rmse", "mae", "r2")
+
+
+def html_of(summary: Mapping[str, Any], heaviest: Sequence[Mapping[str, Any]]) -> str:
+    """summary: as ``Model.summary`` returns it. heaviest: as ``Model.inspect``."""
+    url = summary["checkpoint"]["url"] or "not saved"
+    commit = summary["checkpoint"]["sequence"]
+    head = [
+        ("rule", summary["rule"]),
+        ("rows", f"{summary['rows']:,}"),
+        *((name, show(summary[name])) for name in _METRICS if summary.get(name) is not None),
+        ("checkpoint", url if url == "not saved" else f"{url}, commit {commit}"),
+    ]
+    weights = [
+        (one["name"], *(f"{weight:.4g}" for weight in one["weight"][:MOST_LEARNERS]))
+        for one in heaviest
+    ]
+    title = f"{counted(len(weights), 'coordinate')} of the largest weights"
+    return f"{_table('Model', head)}{_table(title, weights)}"
+
+
+def _table(caption: str, rows: Iterable[Sequence[str]]) -> str:
+    lines = "".join(
+        f"<tr><th>{escape(str(row[0]))}</th>"
+        f"{''.join(f'<td>{escape(str(cell))}</td>' for cell in row[1:])}</tr>"
+        for row in rows
+    )
+    return f"<table><caption>{escape(caption)}</caption>{lines}</table>"
+
 
 PUBLIC = (
     "classes", "decision_function", "evaluate", "explain", "fill_values", "inspect", "learn",

@@ -18,7 +18,7 @@ from streamomd.checkpoint import (
 )
 from streamomd.checkpoint.commit_reader import sequences
 from streamomd.checkpoint.documents import repair, save_document
-from streamomd.checkpoint.stores.snapshot import current
+from streamomd.checkpoint.stores.contract import current
 from streamomd.config.build_job import change_job
 from streamomd.config.field_types import as_renames
 from streamomd.config.flags import dotted
@@ -34,10 +34,9 @@ from streamomd.core.installed import upgrade_hint
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted
 from streamomd.features.infer_plan import nearest
-from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import filter_columns, unread_of
 from streamomd.shards.order import Dataset
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import Digests, ShardSet
 from streamomd.sources.known_sources import options_for
 from streamomd.training.checkpoint_manager import CheckpointManager, diverged_remedy
 from streamomd.training.holdout import ledger_facts

@@ -14,7 +14,7 @@ from streamomd.engine import Engine
 from streamomd.engine.block_state import weights_of_block
 from streamomd.engine.frozen_rows import saved_mix
 from streamomd.engine.loops.reference import C, S
-from streamomd.engine.loops.row_losses import TARGET_C, TARGET_S
+from streamomd.engine.operations import TARGET_C, TARGET_S
 from streamomd.engine.state import State
 from streamomd.features import Plan, decode_labels
 from streamomd.losses.contract import identity

@@ -14,7 +14,6 @@ from streamomd.core.batch import Batch
 from streamomd.features import Names, Plan, empty_batch, encode, kernels_compiled
 from streamomd.shards.cache.cached_reader import Cache, CachedRows, cached_rows
 from streamomd.shards.cache.folder import GIB, CacheFolder
-from streamomd.shards.digests import Digests
 from streamomd.shards.directory_columns import infer_partitions, with_partitions
 from streamomd.shards.encoded_rows import Rows, encode_rows
 from streamomd.shards.filesystem import is_local
@@ -23,7 +22,7 @@ from streamomd.shards.order import Group, Job
 from streamomd.shards.output_files import empty_rows
 from streamomd.shards.reader import Piece, Read, Reader, ShardBatch, open_group, read_batches
 from streamomd.shards.renames import refuse_unknown_renames, with_renames
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import Digests, ShardSet
 from streamomd.sources.find import find, source_texts
 from streamomd.sources.known_sources import options_for, refuse_without_effect
 from streamomd.sources.tables import FILES_OR_TABLES, TableOptions

@@ -24,7 +24,7 @@ from streamomd.training.drift_alerts import learned_rows, plan_to_read, watch_ro
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
 from streamomd.training.progress import note
-from streamomd.training.tried_pass import LEAST, TriedPass
+from streamomd.training.run_records import LEAST, TriedPass
 
 if TYPE_CHECKING:
     from streamomd.training.model_data import ModelData

@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from streamomd.config.run_tables import Train
 from streamomd.core.platform_calls import memory_within, usable_cores
-from streamomd.core.threads import Threads
-from streamomd.engine.divided import DividedState
+from streamomd.engine.divided import DividedState, Threads
 from streamomd.engine.state import State
 from streamomd.training.model_data import ModelData
 

@@ -21,7 +21,7 @@ from streamomd.analysis.comparator import Problem, best, cache_batches
 from streamomd.core.batch import Batch
 from streamomd.core.errors import InputNotFoundError, UsageError
 from streamomd.losses import all_losses, find_loss
-from streamomd.losses.derived import smoothed
+from streamomd.losses.contract import smoothed
 
 FLAGS: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "quiet": True, "loss": "hinge"}
 KEPT = {**FLAGS, "rule": "ogd", "eta": 1e-6, "sets": {"model.certificate": True}}

@@ -142,7 +142,7 @@ def test_weights_are_weighed_by_units(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.above.sum(), found.below.sum()) == (2, 1)
     place = int(np.searchsorted(found.edges, 9.0, side="right")) - 1
     assert found.above[place] == 1
-    monkeypatch.setattr("streamomd.training.top_weights.ROWS", 2)
+    monkeypatch.setattr("streamomd.training.model_data.ROWS", 2)
     again = weigh(made, sizes)
     assert again.top == found.top
     np.testing.assert_array_equal(again.above, found.above)

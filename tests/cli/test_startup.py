@@ -47,7 +47,7 @@ data = {"shards": sys.argv[1], "label": "y", "text": ["t"], "hashed": ["c"]}
 job = {"data": data, "checkpoint": {"url": "none"}}
 learner.train(job, quiet=True)
 unused = {"pandas", "rich.console", "pyarrow.compute", "fsspec", "asyncio", "scipy.special", "yaml"}
-unused |= {"streamomd.training.scoring.scorer", "streamomd.sources.delta.table"}
+unused |= {"streamomd.training.scoring.scorer", "streamomd.sources.delta.appended"}
 assert not unused & {*sys.modules}
 """
 NUMBERS = """

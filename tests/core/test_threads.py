@@ -9,7 +9,7 @@ import pytest
 
 from streamomd.core.platform_calls import usable_cores
 from streamomd.core.profiling import profiled
-from streamomd.core.threads import Threads
+from streamomd.engine.divided import Threads
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9])

@@ -22,7 +22,7 @@ import streamomd
 from streamomd.config.data_table import Data
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, ResumeRefusedError, StoppedError, UsageError
-from streamomd.distributed import averaged, averaged_worker, cluster, memory_checks, round_state
+from streamomd.distributed import averaged, averaged_worker, cluster, diagnose, round_state
 from streamomd.distributed.averaged import Averaged
 from streamomd.engine.merge import tree
 from streamomd.rules import all_rules
@@ -300,7 +300,7 @@ def test_what_cannot_be_is_refused_before_anything_is_read(
         Spec.parse(spread(data, url, {"mode": "exact", "exact_epochs": 1}))
     with pytest.raises(UsageError, match="needs a checkpoint"):
         Spec.parse(spread(data, Path("none")))
-    monkeypatch.setattr(memory_checks, "BASE_BYTES", 1 << 50)
+    monkeypatch.setattr(diagnose, "BASE_BYTES", 1 << 50)
     with pytest.raises(ClusterError, match=r"memory_limit.*averaged mode needs"):
         streamomd.train(spread(data, url), client=client, quiet=True)
 

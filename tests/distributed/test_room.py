@@ -17,8 +17,8 @@ from test_jobs import toml
 
 import streamomd
 from streamomd.core.errors import ClusterError
-from streamomd.distributed import memory_checks
-from streamomd.distributed.memory_checks import USABLE
+from streamomd.distributed import diagnose as diagnosing
+from streamomd.distributed.diagnose import USABLE
 from streamomd.runs.train import diagnose
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -131,7 +131,7 @@ def test_train_refuses_what_doctor_calls_unfit(
     data: Path, narrow: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Averaged and sharded mode, before a row is read."""
-    monkeypatch.setattr(memory_checks, "BASE_BYTES", 1 << 40)
+    monkeypatch.setattr(diagnosing, "BASE_BYTES", 1 << 40)
     for mode in ("averaged", "sharded"):
         table = wide(data, tmp_path / mode, 10, mode, "client")
         with pytest.raises(ClusterError, match="of which 720 MiB"):

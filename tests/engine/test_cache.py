@@ -28,7 +28,7 @@ from streamomd.core.batch import DenseBatch
 from streamomd.core import jit
 from streamomd.engine import Engine
 from streamomd.losses import find_loss
-from streamomd.losses.derived import smoothed
+from streamomd.losses.contract import smoothed
 from streamomd.rules import find_rule
 from streamomd.engine.layout import Layout
 from streamomd.engine.state import State

@@ -13,14 +13,12 @@ import pytest
 from helpers import Learner, dense, legal, pairs, some_pairs, sparse
 
 from streamomd.core.batch import Batch
-from streamomd.core.threads import Threads
 from streamomd.engine import Engine, walks
-from streamomd.engine.divided import DividedState
+from streamomd.engine.divided import DividedState, Threads
 from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
 from streamomd.losses import all_losses, find_loss
-from streamomd.rules import all_rules, find_rule
-from streamomd.rules.abilities import standardize_problem
+from streamomd.rules import all_rules, find_rule, standardize_problem
 
 oracles.families()
 ROWS, COLUMNS, CLASSES = 12, 5, 4

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamomd.core import jit
-from streamomd.engine import late
+from streamomd.engine import compile as late
 
 TRAIN = """
 import json, sys

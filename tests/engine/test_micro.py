@@ -14,8 +14,8 @@ from streamomd.core.batch import Batch, DenseBatch
 from streamomd.engine.micro_batches import Sensed
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule
-from streamomd.training import partitions
-from streamomd.training.partitions import Share, micro_batches
+from streamomd.training import microbatch_rounds
+from streamomd.training.microbatch_rounds import Share, micro_batches
 
 PLAIN = [rule for rule in all_rules().values() if "sharded" in rule.modes]
 FEW = ("nag", "adagrad", "arow_diag", "ftrl_centered", "da", "pa1")
@@ -60,7 +60,7 @@ def run(one: Learner, batch: Batch, parts: int, rows: int, sizes: tuple[int, ...
 def run_owned(one: Learner, batch: Batch, parts: int, rows: int, owners: int) -> list[Share]:
     """Shares of so many owners after a run: the first one's takes the steps of all."""
     shares = [
-        Share.of(one.engine, parts, partitions.owned(owner, owners, parts))
+        Share.of(one.engine, parts, microbatch_rounds.owned(owner, owners, parts))
         for owner in range(owners)
     ]
     for share in shares:

@@ -14,8 +14,7 @@ from streamomd.engine import Engine
 from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
 from streamomd.losses import all_losses, find_loss
-from streamomd.rules import all_rules, find_rule
-from streamomd.rules.abilities import target_problem
+from streamomd.rules import all_rules, find_rule, target_problem
 
 RULES = ["adagrad", "ftrl_proximal", "nag", "ng", "ogd", "snag"]
 LOSSES = ["absolute", "epsilon_insensitive", "huber", "pinball", "square"]

@@ -15,8 +15,7 @@ from streamomd.engine.layout import Layout
 from streamomd.engine.standardize import change_reference
 from streamomd.engine.state import State
 from streamomd.losses import find_loss
-from streamomd.rules import all_rules, find_rule
-from streamomd.rules.abilities import standardize_problem
+from streamomd.rules import all_rules, find_rule, standardize_problem
 
 LEARNS = {
     "adagrad", "arow_diag", "cw_diag", "ftrl_proximal", "nag", "ng", "ogd", "pa", "pa1", "pa2",

@@ -27,7 +27,7 @@ import streamomd
 from streamomd import OMDClassifier, OMDRegressor
 from streamomd.core.errors import SchemaError, UsageError
 from streamomd.integrations import sklearn as estimators
-from streamomd.integrations.sklearn import changed_slots
+from streamomd.integrations.sklearn import pickling
 from streamomd.integrations.sklearn.rule_classes import rule_class, rule_classes
 from streamomd.rules import all_rules
 
@@ -303,7 +303,7 @@ ALMOST[3, 4], ALMOST[5, 2] = np.nextafter(ALMOST[4, 3], 9.0), -ALMOST[2, 5]
 def test_arrays_of_a_pickle_return_to_the_bit(array: np.ndarray, *, start: bool) -> None:
     """Whatever makes them small: signs of zeros, NaN and denormal numbers are still there."""
     first = np.zeros_like(array) if start else None
-    again = changed_slots._array(changed_slots._saved(array, first), first)
+    again = pickling._array(pickling._saved(array, first), first)
     assert (again.dtype, again.shape) == (array.dtype, array.shape)
     assert again.tobytes() == array.tobytes()
 

@@ -12,8 +12,8 @@ from estimating import Classifier, Regressor, made, uncompiled
 
 from streamomd import OMDClassifier
 from streamomd.core.errors import BadRowError, DataError, SchemaError
-from streamomd.integrations.sklearn import prepared_scores
-from streamomd.integrations.sklearn.prepared_scores import PreparedScores
+from streamomd.integrations.sklearn import inputs
+from streamomd.integrations.sklearn.inputs import PreparedScores
 
 X, Y, _ = made(2)
 N = len(Y)
@@ -24,8 +24,8 @@ DRAW = np.random.default_rng(5)
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
     uncompiled(monkeypatch)
-    monkeypatch.setattr(prepared_scores, "FIRST", 1)
-    monkeypatch.setattr(prepared_scores, "COORDINATES", 1 << 30)
+    monkeypatch.setattr(inputs, "FIRST", 1)
+    monkeypatch.setattr(inputs, "COORDINATES", 1 << 30)
 
 
 def with_nulls(values: Any) -> pd.Series:
@@ -129,7 +129,7 @@ def test_a_scorer_is_made_for_many_calls(monkeypatch: pytest.MonkeyPatch) -> Non
     uncompiled(monkeypatch)
     frame = pd.DataFrame({"n": X[:, 0], "k": TEXT})
     fitted = Classifier("nag", bits=14).partial_fit(frame, Y, [0, 1])
-    calls = prepared_scores.FIRST + 2**14 // prepared_scores.COORDINATES + 1
+    calls = inputs.FIRST + 2**14 // inputs.COORDINATES + 1
     for at in range(calls + 1):
         assert (fitted._held.scores._scorer is None) == (at < calls)
         fitted.predict(frame[:1])

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 
 from streamomd.engine import compile as fuse
 from streamomd.losses import all_losses, find_loss
-from streamomd.losses.derived import make_solve, smoothed
+from streamomd.losses.contract import make_solve, smoothed
 
 EPS = 2.0**-52
 PLAIN = {name: loss for name, loss in all_losses().items() if not loss.coupled}

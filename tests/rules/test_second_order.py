@@ -13,7 +13,7 @@ from helpers import Learner, dense, sparse
 from streamomd.analysis.plugin_checks import oracle_rows as streams
 from streamomd.core.errors import TooLargeError
 from streamomd.engine.layout import Layout
-from streamomd.engine.linalg.ball_projection import contract_into_ball
+from streamomd.engine.loops.matrix import contract_into_ball
 from streamomd.engine.state import State
 from streamomd.rules import all_rules, find_rule
 

@@ -27,7 +27,14 @@ from streamomd.analysis.watch import View, read_view
 from streamomd.config.run_tables import Alert
 from streamomd.core.batch import ColumnValues, DenseBatch
 from streamomd.core.errors import AlertError, BadRowError, UnsupportedError
-from streamomd.training.column_statistics import ColumnStatistics, ColumnWindows, SeenCategories
+from streamomd.training.column_statistics import (
+    MOST,
+    ColumnStatistics,
+    ColumnWindows,
+    Drift,
+    Fired,
+    SeenCategories,
+)
 from streamomd.training.drift_alerts import (
     PageHinkley,
     check_counters,
@@ -36,7 +43,6 @@ from streamomd.training.drift_alerts import (
     watch_parts,
 )
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.drift import MOST, Drift, Fired
 
 
 @given(st.integers(0, 10_000), st.integers(0, 120), st.sampled_from([1.0, 0.99, 0.9]))

@@ -13,9 +13,8 @@ from running import run, train, with_column, write
 from sweeping import plain
 from test_resume import cut
 
-from streamomd.core.threads import Threads
 from streamomd.engine import walks
-from streamomd.engine.divided import DividedState
+from streamomd.engine.divided import DividedState, Threads
 from streamomd.training import training_threads
 from streamomd.training.training_threads import LEAST_ROWS
 

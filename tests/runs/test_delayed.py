@@ -19,9 +19,9 @@ from timed import COUNT, DAYS, START, Literal, slots, timed_shards, train
 import streamomd
 from streamomd.core.errors import InputNotFoundError, StoppedError, UnsupportedError, UsageError
 from streamomd.training.class_weights import drawn_shares
-from streamomd.training.fit_calibration import fit_calibration
 from streamomd.training.holdout import number_of
 from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.ranking import fit_calibration
 
 DELAYS = {"1s": 1, "1h": 3600, "24h": 86_400, "36h": 129_600, "9d": 777_600}
 

@@ -29,7 +29,7 @@ from streamomd.core.errors import (
     OutputExistsError,
     UsageError,
 )
-from streamomd.distributed import memory_checks, remote_learner, worker_monitor
+from streamomd.distributed import diagnose, remote_learner, worker_monitor
 from streamomd.runs import sweep as sweeps
 from streamomd.runs.sweep import group_run, grouped_sweep
 from streamomd.runs.sweep.group_run import SentGroup, group_result, open_sent, run_group
@@ -92,7 +92,7 @@ def workers(count: int) -> Iterator[Workers]:
         patch.setattr(sweeps, "_connected", connected)
         patch.setattr(worker_monitor, "monitor_of", lambda client: made)
         patch.setattr(remote_learner, "learner_results", made.results)
-        patch.setattr(memory_checks, "refuse_too_small", lambda *given, **more: None)
+        patch.setattr(diagnose, "refuse_too_small", lambda *given, **more: None)
         yield made
 
 

@@ -16,9 +16,8 @@ from shard_rows import readers
 import streamomd
 from streamomd.core.errors import ChangedDataError
 from streamomd.shards import fetch_ahead
-from streamomd.shards.digests import Digests
 from streamomd.shards.reader import read_batches
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import Digests, ShardSet
 from streamomd.sources.find import find
 
 pytest.importorskip("moto.server", reason="moto[server] is not installed")

@@ -18,11 +18,11 @@ from shard_rows import read_ids, read_pieces, readers, table, whole, write_parqu
 from streamomd.core.errors import ChangedDataError, DataError
 from streamomd.core.profiling import profiled
 from streamomd.shards import chunks, reader
-from streamomd.shards.digests import Digests
 from streamomd.shards.fetch_ahead import JOBS_AT_ONCE, FetchAhead, Load, Need
 from streamomd.shards.order import Group, Job
 from streamomd.shards.prefetch import LEAST_BYTES, Prefetcher, Run
 from streamomd.shards.reader import Piece
+from streamomd.shards.shard import Digests
 from streamomd.shards.stored_object import ChangedWhileReadError
 from streamomd.sources.find import find
 

@@ -46,7 +46,7 @@ from streamomd.distributed import (
     round_state,
     worker_group,
 )
-from streamomd.training import checkpoint_manager, partitions, progress
+from streamomd.training import checkpoint_manager, microbatch_rounds, progress
 
 
 def run(seed: int) -> World:
@@ -118,7 +118,7 @@ def places() -> Iterator[tuple[Any, str, Any]]:
     yield round_state, "load_model", _loaded
     yield averaged_worker, "rows_of_group", rows_of_group
     for function in (sense, decide, apply):
-        yield partitions, function.__name__, function
+        yield microbatch_rounds, function.__name__, function
     yield averaged_worker, "merge", merge
     yield partition_owner, "engine_of", lambda spec, plan: _engine()
     yield partition_owner, "Rounds", TinyRounds

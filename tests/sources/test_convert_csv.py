@@ -13,7 +13,7 @@ import pytest
 from streamomd.cli import formatting
 from streamomd.core.errors import DataError, UsageError
 from streamomd.shards.formats.footer import describe_bytes
-from streamomd.sources.text import csv_dialect, csv_source
+from streamomd.sources.text import csv_source
 from streamomd.sources.text.conversion import Converted
 from streamomd.sources.text.convert import convert
 
@@ -159,7 +159,7 @@ def test_space_after_a_comma_is_removed_wherever_a_piece_ends():
 
     text = b'a, b,c, "d, e", f,, g,'
     for size in range(1, len(text) + 1):
-        stream = csv_dialect.CsvStream(text[:2], Piece(text[2:]), ", ", quotes=True)
+        stream = csv_source.CsvStream(text[:2], Piece(text[2:]), ", ", quotes=True)
         parts = list(iter(lambda s=stream, n=size: s.read(n), b""))
         assert b"".join(parts) == b'a,b,c,"d, e",f,,g,'
 

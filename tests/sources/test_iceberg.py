@@ -42,8 +42,8 @@ from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.contract import Request
 from streamomd.sources.find import describe_sources, find, list_shards
-from streamomd.sources.iceberg import manifests
-from streamomd.sources.iceberg.manifests import check_container
+from streamomd.sources.iceberg import iceberg_table
+from streamomd.sources.iceberg.iceberg_table import check_container
 from streamomd.sources.tables import TableOptions
 
 
@@ -551,8 +551,8 @@ def packed(codec: str, data: bytes) -> bytes:
 @pytest.mark.parametrize("codec", ["null", "deflate", "zstandard", "bzip2", "snappy"])
 def test_what_manifests_unpack_to_is_limited(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one block or in several."""
-    monkeypatch.setattr(manifests, "MOST_UNPACKED", 5000)
-    monkeypatch.setattr(manifests, "STEP", 300)
+    monkeypatch.setattr(iceberg_table, "MOST_UNPACKED", 5000)
+    monkeypatch.setattr(iceberg_table, "STEP", 300)
     check_container(container(codec, packed(codec, bytes(5000))))
     check_container(container(codec, *[packed(codec, bytes(1000))] * 5))
     for blocks in ([packed(codec, bytes(5001))], [packed(codec, bytes(1000))] * 6):

@@ -23,7 +23,7 @@ from streamomd.cli.tool_commands import convert as convert_command
 from streamomd.config.data_table import Csv
 from streamomd.config.spec import Spec
 from streamomd.core.errors import BadRowError, StoppedError, UsageError
-from streamomd.core.prompt_stop import stopping_promptly
+from streamomd.core.platform_calls import stopping_promptly
 from streamomd.sources.text import text_cache
 from streamomd.sources.text.convert import convert
 from streamomd.sources.text.csv_source import CsvReader

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamomd.distributed.exchange import Floats, SumExchange
 from streamomd.engine.micro_batches import Sensed
-from streamomd.training.partitions import owned
+from streamomd.training.microbatch_rounds import owned
 
 
 def numbers(parts: int, rows: int, n: int = 1, touched: float = 1.0) -> Sensed:

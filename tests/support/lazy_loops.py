@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from streamomd.core import jit
-from streamomd.engine import Engine, late
+from streamomd.engine import Engine
+from streamomd.engine import compile as compiling
 from streamomd.engine import compile as fuse
 from streamomd.engine.loops.row import Shape
 from streamomd.losses import Loss
@@ -133,7 +134,7 @@ def install() -> None:
 def compile_all(patch: Any) -> None:
     """Engines compile as for users, from the first row on, until the patch, a
     ``pytest.MonkeyPatch``, ends."""
-    patch.setattr(late._Budget, "left", 0.0)
+    patch.setattr(compiling._Budget, "left", 0.0)
     values = (True if value is LAZY else value for value in Engine.__init__.__defaults__)
     patch.setattr(Engine.__init__, "__defaults__", tuple(values))
 

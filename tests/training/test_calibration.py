@@ -19,8 +19,14 @@ from uneven_rows import learn, uneven, uneven_data
 
 import streamomd
 from streamomd.core.errors import DataError, UnsupportedError, UsageError
-from streamomd.training.fit_calibration import fit_calibration, fit_sigmoid, isotonic
-from streamomd.training.metrics.ranking import FINE, binned, centres
+from streamomd.training.metrics.ranking import (
+    FINE,
+    binned,
+    centres,
+    fit_calibration,
+    fit_sigmoid,
+    isotonic,
+)
 from streamomd.training.scoring.link import Calibration, Link
 from streamomd.training.scoring.scorer import Scorer
 

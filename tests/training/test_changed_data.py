@@ -22,7 +22,7 @@ from streamomd.checkpoint import open_store, read_commit, read_ledger
 from streamomd.core.errors import ChangedDataError
 from streamomd.shards import reader as read
 from streamomd.shards.chunks import ChangedWhileReadError, ChunkFile
-from streamomd.shards.digests import WINDOW, Digests
+from streamomd.shards.shard import WINDOW, Digests
 
 ROWS, GROUP, SHARDS = 300, 100, 3
 SETS = ["checkpoint.every_rows=50", "checkpoint.every_seconds=0", "checkpoint.keep=99"]

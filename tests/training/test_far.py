@@ -15,8 +15,8 @@ from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
+from streamomd.training.microbatch_rounds import Share
 from streamomd.training.model_document import RemoteState
-from streamomd.training.partitions import Share
 
 SIZE = 103
 FOLDER = "000000000001-0123abcd-0123abcd"

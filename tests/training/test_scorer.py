@@ -21,8 +21,7 @@ from in_memory import assert_same_scores, learn, learned, new_model, predicted
 
 from streamomd.core.errors import DataError
 from streamomd.losses import all_losses
-from streamomd.rules import all_rules
-from streamomd.rules.abilities import standardize_problem, target_problem
+from streamomd.rules import all_rules, standardize_problem, target_problem
 from streamomd.training.scoring.scorer import Scorer
 
 ROWS = 24

@@ -12,8 +12,8 @@ from running import Impatient, write
 
 import streamomd
 from streamomd.core.errors import StoppedError
-from streamomd.training import training_step, tried_pass
-from streamomd.training.tried_pass import TriedPass
+from streamomd.training import run_records, training_step
+from streamomd.training.run_records import TriedPass
 
 ROWS, LEAST = 4400, 1000
 KEYS = ("rows", "loss", "error", "auc", "epochs", "stopped_early", "state_sha256", "saved_loss")
@@ -42,7 +42,7 @@ def told(model: streamomd.Model) -> list[Any]:
 def fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops are not compiled here."""
     monkeypatch.setattr(training_step, "LEAST", LEAST)
-    monkeypatch.setattr(tried_pass, "WINDOW", 8)
+    monkeypatch.setattr(run_records, "WINDOW", 8)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_pass_that_brings_little_leaves_no_trace(
 def test_a_pass_over_rows_sorted_by_label_is_kept(by_label: Path) -> None:
     """One twentieth of its rows is not learned, but counted by both models."""
     model = learn(by_label, 2)
-    windows = np.arange(ROWS) // tried_pass.WINDOW % tried_pass.EVERY == tried_pass.EVERY // 2
+    windows = np.arange(ROWS) // run_records.WINDOW % run_records.EVERY == run_records.EVERY // 2
     assert [one["rows"] for one in model.result()["epochs"]] == [ROWS, ROWS - windows.sum()]
     assert model.tried is None
 

@@ -15,10 +15,9 @@ from streamomd.checkpoint.commit_reader import read_commit
 from streamomd.core.batch import Batch, SparseBatch
 from streamomd.core.errors import CorruptionError
 from streamomd.engine.state import State
-from streamomd.shards.digests import Digests
 from streamomd.shards.order import places
 from streamomd.shards.renames import check_columns, distinct_schemas
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import Digests, ShardSet
 from streamomd.training.model_data import ModelData
 from streamomd.training.row_stream import cache_of, rows_of
 from streamomd.training.training_step import learn_rows

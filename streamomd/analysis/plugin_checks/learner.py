@@ -16,7 +16,7 @@ from streamomd.engine import Engine
 from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
 from streamomd.losses import Loss, find_loss
-from streamomd.losses.derived import with_lipschitz
+from streamomd.losses.contract import with_lipschitz
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Block, Rule
 from streamomd.rules.params import Above, Between, Choice, Kind, kinds

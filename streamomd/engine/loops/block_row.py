@@ -12,7 +12,7 @@ from typing import Any
 from streamomd.engine.loops.load_store import inlined, take
 from streamomd.engine.loops.row import FAR, Shape, number_of_class, target
 from streamomd.losses import Loss
-from streamomd.losses.derived import make_solve
+from streamomd.losses.contract import make_solve
 from streamomd.rules.common.standardized import smoothed
 from streamomd.rules.contract import Rule, fields
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.load_store import add, choose, combine, put, put_as, take, zeros
-from streamomd.engine.loops.row import Shape
-from streamomd.engine.loops.step import make_decide_row, move_numbers, numbers_of
+from streamomd.engine.loops.row import Shape, make_decide_row, move_numbers, numbers_of
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
 

@@ -16,9 +16,8 @@ import numpy as np
 from streamomd.engine.loops.cache_prefetch import prefetch
 from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.load_store import add, combine, put, take
-from streamomd.engine.loops.row import Shape, entry, span
+from streamomd.engine.loops.row import Shape, entry, make_decide_row, move_numbers, numbers_of, span
 from streamomd.engine.loops.sparse import AHEAD
-from streamomd.engine.loops.step import make_decide_row, move_numbers, numbers_of
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
 

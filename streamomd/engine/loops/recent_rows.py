@@ -16,8 +16,7 @@ from streamomd.core.batch import Batch, SparseBatch, StoredRows
 from streamomd.engine.loops import defaults, sparse
 from streamomd.engine.loops.full_pass import make_gather
 from streamomd.engine.loops.load_store import number, put, take
-from streamomd.engine.loops.row import Shape, target
-from streamomd.engine.loops.step import make_score
+from streamomd.engine.loops.row import Shape, make_score, target
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 

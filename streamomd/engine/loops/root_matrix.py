@@ -19,8 +19,16 @@ from streamomd.engine.linalg.matrix_root import absorb, move_weights, pend
 from streamomd.engine.loops import defaults, sparse
 from streamomd.engine.loops.load_store import number, put, take
 from streamomd.engine.loops.matrix import collect, make_margin
-from streamomd.engine.loops.row import Shape, is_sweep, span, target
-from streamomd.engine.loops.step import is_implicit, make_decide_row, move_numbers, numbers_of
+from streamomd.engine.loops.row import (
+    Shape,
+    is_implicit,
+    is_sweep,
+    make_decide_row,
+    move_numbers,
+    numbers_of,
+    span,
+    target,
+)
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
 

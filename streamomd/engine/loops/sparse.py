@@ -14,13 +14,15 @@ from streamomd.engine.loops.cache_prefetch import prefetch
 from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.full_pass import make_gather, make_restrain
 from streamomd.engine.loops.load_store import add, combine, gain, inlined, put, take, zeros
-from streamomd.engine.loops.row import Shape, entry, span
-from streamomd.engine.loops.step import (
+from streamomd.engine.loops.row import (
+    Shape,
+    entry,
     is_implicit,
     make_decide_row,
     make_score,
     move_numbers,
     numbers_of,
+    span,
 )
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields

@@ -33,6 +33,7 @@ from streamomd.integrations.sklearn.fit import (
     train_collection,
 )
 from streamomd.integrations.sklearn.inputs import (
+    PreparedScores,
     Targets,
     batch_of,
     is_framed,
@@ -41,7 +42,6 @@ from streamomd.integrations.sklearn.inputs import (
     weights_of,
 )
 from streamomd.integrations.sklearn.pickling import PickledModel
-from streamomd.integrations.sklearn.prepared_scores import PreparedScores
 from streamomd.rules import ALIASES, all_rules, find_rule
 
 if TYPE_CHECKING:

@@ -187,7 +187,7 @@ def _learn(
         note(f"{counted(len(made), 'learner')}, each row read {read}")
         manager = begin_sweep(made, session, restart=restart)
         return SweepLoop(made, session, manager).learn(reporting, prefix)
-    from streamomd.distributed.memory_checks import refuse_too_small
+    from streamomd.distributed.diagnose import refuse_too_small
 
     note(counted(len(made), "learner"))
     largest = max((model.state.layout for model in models), key=lambda layout: layout.nbytes)

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch
 from streamomd.core.errors import DivergedError
 from streamomd.core.finite import LEAST, RATIO, batch_problem
-from streamomd.core.threads import Threads
 from streamomd.engine import Engine
-from streamomd.engine.divided import DividedState, extract_learner, join_states
+from streamomd.engine.divided import DividedState, Threads, extract_learner, join_states
 from streamomd.engine.state import State
 from streamomd.rules.contract import Rule
 from streamomd.training.model_data import ModelData

@@ -26,8 +26,8 @@ from streamomd.runs.sweep.leaderboard import ExportedLearners, SweepWatcher, swe
 from streamomd.runs.sweep.learners import Division, Learner, Sweep
 from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint, load_sweep, take_over_sweep
 from streamomd.runs.worker_task import SentSettings
-from streamomd.shards.digests import Digests
 from streamomd.shards.order import Cursor
+from streamomd.shards.shard import Digests
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_data import ModelData

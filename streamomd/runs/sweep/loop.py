@@ -15,9 +15,9 @@ from streamomd.core.batch import Batch, Times
 from streamomd.core.errors import DataError, StoppedError, StreamomdError
 from streamomd.core.finite import Place, between
 from streamomd.core.run_events import phase
-from streamomd.core.threads import Threads
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted
+from streamomd.engine.divided import Threads
 from streamomd.runs.delayed import Teacher, arrival_times, rows_to_teach
 from streamomd.runs.modes import learned_of, no_rows_learned
 from streamomd.runs.reporting import Reporting
@@ -32,8 +32,8 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.holdout import with_places
 from streamomd.training.metrics import Counts
 from streamomd.training.model_data import ModelData
-from streamomd.training.offsets import MOST, report_offsets
 from streamomd.training.progress import note
+from streamomd.training.row_checks import MOST, report_offsets
 from streamomd.training.row_stream import cache_of, no_rows
 from streamomd.training.run_records import Schedule
 from streamomd.training.training_step import Mask, Predict, begin_epoch

@@ -51,8 +51,8 @@ from streamomd.core.urls import absolute, shown
 from streamomd.runs.session import Session
 from streamomd.runs.sweep.batched import LearnerGroup
 from streamomd.runs.sweep.learners import Division, Learner, Sweep
-from streamomd.shards.digests import Digests
 from streamomd.shards.order import Cursor
+from streamomd.shards.shard import Digests
 from streamomd.training.checkpoint_manager import (
     CheckpointManager,
     CommitSchedule,

@@ -31,11 +31,10 @@ from streamomd.features.name_table import Watch
 from streamomd.features.names import SAMPLED
 from streamomd.shards.cache.entry import FORMAT, DamagedError, Draft, Entry
 from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, CacheFolder
-from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
 from streamomd.shards.order import Group, Job
 from streamomd.shards.reader import Piece, Reader
-from streamomd.shards.shard import Shard
+from streamomd.shards.shard import Digests, Shard
 
 NO_COORDINATES = np.empty(0, np.int32)
 SCHEMA = pa.schema({"coordinate": pa.int32(), "name": pa.large_binary()})

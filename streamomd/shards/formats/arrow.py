@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from streamomd.features.nested import selected
 from streamomd.shards.chunks import ChunkFile
-from streamomd.shards.digests import WINDOW
 from streamomd.shards.formats.arrow_footer import (
     TEXTS,
     BatchHeader,
@@ -27,6 +26,7 @@ from streamomd.shards.formats.arrow_footer import (
 )
 from streamomd.shards.formats.arrow_stored import PendingBatch, StoredBatches
 from streamomd.shards.formats.contract import Check, Format, Groups, ReadAt, ReadRequest, cut
+from streamomd.shards.shard import WINDOW
 
 Read = Callable[[int, int], pa.Buffer]
 """``read(place, length)``: a copy of these bytes of the record batch's body."""

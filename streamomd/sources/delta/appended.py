@@ -1,4 +1,4 @@
-"""The files that were appended to a Delta table after a version, for updates of a model.
+"""The files of a version of a Delta table, or those that were appended after one, for updates.
 
 Compaction (OPTIMIZE) rewrites files without changing data (dataChange = false): its rows were
 learned already or are in files that were appended, so its files are not appended ones. Files that
@@ -9,16 +9,29 @@ cannot be unlearned: it is refused.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
-from streamomd.core.errors import ResumeRefusedError
+from streamomd.config.values import nanoseconds
+from streamomd.core.errors import DataError, InputNotFoundError, ResumeRefusedError, UsageError
+from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
-from streamomd.core.wording import counted
+from streamomd.core.wording import counted, listed
+from streamomd.shards.filesystem import CONNECTIONS, stat_entry
+from streamomd.shards.shard import Listed, Table
+from streamomd.sources.contract import Request, SourceFiles
 from streamomd.sources.delta.actions import Actions, Add, Metadata, Remove
-from streamomd.sources.delta.log import Added, Key, Log, Snapshot, vectors_refusal
+from streamomd.sources.delta.log import Added, Key, Log, Snapshot, snapshot_files, vectors_refusal
+from streamomd.sources.files.paths import DELTA_LOG
+from streamomd.sources.tables import Location, TableOptions, check_locations, locate
+
+if TYPE_CHECKING:
+    import fsspec
 
 Partition = frozenset[tuple[str, str | None]]
 
@@ -67,7 +80,8 @@ class Appended:
         """A commit that deleted or updated rows: files after it do not have the rows before."""
         for key in map(_key, removes):
             if (block := self._live.get(key)) is not None:
-                self._close(block, version)
+                block.mixed_by = version
+                self._forget(block)
 
     def compact(self, version: int, actions: Actions) -> None:
         """A commit that wrote the rows of some files into others (dataChange = false)."""
@@ -107,10 +121,6 @@ class Appended:
     def _add(self, block: Block) -> None:
         self._blocks.append(block)
         self._live |= {_key(add): block for _, add in block.files}
-
-    def _close(self, block: Block, version: int) -> None:
-        block.mixed_by = version
-        self._forget(block)
 
     def _forget(self, block: Block) -> None:
         for _, add in block.files:
@@ -218,8 +228,8 @@ def appended_files(
             raise vectors_refusal(log.url, sum(add.vector != "" for _, add in added))
         appended.compact(at, actions)
         appended.append(added)
-    if changing:
-        notes += _changed(log.url, changing, appends_only=appends_only)
+    text = f"commits of Delta table {shown(log.url)} delete or update rows: version "
+    notes += changed_notes(text, changing, "commits", appends_only=appends_only)
     if state.protocol is None or state.metadata is None:
         state = _described(log, version)
     metadata, found = state.check(log.url, version), appended.find(existing)
@@ -241,10 +251,9 @@ def _lost(url: str, since: int, found: Found) -> str:
         f"{since}, which was learned, no longer exist (VACUUM), such as "
         f"{shown(found.lost[0][1].path)}. Commit {commits} wrote their rows into files with other "
         "rows, or changed them, and the log does not say which are new. Restore these files from a "
-        "copy of the "
-        f"table, or {ALTERNATIVE}: from this state, learned rows are learned again; without "
-        "--start, each row once. Or pass --set data.on_bad_shard=skip to learn the other new rows "
-        "without those. To avoid it, run update before VACUUM"
+        f"copy of the table, or {ALTERNATIVE}: from this state, learned rows are learned again; "
+        "without --start, each row once. Or pass --set data.on_bad_shard=skip to learn the other "
+        "new rows without those. To avoid it, run update before VACUUM"
     )
 
 
@@ -260,16 +269,18 @@ def _described(log: Log, version: int) -> Snapshot:
     return found
 
 
-def _changed(url: str, changing: list[str], *, appends_only: bool) -> list[str]:
-    commits = ", ".join(changing[:MOST_COMMITS])
-    commits += f" and {len(changing) - MOST_COMMITS:,} more" * (len(changing) > MOST_COMMITS)
-    text = f"commits of Delta table {shown(url)} delete or update rows: version {commits}"
-    if appends_only:
-        return [f"{text}; they are skipped"]
-    raise ResumeRefusedError(
-        f"{text}. A model cannot unlearn rows: {ALTERNATIVE}, or pass --appends-only to learn the "
-        "rows of the other commits alone"
-    )
+def changed_notes(
+    text: str, changing: Sequence[str], unit: str, *, appends_only: bool
+) -> list[str]:
+    """A line on the commits that change rows, if there are any and they are to be skipped; else
+    raises ResumeRefusedError."""
+    text += listed(changing, MOST_COMMITS)
+    if changing and not appends_only:
+        raise ResumeRefusedError(
+            f"{text}. A model cannot unlearn rows: {ALTERNATIVE}, or pass --appends-only to learn "
+            f"the rows of the other {unit} alone"
+        )
+    return [f"{text}; they are skipped"] if changing else []
 
 
 def _refuse_gone(log: Log, since: int, version: int) -> None:
@@ -296,10 +307,94 @@ def _schema_changes(
         return []
     changes = [f"new column {name!r}" for name in new if name not in old]
     changes += [f"column {name!r} dropped" for name in old if name not in new]
-    changes += [
-        f"column {name!r} is {new[name]}, was {old[name]}"
-        for name in new
-        if name in old and old[name] != new[name]
-    ]
+    other = [name for name in new if name in old and old[name] != new[name]]
+    changes += [f"column {name!r} is {new[name]}, was {old[name]}" for name in other]
     text = printable(", ".join(changes) or "other order of columns")
     return [f"Delta table {shown(url)}, version {version}: {text}"]
+
+
+MISSING = "added in version {version}, but it does not exist: VACUUM deletes"
+
+
+def list_table(fs: fsspec.AbstractFileSystem, root: str, url: str, request: Request) -> SourceFiles:
+    """The files of a version of the table in a directory, or those appended after the recorded
+    version up to that one."""
+    check_locations(url, [locate(fs, root, url, DELTA_LOG)])
+    log = Log.open(fs, root, url)
+    pinned, since = request.versions.get(url), request.since.get(url)
+    version = choose_version(log, request.tables) if pinned is None else pinned
+    place, position = f"{root}/", {url: version}
+    if since is None:
+        metadata, added = snapshot_files(log, version)
+        return SourceFiles(_listed(fs, root, url, metadata, added), place, position)
+    learned = {key for key, facts in request.ledger.items() if "skipped" not in facts}
+    found = appended_files(
+        log,
+        since,
+        version,
+        appends_only=request.appends_only,
+        existing=partial(_existing, fs, root, url),
+        is_learned=lambda add: locate(fs, root, url, add.path).url in learned,
+    )
+    files = _listed(fs, root, url, found.metadata, found.added)
+    return SourceFiles(files, place, position, found.notes, found.lost)
+
+
+def _existing(
+    fs: fsspec.AbstractFileSystem, root: str, url: str, files: Sequence[Added]
+) -> set[str]:
+    """Which files of a table exist, by path as in the log."""
+    places = [locate(fs, root, url, add.path) for _, add in files]
+    check_locations(url, places)
+
+    def exists(place: Location) -> bool:
+        try:
+            stat_entry(fs, place.path, place.url)
+        except InputNotFoundError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(CONNECTIONS, "streamomd-delta", **same_receivers()) as pool:
+        found = pool.map(exists, places)
+        return {add.path for (_, add), there in zip(files, found, strict=True) if there}
+
+
+def choose_version(log: Log, options: TableOptions) -> int:
+    """The version that was chosen by number or time; the newest otherwise."""
+    if options.version is not None:
+        return options.version
+    if not options.as_of:
+        return log.newest
+    until = nanoseconds(options.as_of)
+    commits = sorted(log.commits)
+    if place := bisect.bisect_right(commits, until, key=log.modified):
+        return commits[place - 1]
+    raise UsageError(
+        f"Delta table {shown(log.url)} has no version as of {options.as_of}: the oldest commit "
+        f"in its log, {commits[0]}, is newer"
+    )
+
+
+def _listed(
+    fs: fsspec.AbstractFileSystem, root: str, url: str, metadata: Metadata, added: Sequence[Added]
+) -> list[Listed]:
+    found = [locate(fs, root, url, add.path) for _, add in added]
+    check_locations(url, found)
+    table = Table("Delta", url, MISSING)
+    return [
+        Listed(
+            place.path, place.url, place.name, add.size, version=version, table=table,
+            partitions=_values_of(url, metadata, add),
+        )
+        for place, (version, add) in zip(found, added, strict=True)
+    ]  # fmt: skip
+
+
+def _values_of(url: str, metadata: Metadata, add: Add) -> tuple[tuple[str, str | None], ...]:
+    missing = [name for name in metadata.partition_columns if name not in add.partitions]
+    if missing:
+        raise DataError(
+            f"the log of Delta table {shown(url)} has no value of partition column {missing[0]!r} "
+            f"for {shown(add.path)}: it is damaged"
+        )
+    return tuple((name, add.partitions[name]) for name in metadata.partition_columns)

@@ -42,7 +42,7 @@ class DeltaSource(Source):
 
 def list_root(fs: Any, path: str, url: str, request: Request) -> SourceFiles:
     """What the table in a directory has."""
-    from streamomd.sources.delta.table import list_table  # late: few runs read tables
+    from streamomd.sources.delta.appended import list_table  # late: few runs read tables
 
     return list_table(fs, path, url, request)
 

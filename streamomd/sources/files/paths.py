@@ -36,7 +36,7 @@ from streamomd.shards.list_files import (
 )
 from streamomd.shards.order import path_key
 from streamomd.shards.shard import Listed
-from streamomd.sources.text.text_formats import ending, text_format
+from streamomd.sources.tables import ending, text_format
 
 if TYPE_CHECKING:
     import fsspec

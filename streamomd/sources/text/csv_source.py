@@ -1,9 +1,8 @@
-"""Delimited text: column types are inferred once, from the start, and then fixed."""
+"""Delimited text: dialect and column types are inferred once, from the start, and then fixed."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,12 +12,108 @@ import pyarrow.csv
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import printable, typed
-from streamomd.sources.text.csv_dialect import DELIMITERS, CsvStream, sniff, without_spaces
+from streamomd.features.infer_plan import twice
 from streamomd.sources.text.text_source import Text
 
+DELIMITERS = ("\t", ";", "|", ",", ", ")
+_SNIFFED_LINES = 20
+_QUOTED = re.compile(rb'"[^"\n]*"')
+
+
+def sniff(head: bytes) -> str:
+    """The delimiter of text that starts with ``head``: "\\t", ";", "|", "," or ", ".
+
+    It stands equally often in each of the first lines that are not blank, outside quotes; of
+    several, the most frequent. If none does, the most frequent of the first line.
+
+    >>> sniff(b'a;b\\n1,5;2\\n'), sniff(b'73, no, 0\\n1, yes, 2\\n'), sniff(b'x\\n1\\n')
+    (';', ', ', ',')
+    """
+    # The last line may be cut off.
+    lines = head.lstrip().split(b"\n", _SNIFFED_LINES + 1)[:_SNIFFED_LINES]
+    lines = [_QUOTED.sub(b"", line) for line in lines if line.strip()]
+    counts = {one: [line.count(one.encode()) for line in lines] for one in ("\t", ";", "|", ",")}
+    steady = {one: count[0] for one, count in counts.items() if len(set(count)) == 1}
+    chosen = _most(steady) or _most({one: count[0] for one, count in counts.items()}) or ","
+    is_comma = chosen == "," and b"," in lines[0]
+    is_spaced = is_comma and not re.search(rb",[^ ]|,$", lines[0].rstrip(b"\r"))
+    return ", " if is_spaced else chosen
+
+
+def _most(counts: dict[str, int]) -> str:
+    best = max(counts, key=lambda one: counts[one], default="")
+    return best if best and counts[best] else ""
+
+
+def without_spaces(data: bytes, *, quotes: bool, inside: bool = False) -> bytes:
+    """``, `` as ``,`` outside quotes; ``inside``: whether the text begins inside them.
+
+    >>> without_spaces(b'1, "a, b", 2', quotes=True)
+    b'1,"a, b",2'
+    """
+    if not quotes:
+        return data.replace(b", ", b",")
+    parts = data.split(b'"')
+    for place in range(int(inside), len(parts), 2):
+        parts[place] = parts[place].replace(b", ", b",")
+    return b'"'.join(parts)
+
+
+class CsvStream:
+    """The bytes of a text for Arrow to read: its head again, then the rest.
+
+    Raises DataError where the text ends inside quotes, which Arrow would close by itself.
+    """
+
+    closed = False
+
+    def __init__(self, head: bytes, text: Text, delimiter: str, *, quotes: bool) -> None:
+        self._head, self._text = memoryview(head), text
+        self._spaced, self._quotes = len(delimiter) == 2, quotes
+        self._inside, self._held = False, b""
+        # A comma may have its space in the next piece; and Arrow loses a newline that begins a
+        # piece after one that ends in a carriage return, even inside quotes.
+        self._unsure = (b"\r", b",")[: 1 + self._spaced]
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to ``size`` bytes; none at the end only."""
+        while raw := self._next(max(1, size - len(self._held))):
+            data = self._held + raw
+            self._held = data[-1:] if data.endswith(self._unsure) else b""
+            data = data[: len(data) - len(self._held)]
+            inside = self._inside
+            if self._quotes:
+                self._inside ^= bool(data.count(b'"') % 2)
+            if self._spaced:
+                data = without_spaces(data, quotes=self._quotes, inside=inside)
+            if data:
+                return data
+        return self._end()
+
+    def _next(self, size: int) -> bytes:
+        piece, self._head = bytes(self._head[:size]), self._head[size:]
+        # The head's last bytes alone may hold no line end: Arrow takes that for a record too long.
+        return piece + self._text.read(size - len(piece)) if len(piece) < size else piece
+
+    def _end(self) -> bytes:
+        if self._inside:
+            raise DataError(
+                f"{self._text.name} ends inside quotes: is it truncated, or a quote not closed? "
+                "Fix it, or pass quotes=False if quotes are ordinary characters"
+            )
+        held, self._held = self._held, b""
+        return held
+
+    def readable(self) -> bool:
+        """Called by Arrow."""
+        return True
+
+    def close(self) -> None:
+        """The text is closed by who opened it."""
+
+
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None")
-HEAD = 16 << 20
-BLOCK = 4 << 20
+HEAD, BLOCK = 16 << 20, 4 << 20
 _CONVERSION = re.compile(
     r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (.+?): (.*)", re.DOTALL
 )
@@ -65,13 +160,11 @@ class CsvReader:
             raise UsageError(f'delimiter must be one ASCII character or ", ", not {delimiter!r}')
         if header and column_names:
             raise UsageError("column_names are for text without a header: pass header=False too")
-        self._delimiter = delimiter or ""
-        self._header = header
+        self._delimiter, self._header = delimiter or "", header
         self._names = list(column_names)
         self._types = {name: _arrow_type(name, kind) for name, kind in (types or {}).items()}
         self._null_values = ["", *(MISSING if null_values is None else null_values)]
-        self._quotes = quotes
-        self._decimal, self._date_format = decimal, date_format
+        self._quotes, self._decimal, self._date_format = quotes, decimal, date_format
         self.schema: pa.Schema = pa.schema([])
         self.almost_numbers: dict[str, tuple[str, ...]] = {}
         self.notes: list[str] = []
@@ -81,9 +174,8 @@ class CsvReader:
         """The rows of one file; DataError names file, line, column, value and remedy."""
         head = text.read(HEAD)
         if not head.strip():
-            raise DataError(
-                f"{text.name} is empty: expected {'a header' if self._header else 'rows'}"
-            )
+            wanted = "a header" if self._header else "rows"
+            raise DataError(f"{text.name} is empty: expected {wanted}")
         delimiter = self._delimiter or sniff(head)
         own = self._inferred(head, delimiter, text.name)
         if not self.schema.names:
@@ -115,27 +207,26 @@ class CsvReader:
                 "--encoding latin-1"
             ) from None
         except pa.ArrowInvalid as error:
-            names = self._names or self._header_names(start, delimiter, block)
-            raise _data_error(error, name, names) from None
+            columns = self._names or self._header_names(start, delimiter, block)
+            raise _data_error(error, name, columns) from None
         if not self.schema.names:
             self._look_for_numbers(opened)
             self._note_delimiter(delimiter, opened.schema, head)
             return self._keep_zeros(start, delimiter, block, opened.schema)
         if codes := self._codes(start, delimiter, block, self.schema):
             self.notes.append(
-                f"{name}: {', '.join(map(_shown, codes))} lose leading zeros, since the first file "
-                f"has numbers without (as text: --type "
-                f"{printable(codes[0])}=string)"
+                f"{name}: {_all(codes)} lose leading zeros, since the first file has numbers "
+                f"without (as text: --type {printable(codes[0])}=string)"
             )
         return opened.schema
 
     def _header_names(self, start: Any, delimiter: str, block: int) -> list[str]:
         """The columns of a head in which a value does not fit its type; none if no types do."""
         try:
-            names: list[str] = self._open(pa.BufferReader(start), delimiter, block, {}).schema.names
+            opened = self._open(pa.BufferReader(start), delimiter, block, {})
+            return [*opened.schema.names]
         except (pa.ArrowInvalid, UnicodeDecodeError):
             return []
-        return names
 
     def _note_delimiter(self, delimiter: str, schema: pa.Schema, head: bytes) -> None:
         shown = {"\t": "a tab", ", ": "a comma and a space"}.get(delimiter, repr(delimiter))
@@ -151,27 +242,21 @@ class CsvReader:
         """The schema with text for whole numbers of which one has a leading zero."""
         codes = self._codes(start, delimiter, block, inferred)
         if codes:
-            names = ", ".join(map(_shown, codes))
             self.notes.append(
-                f"{names}: numbers with leading zeros, such as codes, are text "
+                f"{_all(codes)}: numbers with leading zeros, such as codes, are text "
                 f"(as numbers: --type {printable(codes[0])}=int64)"
             )
         return pa.schema(
-            field.with_type(pa.string()) if field.name in codes else field for field in inferred
+            one.with_type(pa.string()) if one.name in codes else one for one in inferred
         )
 
     def _codes(self, start: Any, delimiter: str, block: int, schema: pa.Schema) -> list[str]:
         """The columns of whole numbers of which one has a leading zero."""
-        whole = [
-            field.name for field in schema
-            if pa.types.is_integer(field.type) and field.name not in self._types
-        ]  # fmt: skip
-        if not whole or len(set(schema.names)) < len(schema.names) or b"0" not in start:
+        numbers = [one.name for one in schema if pa.types.is_integer(one.type)]
+        whole = [name for name in numbers if name not in self._types]
+        if not whole or twice(schema.names) or b"0" not in start:
             return []
-        texts = {
-            **{field.name: field.type for field in schema},
-            **dict.fromkeys(whole, pa.string()),
-        }
+        texts = {one.name: one.type for one in schema} | dict.fromkeys(whole, pa.string())
         try:
             batch = self._open(pa.BufferReader(start), delimiter, block, texts).read_next_batch()
         except (pa.ArrowInvalid, StopIteration):
@@ -184,19 +269,15 @@ class CsvReader:
 
     def _look_for_numbers(self, opened: Any) -> None:
         """Remember the columns of text that are mostly numbers, and words that made them text."""
-        guessed = [
-            field.name
-            for field in opened.schema
-            if pa.types.is_string(field.type) and field.name not in self._types
-        ]
-        if not guessed or len(set(opened.schema.names)) < len(opened.schema.names):
+        texts = [one.name for one in opened.schema if pa.types.is_string(one.type)]
+        guessed = [name for name in texts if name not in self._types]
+        if not guessed or twice(opened.schema.names):
             return
         try:
             batch = opened.read_next_batch()
         except (pa.ArrowInvalid, StopIteration):
             return  # Reading the rows reports it, with the line.
-        commas = []
-        written = _NUMBER.replace("{mark}", re.escape(self._decimal))
+        commas, written = [], _NUMBER.replace("{mark}", re.escape(self._decimal))
         for name in guessed:
             values = batch.column(name).drop_null()
             with_comma = pc.match_substring_regex(values, _WITH_COMMA)
@@ -208,9 +289,9 @@ class CsvReader:
                 words = values.filter(pc.invert(number)).unique().to_pylist()
                 self.almost_numbers[name] = tuple(words[:MOST_WORDS])
         if commas:
-            names = ", ".join(map(_shown, commas))
             self.notes.append(
-                f"{names}: numbers with a comma are text (if it is the decimal mark: --decimal ,)"
+                f"{_all(commas)}: numbers with a comma are text "
+                "(if it is the decimal mark: --decimal ,)"
             )
 
     def _open(self, file: Any, delimiter: str, block: int, types: Mapping[str, Any]) -> Any:
@@ -239,11 +320,9 @@ class CsvReader:
         )
 
     def _fixed(self, inferred: pa.Schema, name: str) -> pa.Schema:
-        twice = {column for column, times in Counter(inferred.names).items() if times > 1}
-        if twice:
-            raise DataError(f"{name} has several columns named {_shown(min(twice))}: rename them")
-        unknown = sorted(set(self._types) - set(inferred.names))
-        if unknown:
+        if again := twice(inferred.names):
+            raise DataError(f"{name} has several columns named {_shown(min(again))}: rename them")
+        if unknown := sorted(set(self._types) - set(inferred.names)):
             raise UsageError(f"types names {_shown(unknown[0])}, which is not a column of {name}")
         return pa.schema([self._field(field, name) for field in inferred])
 
@@ -265,8 +344,8 @@ def _arrow_type(column: str, kind: str) -> pa.DataType:
         return pa.type_for_alias(kind)
     except (ValueError, TypeError):
         raise UsageError(
-            f"types: {column!r} is {kind!r}, an unknown type; "
-            "known are string, int64, float64, float32, bool and Arrow's other names"
+            f"types: {column!r} is {kind!r}, an unknown type; known are string, int64, float64, "
+            "float32, bool and Arrow's other names"
         ) from None
 
 
@@ -275,7 +354,7 @@ def _check_same(own: pa.Schema, first: pa.Schema, name: str) -> None:
         other = set(own.names) ^ set(first.names)
         raise DataError(
             f"{name} has other columns than the first file ({len(own.names)} and "
-            f"{len(first.names)}; only one has {', '.join(map(_shown, sorted(other)[:5]))})"
+            f"{len(first.names)}; only one has {_all(sorted(other)[:5])})"
         )
 
 
@@ -315,3 +394,7 @@ def _line(row: str | None) -> str:
 
 def _shown(value: str) -> str:
     return repr(printable(value[:60]))
+
+
+def _all(values: Sequence[str]) -> str:
+    return ", ".join(map(_shown, values))

@@ -21,6 +21,7 @@ from streamomd.core.finite import finite_or_none
 from streamomd.core.wording import counted, worded
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
+from streamomd.training.column_statistics import Drift
 from streamomd.training.metrics.by_time import Backtest, ByTime
 from streamomd.training.metrics.detail import (
     NOTHING,
@@ -31,7 +32,6 @@ from streamomd.training.metrics.detail import (
     restored,
     saved,
 )
-from streamomd.training.metrics.drift import Drift
 from streamomd.training.metrics.ranking import FINE, binned, bins
 from streamomd.training.metrics.residuals import Residuals
 from streamomd.training.scoring.link import means
