@@ -110,7 +110,11 @@ class Grower:
         if len(y) < FIRST // 2 or y.min() == y.max():
             return _flat(self._codes(x[:0], y[:0], weight[:0]), [])
         weight = weight / weight.mean()
-        target, start, more = self._target(y, weight)
+        with np.errstate(all="ignore"):  # such as of labels of 1e300
+            target, start, more = self._target(y, weight)
+            narrow = target.astype(np.float32)  # as LightGBM reads labels
+        if not np.isfinite([*start, *narrow]).all() or narrow.min() == narrow.max():
+            return _flat(self._codes(x[:0], y[:0], weight[:0]), [])
         codes = self._codes(x, target, weight)
         bare = _flat(codes, [])
         x, first = bare.coded(x), len(y) - len(y) // 10

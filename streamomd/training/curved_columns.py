@@ -140,6 +140,8 @@ def _learned(spec: Spec, plan: Plan, batches: Sequence[Batch], rows: int) -> tup
     engine.begin(state)
     sums, found, low = np.zeros((2, 3)), [], 0
     for batch in batches:
+        if not len(batch):  # a filter dropped all of its rows
+            continue
         cut = min(max(rows // 2 - low, 0), len(batch))
         halves = batch.rows(0, cut), batch.rows(cut, len(batch))
         margins = [
@@ -171,14 +173,19 @@ def _slopes(spec: Spec, classes: int, margins: Floats, batch: Batch) -> Floats:
 
 
 def _score(slopes: Floats, numbers: Floats, hats: Floats) -> tuple[float, int]:
-    """(X, k), summed over the learners. numbers: NaN where one is missing."""
+    """(X, k), summed over the learners; (0, 0) where squares of the slopes are not finite. numbers:
+    NaN where one is missing."""
+    with np.errstate(over="ignore"):
+        squares = slopes**2
+    if not np.isfinite(squares.sum()):  # the run diverges, and says so
+        return 0.0, 0
     known = numbers[~np.isnan(numbers)]
     spread = float(known.std()) or 1.0
     line = np.where(np.isnan(numbers), 0.0, (numbers - known.mean()) / spread)
     both = np.column_stack([np.ones(len(line)), line, hats])
     width = both.shape[1]
     pairs = (both[:, :, None] * both[:, None, :]).reshape(len(both), -1)
-    M = ((slopes**2).T @ pairs).reshape(-1, width, width)
+    M = (squares.T @ pairs).reshape(-1, width, width)
     g = slopes.T @ both
     carried = M[:, 2:, :2] @ np.linalg.pinv(M[:, :2, :2], hermitian=True)
     s = g[:, 2:] - np.einsum("khz,kz->kh", carried, g[:, :2])

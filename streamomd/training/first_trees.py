@@ -104,7 +104,10 @@ def _trees(
         return None
     growths = [grower.grown(count) for count in counts]
     if not any(len(growth.feature) for growth in growths):
-        note("no trees are grown (model.shapes): the labels of the first rows are all equal")
+        note(
+            "no trees are grown (model.shapes): the labels of the first rows are all equal, or "
+            "beyond the range of LightGBM's 32 bits"
+        )
         return None
     margins = margins_of_trees(grower.loss, grower.classes)
     return Trees.of(library_name(), margins, grower.x.shape[1], window, growths)

@@ -326,3 +326,18 @@ def test_learners_of_a_sweep_share_them(tmp_path: Path) -> None:
         found = streamomd.sweep(str(shard), grid={"eta": [0.1, 1.0]}, **given)
         alone = [learn(shard, eta=eta) for eta in (0.1, 1.0)]
     assert [one.state_sha256 for one in found] == [one.state_sha256 for one in alone]
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-200, 1e200, 1e300])
+@pytest.mark.parametrize("loss", ["square", "poisson", "gamma", "tweedie"])
+def test_labels_beyond_the_range_of_lightgbm_grow_no_trees(loss: str, unit: float) -> None:
+    """Nor do weights of which one class has almost all; LightGBM reads labels in 32 bits."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(400, 2))
+    params = {"power": 1.5} if loss == "tweedie" else {}
+    y = np.exp(x[:, 0]) * unit
+    grown = Grower(x, y, np.ones(400), 0, 0, loss, params).grown(400)
+    assert np.isfinite(grown.value).all()
+    assert loss == "square" or not len(grown.feature)
+    weight = np.where(x[:, 0] > 0.0, 1e6, 1e-20)
+    assert not len(Grower(x, x[:, 0], weight, 0, 2, "logistic", {}).grown(400).feature)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from running import write
 
 import streamomd
 from streamomd import OMDClassifier
+from streamomd.core.errors import DivergedError
 from streamomd.core.scalars import Curve
 from streamomd.features.curves import BUDGET, MOST, best_curves
 from streamomd.training.curved_columns import FEWEST_ROWS, _score
@@ -197,3 +199,27 @@ def test_a_run_of_some_seconds_says_that_curves_would_help(
     monkeypatch.setattr("streamomd.runs.modes.WORTH_ADVICE", 0.0)
     streamomd.train(str(shard), **job)
     assert (line in capsys.readouterr().err) == ("shapes" not in more)
+
+
+@pytest.mark.parametrize("few", ["where", "skip"])
+def test_batches_without_a_row_that_is_learned_say_nothing(few: str, tmp_path: Path) -> None:
+    """A filter, or bad rows, may drop all rows of the first batches."""
+    rows = table("two", 4_000)
+    a = rows["a"].to_numpy().copy()
+    a[:2_000] = np.nan
+    shard = write(
+        tmp_path / "0.parquet",
+        rows.set_column(0, "a", pa.array(a)).append_column("day", pa.array(np.arange(4_000))),
+    )
+    more = {"where": "day >= 2000"} if few == "where" else {"on_bad_row": "skip"}
+    assert curved(shard, ignore=["day"], **more) == ["c"]
+
+
+@pytest.mark.parametrize("unit", [1e-310, 1e-165, 1e-158, 1e-150, 1e150, 1e153, 1e300])
+def test_labels_of_any_size_end_no_run_with_another_error(unit: float, tmp_path: Path) -> None:
+    """Their squares may be 0 or infinite: then the run diverges, or no number is curved."""
+    rows = table("number")
+    y = pa.array(rows["y"].to_numpy() * unit)
+    shard = write(tmp_path / "0.parquet", rows.set_column(4, "y", y))
+    with suppress(DivergedError):
+        curved(shard, task="regress")
