@@ -326,3 +326,26 @@ def test_learners_of_a_sweep_share_them(tmp_path: Path) -> None:
         found = streamomd.sweep(str(shard), grid={"eta": [0.1, 1.0]}, **given)
         alone = [learn(shard, eta=eta) for eta in (0.1, 1.0)]
     assert [one.state_sha256 for one in found] == [one.state_sha256 for one in alone]
+
+
+@pytest.mark.parametrize("nulls", ["zero", "mean", "indicator"])
+@pytest.mark.parametrize("rule", ["auto", "nag"])
+def test_columns_of_all_kinds(nulls: str, rule: str, tmp_path: Path) -> None:
+    """Dates' parts are read; lists of categories, texts and crosses are not."""
+    rows = table()
+    days = (np.arange(N) * 37 % 1000).astype("datetime64[D]")
+    texts = [f"word{k % 5} more" for k in range(N)]
+    lists = pa.array([[f"t{k % 4}", f"t{k % 3}"] for k in range(N)])
+    rows = rows.append_column("d", pa.array(days)).append_column("s", pa.array(texts))
+    rows = rows.append_column("l", lists)
+    more = {"hashed": ["h", "l"], "dates": ["d"], "text": ["s"], "nulls": nulls, "rule": rule}
+    shard = write(tmp_path / "0.parquet", rows)
+    model = learn(shard, **more, sets={"data.crosses": [["h", "d.month"]]})
+    assert model.plan.single[:1] == ("h",)
+    assert model.plan.trees.columns == 4 + len(model.plan.single)
+    assert not {"l", "s"} & {*model.plan.single}
+    some = rows.drop_columns(["z", "w"]).slice(0, 30).to_pylist()
+    for name, row in zip(["a", "b", "v", "h", "d", "l"], some, strict=False):
+        row[name] = None
+    schema = rows.drop_columns(["z", "w"]).schema
+    assert_same_scores(model, pa.Table.from_pylist(some, schema))
