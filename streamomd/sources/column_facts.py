@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -156,17 +156,15 @@ def _with_values(facts: ColumnFacts, values: list[Any], nulls: int) -> ColumnFac
     infinite = sum(isinstance(one, float) and math.isinf(one) for one in distinct)
     texts = facts.family == "string"
     words = sum(len(one.split()) for one in present) / len(present) if texts and present else 0.0
-    return ColumnFacts(
-        **{
-            **vars(facts),
-            "rows": len(values),
-            "missing": max(nulls, len(values) - len(present)),
-            "infinite": infinite,
-            "distinct": len(distinct),
-            "values": tuple(distinct)[:MOST_DISTINCT],
-            "consecutive": facts.family == "integer" and _consecutive(present),
-            "words": words,
-        }
+    return replace(
+        facts,
+        rows=len(values),
+        missing=max(nulls, len(values) - len(present)),
+        infinite=infinite,
+        distinct=len(distinct),
+        values=tuple(distinct)[:MOST_DISTINCT],
+        consecutive=facts.family == "integer" and _consecutive(present),
+        words=words,
     )
 
 
