@@ -132,26 +132,6 @@ def test_no_certificate_beyond_the_theorem(name: str, params: dict) -> None:
         claims(name, 2, params)
 
 
-@pytest.mark.parametrize("name", SCALE_FREE)
-@pytest.mark.sample(3)
-def test_units_do_not_matter(name: str) -> None:
-    """Features times powers of 2, to the bit; times any number, to 1e-9."""
-    for seed, params in enumerate(SCALE_FREE[name] * 4):
-        rng = np.random.default_rng([seed, *name.encode()])
-        X, y, _ = rows(rng, True)
-        d = X.shape[1]
-        signs = rng.choice([-1.0, 1.0], d)
-        factors = (np.ones(d), signs * 2.0 ** rng.integers(-20, 21, d),
-                   signs * 10.0 ** rng.uniform(-6.0, 6.0, d))  # fmt: skip
-        numbers = legal(find_rule(name), find_loss("logistic"), params)
-        first, exact, near = (
-            Learner(name, "logistic", d, params=numbers, compiled=False).learn(sparse(X * c, y))
-            for c in factors
-        )
-        assert np.array_equal(first, exact)
-        assert np.all(np.abs(near - first) <= 1e-9 * (1.0 + np.abs(first)))
-
-
 def units(rng: np.random.Generator, X: Any, least: float, most: float) -> list[np.ndarray]:
     """Powers of 2 that bring each feature to the top of a range, to its bottom, or to either."""
     size = np.abs(X)
