@@ -249,7 +249,7 @@ def test_one_of_two_updates_at_the_same_time_loses(tmp_path: Path) -> None:
     from streamomd.runs.update_run import UpdateRun
     from streamomd.training.signals import StopRequest
 
-    folder, url = begun(tmp_path, 0, more=("--set", "update.settle=0",))
+    folder, url = begun(tmp_path, 0, more=("--set", "update.settle=0"))
     shard(folder, 1)
     both = [
         UpdateRun.open(
@@ -336,7 +336,7 @@ def test_what_cannot_be_updated_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_rewritten_and_moved_shards_are_refused_together(tmp_path: Path) -> None:
-    folder, url = begun(tmp_path, *range(3), more=("--set", "update.settle=0",))
+    folder, url = begun(tmp_path, *range(3), more=("--set", "update.settle=0"))
     write(folder / "part=0.parquet", rows(ROWS, first=77))
     (folder / "part=1.parquet").rename(folder / "part=9.parquet")
     with pytest.raises(ResumeRefusedError) as problem:
@@ -370,7 +370,7 @@ def test_other_modes_continue_from_their_state(tmp_path: Path, mode: str) -> Non
 
 
 def test_a_start_takes_over_the_job(tmp_path: Path) -> None:
-    folder, url = begun(tmp_path, *range(2), more=("--rule", "adagrad", "--eta", "0.3",))
+    folder, url = begun(tmp_path, *range(2), more=("--rule", "adagrad", "--eta", "0.3"))
     shard(tmp_path / "new", 2)
     target = ("--checkpoint", tmp_path / "b")
     told = train(tmp_path / "new", "--start", url, *target)
