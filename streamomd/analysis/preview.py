@@ -273,6 +273,7 @@ def _columns(
         *(fixed(name, "numeric", 1) for name in plan.numeric),
         *(fixed(vector.column, "vector", vector.width) for vector in plan.vectors),
         *(fixed(number_name(plan, c.place), "curve", len(c.knots)) for c in plan.curves),
+        *([fixed("trees", "trees", plan.margins)] if plan.trees else []),
         *(hashed(name, "hashed") for name in plan.hashed),
         *(hashed(name, "date part") for name in parts),
         *(hashed(cross_name(cross), "cross") for cross in plan.crosses),

@@ -120,7 +120,9 @@ class Proposal:
         if self.classes:
             both = ", ".join(map(quoted, self.classes))
             yield commented(f"classes = [{both}]", "negative, positive; else in sorted order")
-        yield commented('shapes = "none"', '"columns" learns curves of numbers, too')
+        yield commented(
+            'shapes = "none"', '"columns" learns curves of numbers, too, "all" also trees'
+        )
         yield "[checkpoint]"
         yield commented(f"url = {quoted(self.checkpoint)}", "where the run is saved")
 

@@ -29,7 +29,9 @@ BACKTEST = "backtest"
 TRIED = "tried"
 """Key of a commit in a pass that may be undone: its sums, and the commit before it, which is
 retained. Earlier versions would learn the rows that decide."""
-FEATURES = frozenset({SEGMENTS, HOLDOUT_BY, GROUPS, BACKTEST, TRIED})
+TREES = "trees"
+"""Key of a commit's document: the shared document of its plan's trees."""
+FEATURES = frozenset({SEGMENTS, HOLDOUT_BY, GROUPS, BACKTEST, TRIED, TREES})
 """Features a manifest may require: keys of its document."""
 INLINE = "inline"
 KNOWN = FEATURES | {ZSTD, INLINE}
@@ -37,7 +39,7 @@ KNOWN = FEATURES | {ZSTD, INLINE}
 documents are in the manifest."""
 MOST_EARLIER = 256
 """Earlier commits that a manifest describes."""
-KINDS = ("dataset", "names", SEGMENTS)
+KINDS = ("dataset", "names", TREES, SEGMENTS)
 """Keys of a commit's document whose value is the SHA-256 of a shared document; for segments
 a list of them, in ledger order. A commit has segments, or a dataset if an older version wrote
 it."""

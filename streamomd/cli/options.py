@@ -85,6 +85,24 @@ def run_cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return scheduler(cluster_option(function))
 
 
+processes_option = click.option(
+    "--processes", type=click.IntRange(min=1), metavar="N",
+    help="Learn in N processes of this machine, in averaged mode unless --mode is given; the "
+    "result does not depend on N.",
+)  # fmt: skip
+
+
+def local_processes(given: dict[str, Any], processes: int | None) -> dict[str, Any]:
+    """Flags with the cluster of the option --processes. Raises UsageError for another one."""
+    if processes is None:
+        return given
+    if given["client"] is not None:
+        raise UsageError(f"two clusters: --processes {processes} and {given['client']}")
+    from streamomd.distributed.cluster import LocalProcesses
+
+    return {**given, "client": LocalProcesses(str(processes))}
+
+
 def set_scheduler(sets: dict[str, Any], scheduler: str | None) -> dict[str, Any]:
     """The changed keys of a run, with the option --scheduler."""
     return sets if scheduler is None else {**sets, "cluster.scheduler": scheduler}

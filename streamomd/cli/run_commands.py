@@ -18,8 +18,10 @@ from streamomd.cli.options import (
     import_runs,
     job_and_shards,
     joined,
+    local_processes,
     log_option,
     metrics_options,
+    processes_option,
     python_arguments,
     run_cluster_options,
     run_options,
@@ -47,6 +49,7 @@ profile_option = click.option("--profile", is_flag=True, help="Print a CPU profi
 @main.command(cls=JobCommand, epilog=CODES)
 @run_options
 @cluster_option
+@processes_option
 @log_option
 @metrics_options
 @track_option
@@ -54,7 +57,11 @@ profile_option = click.option("--profile", is_flag=True, help="Print a CPU profi
 @verbose_option
 @guarded
 def train(
-    what: tuple[str, ...], track: tuple[list[str], ...], profile: bool, **given: Any
+    what: tuple[str, ...],
+    track: tuple[list[str], ...],
+    profile: bool,
+    processes: int | None,
+    **given: Any,
 ) -> tuple[Any, str]:
     """Train a model on data files (shards); each row is predicted before it is learned.
 
@@ -65,8 +72,11 @@ def train(
       streamomd train data/ --label y --rule adagrad --start weights.parquet
       streamomd train data/ --label y --track tensorboard:logs/bank
       streamomd train data/ --label y --checkpoint none --profile
+      streamomd train data/ --label y --processes 4
     """
-    job, given = job_and_shards(what, given)
+    job, given = job_and_shards(what, local_processes(given, processes))
+    if processes is not None:
+        given["mode"] = given["mode"] or "averaged"
     run_functions = import_runs()
     from streamomd.integrations.trackers import tracker
 
@@ -116,6 +126,7 @@ def demo(folder: str, **given: Any) -> tuple[Any, str]:
     "--accept-new-shards", is_flag=True, help="Also learn shards that were added after the last."
 )
 @run_cluster_options
+@processes_option
 @click.option(
     "--cache",
     metavar="DIR",
@@ -138,6 +149,7 @@ def resume(
     cache: str | None,
     track: tuple[list[str], ...],
     profile: bool,
+    processes: int | None,
     **given: Any,
 ) -> tuple[Any, str]:
     """Continue a run from its last commit; a finished run prints its result again.
@@ -157,7 +169,7 @@ def resume(
     from streamomd.integrations.trackers import tracker
     from streamomd.runs.resume import resume as resume_run
 
-    given = python_arguments(given)
+    given = python_arguments(local_processes(given, processes))
     given["sets"] |= {"train.epochs": epochs} if epochs is not None else {}
     given["sets"] |= {"data.on_bad_row": on_bad_row} if on_bad_row else {}
     given["sets"] = set_scheduler(given["sets"], scheduler)

@@ -218,6 +218,7 @@ TEXT_FORMATS = {
 @click.option("--split-time", metavar="COLUMN", help="The earliest rows are in the first part.")
 @click.option("--split-seed", type=int, metavar="SEED", help="Seed of the hash of a split.  [0]")
 @click.option("--overwrite", is_flag=True, help="Overwrite existing shards.")
+@click.option("--append", is_flag=True, help="Add to existing shards, as a new day's rows.")
 @click.option("--no-header", is_flag=True, help="csv: the first line has values, not names.")
 @click.option("--delimiter", help="csv: character between values.  [found in the first line]")
 @click.option("--decimal", metavar="CHAR", help="csv: decimal mark of numbers, . or a comma.  [.]")

@@ -212,6 +212,10 @@ class Data(Table):
     )
     crosses: Crosses = key((), "Lists of columns whose combined values are features.", flag=None)
     ignore: Names = key((), "Columns that are not features.", flag="ignore")
+    select: int = key(
+        0, "Learn the best N feature columns alone, which a first pass over the rows chooses.",
+        flag="select", metavar="N", ge=0, shown_default="all columns",
+    )  # fmt: skip
     rename: Renames = key(
         {}, "Columns that some files have under another name, such as amount_eur=amount.",
         flag="rename", metavar="FILE=COLUMN,…",

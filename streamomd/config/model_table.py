@@ -51,9 +51,10 @@ class Model(Table):
         "none", "How probabilities of two classes are calibrated, by margins of rows before they "
         "are learned; the score does not change.", flag="calibrate",
     )  # fmt: skip
-    shapes: Literal["none", "columns"] = key(
+    shapes: Literal["none", "columns", "all"] = key(
         "none", "Shapes of the effects of numbers; columns: also curves, between knots that the "
-        "first rows decide.", flag="shapes",
+        "first rows decide; all: also the margin of boosted trees, grown on the first rows.",
+        flag="shapes",
     )  # fmt: skip
     bias: bool = key(True, "Whether to learn a bias (intercept).", flag=None)
     dtype: Literal["float64", "float32"] = key(

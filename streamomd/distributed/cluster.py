@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -93,6 +94,8 @@ def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[
     run."""
     if isinstance(client, ClusterFactory):
         with open_made(client, stop) as made, _connected(made):
+            if isinstance(client, LocalProcesses):
+                made.register_plugin(QuietTaskErrors())
             yield made
     elif isinstance(client, Client):
         with _connected(client):
@@ -106,16 +109,33 @@ def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[
         with open_client(address, stop) as opened:
             yield opened
     else:
-        with (
-            LocalCluster(
-                threads_per_worker=1,
-                dashboard_address="127.0.0.1:0",
-                security=local_security(),  # other users of the machine can reach the address
-            ) as local,
-            Client(local, set_as_default=False) as opened,
-        ):
+        with local_cluster(None) as local, Client(local, set_as_default=False) as opened:
             opened.register_plugin(QuietTaskErrors())
             yield opened
+
+
+@dataclass(frozen=True)
+class LocalProcesses(ClusterFactory):
+    """A cluster of worker processes on this machine; the name is their number."""
+
+    origin: str = "--processes"
+
+    def __post_init__(self) -> None:
+        """It imports no module that a person names."""
+
+    def make(self) -> object:
+        """Workers of one thread each."""
+        return local_cluster(int(self.name))
+
+
+def local_cluster(workers: int | None) -> Any:
+    """Workers of one thread each; None: one for each core."""
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        security=local_security(),  # other users of the machine can reach the address
+    )
 
 
 def local_security() -> Security:

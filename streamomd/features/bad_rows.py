@@ -152,6 +152,11 @@ class SkippedRows:
         self._left = self._left[reasons < 0]
         return batch.filter(pa.array(reasons < 0))
 
+    @property
+    def places(self) -> Places:
+        """The offsets, among all rows, of those that are left."""
+        return np.arange(self._rows) if self._left is None else self._left
+
     def place(self, row: int) -> int:
         """The offset, among all rows, of one that is left."""
         return row if self._left is None else int(self._left[row])

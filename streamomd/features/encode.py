@@ -40,6 +40,7 @@ from streamomd.features.plan import Plan, number_at
 from streamomd.features.sparse_pairs import sparse
 from streamomd.features.text import counted, texts_of
 from streamomd.features.times import date_parts, times
+from streamomd.features.tree_margins import Gone, values_of_trees, write_margins
 
 
 def category_columns(plan: Plan) -> tuple[str, ...]:
@@ -104,11 +105,14 @@ def encode(
     """
     skip = labelled and plan.on_bad_row == "skip"
     skipped_rows, error = SkippedRows(batch.num_rows, dropped), None
+    growths = None
     while True:
         flaws = BadRows(batch.num_rows)
         note_conflicts(conflicts, flaws)
         conflicts = ()  # of the first time: their rows are skipped from then on
-        encoded = _encode(plan, batch, labelled, names, flaws, hashed)
+        if plan.learns and plan.trees is not None:
+            growths = plan.trees.growth_of(shard, row + skipped_rows.places[: batch.num_rows])
+        encoded = _encode(plan, batch, labelled, names, flaws, hashed, growths)
         if encoded is not None and not flaws:
             break
         if skip:
@@ -134,9 +138,9 @@ def empty_batch(plan: Plan, schema: pa.Schema) -> Batch:
 
 def _encode(
     plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows,
-    hashed: HashedValues | None,
+    hashed: HashedValues | None, growths: NDArray[np.int64] | None,
 ) -> Batch | None:  # fmt: skip
-    """The rows; None where ``flaws`` then has bad ones."""
+    """The rows; None where ``flaws`` then has bad ones. growths: see ``write_margins``."""
     rows, dtype = batch.num_rows, _dtype(plan, batch.schema)
     with Stage("labels"):
         y = labels(batch.column(plan.label), plan, flaws) if labelled else np.zeros(rows)
@@ -156,7 +160,8 @@ def _encode(
         if plan.dense:
             for at, which in enumerate(gone, plan.numbers):
                 table[:, at] = which
-            values = _column_values(plan, measured, table)
+            write_margins(plan, table, gone, growths=growths)
+            values = _column_values(plan, measured, table, gone)
             return DenseBatch(table, y, weight, time=time, columns=values)
     with Stage("hash"):
         columns = {
@@ -189,18 +194,23 @@ def _encode(
                 counted(read, text, plan, dtype, names)
                 for text, read in zip(plan.text, texts, strict=True)
             ]
+        with Stage("numbers"):
+            write_margins(plan, table, gone, coordinates, growths)
         blocks = _numbers_and_hashed(plan, table, words, coordinates, listed)
         blocks += [pair] if pair is not None else []
         blocks += [_indicators(plan, gone, dtype)] if gone else []
-        values = _column_values(plan, measured, table, coordinates, [*listed, *words])
+        values = _column_values(plan, measured, table, gone, coordinates, [*listed, *words])
         return SparseBatch(*joined(blocks), y, weight, time=time, columns=values)
 
 
 def _column_values(
-    plan: Plan, columns: Mapping[str, pa.Array], table: Numbers,
+    plan: Plan, columns: Mapping[str, pa.Array], table: Numbers, gone: Gone,
     coordinates: Columns | None = None, lists: Sequence[Csr] = (),
 ) -> ColumnValues | None:  # fmt: skip
-    """See ``column_values``; None unless the plan asks for them."""
+    """See ``column_values`` and ``values_of_trees``; None unless the plan asks for them."""
+    if plan.tree_columns:
+        values = values_of_trees(plan, table, gone, coordinates)
+        return ColumnValues(values, np.zeros(len(table) + 1, np.int64), np.empty(0, np.int64))
     if not plan.column_values:
         return None
     if coordinates is None:
@@ -210,9 +220,9 @@ def _column_values(
 
 def _dtype(plan: Plan, schema: pa.Schema) -> Any:
     """float32 if there are stored numbers and all are float32; categories and counts fit either.
-    A mean is a float64, and a hat.
+    A mean is a float64, and so are a hat and a margin.
     """
-    if plan.means or plan.curves:
+    if plan.means or plan.made:
         return np.float64
     columns = [*plan.numeric, *(vector.column for vector in plan.vectors)]
     columns += [plan.sparse.values] if plan.sparse else []

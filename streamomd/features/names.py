@@ -304,6 +304,8 @@ def _dense_name(plan: Plan, coordinate: int) -> str:
         return "bias"
     if coordinate < plan.hat_offset:
         return number_name(plan, coordinate - int(plan.bias))
+    if coordinate >= plan.tree_offset:
+        return f"trees[{coordinate - plan.tree_offset}]" if plan.margins > 1 else "trees"
     curve, places = next(one for one in plan.hats_of_curves if coordinate < one[1].stop)
     hat = [*hat_names(curve.knots)][coordinate - places.start]
     return f"{number_name(plan, curve.place)}[{hat}]"

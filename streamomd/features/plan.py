@@ -1,8 +1,8 @@
 """Plan: how columns become coordinates, made once, frozen, and saved in every checkpoint.
 
-Coordinates, in order, without overlap: the bias, numeric columns, vectors, the hats of curves,
-2^bits for all hashed features if there are any, the size of the sparse pair, and with nulls =
-"indicator" one for each numeric and vector column.
+Coordinates, in order, without overlap: the bias, numeric columns, vectors, the hats of curves, the
+margins of trees, 2^bits for all hashed features if there are any, the size of the sparse pair, and
+with nulls = "indicator" one for each numeric and vector column.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-from streamomd.config.values import MOST_NGRAMS, NULLS
 from streamomd.core.errors import DataError
 from streamomd.core.scalars import Curve, check_curves, hats_of
-from streamomd.features.arrow_types import PARTITION_TYPES, is_category_list
+from streamomd.core.trees import Trees
+from streamomd.features.arrow_types import is_category_list
+from streamomd.features.plan_checks import check_types
 from streamomd.features.plan_columns import (
-    COUNTED,
-    DATE_PARTS,
     Column,
     Date,
     Label,
@@ -46,8 +45,10 @@ class Plan:
     columns of directories, features or not. nulls: what missing numbers become, in columns that
     nulls_by does not name. time: the column of each row's time, which need not be a feature.
     rename: names of columns in some files, and the columns they are. curves: numeric and vector
-    coordinates with hats.
-    column_values: whether batches have the values of their columns, too; not saved.
+    coordinates with hats. trees: whose margins are numbers, too.
+    column_values: whether batches have the values of their columns, too; not saved. tree_columns:
+    whether these are those that trees read. learns: whether rows that trees were grown on have the
+    margins of earlier ones; neither is saved.
     """
 
     bias: bool
@@ -75,7 +76,10 @@ class Plan:
     time: str = ""
     rename: tuple[tuple[str, str], ...] = ()
     curves: tuple[Curve, ...] = ()
+    trees: Trees | None = None
     column_values: bool = False
+    tree_columns: bool = False
+    learns: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -208,12 +212,38 @@ class Plan:
     @cached_property
     def hashed_offset(self) -> int:
         """The first hashed coordinate."""
+        return self.tree_offset + self.margins
+
+    @property
+    def tree_offset(self) -> int:
+        """The first margin of trees."""
         return self.hat_offset + self.hats
+
+    @property
+    def margins(self) -> int:
+        """How many margins of trees a row has."""
+        return self.trees.margins if self.trees else 0
+
+    @property
+    def single(self) -> tuple[str, ...]:
+        """The names of what has one category a row, without crosses: columns, parts of dates."""
+        columns = (name for name in self.hashed if name not in self.hashed_lists)
+        return (*columns, *(name for date in self.dates for name in date.names))
+
+    @property
+    def learning(self) -> Plan:
+        """The plan for rows that are learned, of which trees may have been grown on some."""
+        return replace(self, learns=True) if self.trees else self
 
     @cached_property
     def hats(self) -> int:
         """How many hats all curves have."""
         return sum(len(curve.knots) for curve in self.curves)
+
+    @property
+    def made(self) -> int:
+        """How many numbers are made of others: hats and margins of trees."""
+        return self.hats + self.margins
 
     @property
     def hats_of_curves(self) -> Iterator[tuple[Curve, slice]]:
@@ -227,7 +257,7 @@ class Plan:
 
     @property
     def numbers(self) -> int:
-        """The same with their hats, which follow them."""
+        """The same with their hats and the margins of trees, which follow them."""
         return self.hashed_offset - int(self.bias)
 
     @property
@@ -245,10 +275,14 @@ class Plan:
         """d: how many coordinates there are, the bias included."""
         return self.indicator_offset + len(self.indicators)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists and dicts that ``from_json`` reads back."""
-        saved = asdict(self)
-        del saved["column_values"]
+    def to_json(self, *, brief: bool = False) -> dict[str, Any]:
+        """Plain lists and dicts that ``from_json`` reads back. brief: with the hash of the trees
+        alone."""
+        saved = asdict(replace(self, trees=None))
+        for key in ("column_values", "tree_columns", "learns", "trees"):
+            del saved[key]
+        if self.trees is not None:
+            saved["trees"] = self.trees.sha256 if brief else self.trees.to_json()
         if self.limits is None:  # in the form of every earlier version
             del saved["limits"]
         for key in ("partitions", "nulls_by", "time", "rename", "curves"):
@@ -278,78 +312,22 @@ class Plan:
             fields["rename"] = tuple((str(old), str(new)) for old, new in saved.get("rename", ()))
             fields["limits"] = Limits(*saved["limits"]) if saved.get("limits") else None
             fields["curves"] = ()
+            fields["trees"] = Trees.from_json(saved["trees"]) if saved.get("trees") else None
             plan = cls(**fields)
             plan = replace(plan, curves=check_curves(saved.get("curves", ()), plan.given_numbers))
+            if plan.trees and plan.trees.columns != plan.given_numbers + len(plan.single):
+                raise ValueError(f"trees of {plan.trees.columns} columns")
             if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:
                 raise ValueError(f"{plan.bits} bits")
             if plan.mean_count > MOST_MEANS:
                 raise ValueError(f"means of {plan.mean_count:,} coordinates")
-            _check_types(plan)
+            check_types(plan)
             return plan
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"expected a feature plan as this version saves it: {error}; "
                 "read it with the streamomd that wrote it"
             ) from None
-
-
-def _check_types(plan: Plan) -> None:
-    """Raises TypeError unless columns are named by text, and widths and seeds are integers.
-
-    pyarrow takes an integer for the position of a column, so it would find another one.
-    """
-    crossed = (name for cross in plan.crosses for name in cross)
-    directories = (column for column, _ in plan.partitions)
-    for name in (plan.label, plan.weight, plan.time, *plan.features, *crossed, *directories):
-        if not isinstance(name, str):
-            raise TypeError(f"a column is named {name!r}, expected text")
-    sizes = [vector.width for vector in plan.vectors] + ([plan.sparse.size] if plan.sparse else [])
-    for _, kind in plan.partitions:
-        if kind not in PARTITION_TYPES:
-            raise TypeError(f"a partition column of kind {kind!r}")
-    _check_columns(plan)
-    _check_classes(plan)
-    for word in (plan.nulls, *(word for _, word in plan.nulls_by)):
-        if word not in NULLS:
-            raise TypeError(f"missing numbers become {word!r}")
-    for number in (plan.bits, plan.hash_seed, *sizes):
-        if type(number) is not int:
-            raise TypeError(f"{number!r} is not an integer")
-
-
-def _check_columns(plan: Plan) -> None:
-    """Raises TypeError unless each column that is read has its type, and others their parts."""
-    for one in plan.types:
-        if not all(isinstance(text, str) for text in one):
-            raise TypeError(f"column {one.name!r} has the type {one.type!r} ({one.family!r})")
-    if missing := set(plan.columns) - {one.name for one in plan.types} - {""}:
-        raise TypeError(f"column {min(missing)!r} has no type")
-    if not all(plan.crosses):
-        raise TypeError("a cross of no columns")
-    for date in plan.dates:
-        if not all(isinstance(part, str) and part in DATE_PARTS for part in date.parts):
-            raise TypeError(f"date {date.column!r} has the parts {date.parts!r}")
-    for text in plan.text:
-        known = isinstance(text.counts, str) and text.counts in COUNTED
-        if not known or type(text.ngrams) is not int or not 1 <= text.ngrams <= MOST_NGRAMS:
-            raise TypeError(f"text {text.column!r} has {text.ngrams!r} ngrams, {text.counts!r}")
-    least = () if plan.least_label is None else (plan.least_label,)
-    for number in (*(plan.limits or ()), *least):
-        if type(number) not in (int, float):
-            raise TypeError(f"a limit is {number!r}, expected a number")
-    if not 0 <= plan.hash_seed < 1 << 32:
-        raise ValueError(f"hash_seed is {plan.hash_seed}, expected 0 … 2^32 - 1")
-
-
-def _check_classes(plan: Plan) -> None:
-    """Raises TypeError unless classes are distinct values of one kind, which Arrow can hold."""
-    kinds = {float if type(one) is int else type(one) for one in plan.classes}
-    whole = [one for one in plan.classes if type(one) is int]
-    some = len({*plan.classes}) == len(plan.classes) != 1 and len(kinds) < 2
-    if not (some and kinds <= {bool, float, str} and all(abs(one) < 1 << 63 for one in whole)):
-        raise TypeError(f"classes are {plan.classes!r}")
-    if not isinstance(plan.label_type, str):
-        raise TypeError(f"label_type is {plan.label_type!r}, expected text")
 
 
 def number_at(plan: Plan, place: int) -> tuple[str, int | None]:

@@ -35,6 +35,9 @@ def describe(plan: Plan) -> list[str]:
     if plan.curves:
         curved = tuple(number_name(plan, curve.place) for curve in plan.curves)
         lines.append(f"curved, {plan.hats:,} coordinates more ({len(curved)}): {_list(curved)}")
+    if plan.trees:
+        margins = counted(plan.margins, "margin")
+        lines.append(f"boosted trees of {counted(plan.trees.columns, 'column')}: {margins}")
     if plan.hashed:
         into = f"hashed into 2^{plan.bits} coordinates ({len(plan.hashed)})"
         lines.append(f"{into}: {_list(plan.hashed)}")

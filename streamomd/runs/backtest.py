@@ -26,7 +26,13 @@ from streamomd.core.urls import shown
 from streamomd.core.wording import counted, suggestion
 from streamomd.runs.modes import no_rows_learned
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.session import Session, refuse_collection, report_plan, report_rejected
+from streamomd.runs.session import (
+    Session,
+    refuse_collection,
+    refuse_selection,
+    report_plan,
+    report_rejected,
+)
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics.by_time import PERIODS, Backtest
@@ -87,6 +93,7 @@ def backtest(
         session = Session.open(job, flags, sets, stop=stop, client=client)
         figures = Backtest(by, _gap(session.spec, gap))
         _refuse(session.spec)
+        refuse_selection(session.spec, "a backtest")
         with session.prepare() as (new, connection):
             new.metrics.backtest = figures
             report_plan(new.plan, session.rows, "", session.choices)

@@ -89,6 +89,15 @@ _INSTEAD = (
 )
 
 
+def refuse_selection(spec: Spec, what: str) -> None:
+    """Raise UnsupportedError for a job that asks for a selection of columns."""
+    if spec.data.select:
+        raise UnsupportedError(
+            f"{what} selects no columns (data.select): `streamomd train --select "
+            f"{spec.data.select}` prints them; name those in the job"
+        )
+
+
 def refuse_other_modes(spec: Spec) -> None:
     """Raise UnsupportedError for what is not done with a collection, and say what to do."""
     if spec.train.mode != "exact":

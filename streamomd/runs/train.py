@@ -16,6 +16,7 @@ from streamomd.core.urls import shown
 from streamomd.core.wording import named_keywords
 from streamomd.runs.connection import connect_needed, learns_on_worker, report_lost_scheduler
 from streamomd.runs.reporting import Reporting
+from streamomd.runs.select_columns import with_selected
 from streamomd.runs.session import Session, refuse_collection, report_plan, split_collection
 from streamomd.runs.update_choice import refuse_update
 from streamomd.runs.worker_task import SentSettings, follow_on_worker, resume_on_worker
@@ -75,6 +76,8 @@ def train(
         flags["storage_options"] = storage_options
         more = {"collection": collection, "client": client, "weights": weights, "stop": stop}
         session = Session.open(job, flags, sets, **more)
+        with quiet_notes(quiet):
+            session = with_selected(session)
         here = session.spec.cluster.learner != "worker"
         with (
             quiet_notes(quiet),
@@ -150,6 +153,7 @@ def submit(
     if not choose_cluster(client, spec.cluster.scheduler, needed=True).known:
         raise UsageError(f"submit needs a cluster: {NO_CLUSTER}; `streamomd train` learns here")
     session = Session.of(spec.model_copy(update={"cluster": on_worker}), client=client)
+    session = with_selected(session)
     with session.prepare() as (model, connection):
         from streamomd.distributed import diagnose as checks
         from streamomd.distributed import jobs

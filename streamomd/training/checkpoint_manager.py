@@ -30,7 +30,14 @@ from streamomd.core.wording import counted
 from streamomd.shards.shard import Digests, Found
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_data import ModelData
-from streamomd.training.model_document import RemoteState, document_of, parts_of, parts_to_commit
+from streamomd.training.model_document import (
+    RemoteState,
+    document_of,
+    parts_of,
+    parts_to_commit,
+    refer_to_trees,
+    save_trees,
+)
 from streamomd.training.progress import note
 from streamomd.training.training_threads import (
     AsyncCommitter,
@@ -102,6 +109,7 @@ class CheckpointManager:
         self._spent = 0.0
         self._warned = False
         self._names: tuple[int, str] = (0, "")
+        self._trees = ""
         self._schedule = CommitSchedule(model.spec.checkpoint, model.metrics.total_rows)
         report_commit(writer.last)
 
@@ -273,6 +281,10 @@ class CheckpointManager:
                 self._names = version, save_document(self._store, "names", data, inline)
             shared = {"names": self._names[1], "segments": self.ledger.write(self._store)}
             inline |= self.ledger.inline
+            if self._trees:  # they never change
+                refer_to_trees(document, self._trees)
+            else:
+                self._trees = save_trees(self._model, self._store, document, inline)
             commit = self._writer.commit({**document, **shared}, parts, inline)
         report_commit(commit, seconds=time.monotonic() - began)
         return commit

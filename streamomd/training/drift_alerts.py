@@ -45,10 +45,12 @@ Floats = NDArray[np.float64]
 
 
 def plan_to_read(alert: Alert | None, plan: Plan) -> Plan:
-    """The plan by which rows are encoded: with the values of columns if statistics need them.
+    """The plan by which rows are encoded to learn them: with the values of columns if statistics
+    need them.
 
     alert: None if rows are not watched.
     """
+    plan = plan.learning
     return replace(plan, column_values=True) if alert and alert.of_columns else plan
 
 

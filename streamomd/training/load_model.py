@@ -25,7 +25,7 @@ from streamomd.checkpoint import (
     open_store,
 )
 from streamomd.checkpoint.documents import bytes_of
-from streamomd.checkpoint.manifest import HOLDOUT_BY, TRIED
+from streamomd.checkpoint.manifest import HOLDOUT_BY, TREES, TRIED
 from streamomd.checkpoint.parts import DTYPES
 from streamomd.checkpoint.sealed_json import parse
 from streamomd.config.recorded import split_recorded
@@ -123,7 +123,10 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     """A model that is to be filled. Its job has no setting of a machine: see ``recorded``."""
     document = commit.document
     job, recorded = split_recorded(document["job"], store.url)
-    spec, plan = Spec.parse(job), Plan.from_json(document["plan"])
+    described = dict(document["plan"])
+    if TREES in document:
+        described[TREES] = parse(bytes_of(store, commit, TREES, document[TREES]))
+    spec, plan = Spec.parse(job), Plan.from_json(described)
     refuse_other_state(spec.rule, spec.saved(document.get("state_version", 1)))
     if plan.bits != spec.data.bits:
         raise CorruptionError(f"its plan has {plan.bits} bits, its job {spec.data.bits}")

@@ -115,7 +115,7 @@ def _most(spec: Spec, plan: Plan) -> int:
     storage = spec.rule.storage
     if not isinstance(storage, Block):
         return 0
-    return max(1 + plan.numbers, min(storage.most(spec.model.params) + plan.hats, plan.size))
+    return max(1 + plan.numbers, min(storage.most(spec.model.params) + plan.made, plan.size))
 
 
 def _classes(spec: Spec, plan: Plan) -> int:

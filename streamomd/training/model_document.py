@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.checkpoint import Part, Store, StoredParts, read_part, read_parts
-from streamomd.checkpoint.manifest import BACKTEST, HOLDOUT_BY, TRIED
+from streamomd.checkpoint.documents import save_document
+from streamomd.checkpoint.manifest import BACKTEST, HOLDOUT_BY, TREES, TRIED
+from streamomd.checkpoint.sealed_json import canonical
 from streamomd.core.finite import finite_parts, part_problem
 from streamomd.engine.layout import MEANS, Layout
 from streamomd.engine.state import Arrays, State
@@ -89,6 +91,25 @@ class RemoteState(State):
     def _read(self) -> Iterator[tuple[int, int, Arrays]]:
         assert self.stored is not None
         return read_parts(self.store, self.stored)
+
+
+def save_trees(
+    model: ModelData, store: Store, document: dict[str, Any], inline: dict[str, bytes]
+) -> str:
+    """Save the trees of a document's plan as a shared document, which it then refers to; their
+    SHA-256, "" of none. inline: as in ``save_document``."""
+    if model.plan.trees is None:
+        return ""
+    data = canonical(model.plan.trees.to_json())
+    sha256 = save_document(store, TREES, data, inline)
+    refer_to_trees(document, sha256)
+    return sha256
+
+
+def refer_to_trees(document: dict[str, Any], sha256: str) -> None:
+    """Have a document refer to trees that are saved, in place of those of its plan."""
+    document["plan"] = {key: one for key, one in document["plan"].items() if key != TREES}
+    document[TREES] = sha256
 
 
 def document_of(model: ModelData, **more: Any) -> dict[str, Any]:

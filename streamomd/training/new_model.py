@@ -21,6 +21,7 @@ from streamomd.shards.first_rows import longest_list
 from streamomd.shards.renames import check_columns, distinct_schemas
 from streamomd.shards.shard import ShardSet
 from streamomd.training.curved_columns import CurveChoice, curves_of_shards
+from streamomd.training.first_trees import first_trees
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -46,7 +47,8 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
         check_columns(plan, shard)
     if spec.model.shapes == "none":
         return plan
-    return with_curves(plan, curves_of_shards(spec, plan, shards))
+    trees = first_trees(spec, plan, shards) if spec.model.shapes == "all" else None
+    return replace(with_curves(plan, curves_of_shards(spec, plan, shards)), trees=trees)
 
 
 def with_curves(plan: Plan, found: CurveChoice) -> Plan:
@@ -74,8 +76,10 @@ def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:
         )
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; starting from {start.sequence}")
-        if plan.curves and start.plan.curves and plan.given_numbers == start.plan.given_numbers:
-            model = Model.new(spec, replace(plan, curves=start.plan.curves))
+        if plan.given_numbers == start.plan.given_numbers:  # the same map, if both have one
+            curves = start.plan.curves if plan.curves else ()
+            trees = start.plan.trees if plan.trees else None
+            model = Model.new(spec, replace(plan, curves=curves, trees=trees))
         _start_from(model, start)
     return model
 
@@ -129,7 +133,7 @@ def _description(model: Model) -> dict[str, Any]:
     known = ("rule", "loss", "loss_params", "certificate", "dtype", "bias")
     # A run that diverged may continue with a smaller learning rate.
     params = {key: value for key, value in job.params.items() if key != "eta"}
-    plan = model.plan.timeless.to_json()
+    plan = model.plan.timeless.to_json(brief=True)
     # Types may differ as they may between shards.
     plan["types"] = [(column.name, column.family) for column in model.plan.timeless.types]
     del plan["label_type"], plan["on_bad_row"]

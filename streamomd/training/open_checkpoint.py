@@ -41,7 +41,7 @@ from streamomd.sources.known_sources import options_for
 from streamomd.training.checkpoint_manager import CheckpointManager, diverged_remedy
 from streamomd.training.holdout import ledger_facts
 from streamomd.training.model_data import ModelData
-from streamomd.training.model_document import document_of, is_named, parts_of
+from streamomd.training.model_document import document_of, is_named, parts_of, save_trees
 from streamomd.training.progress import note
 from streamomd.training.row_stream import view_shards
 from streamomd.training.url_trust import find_list
@@ -78,6 +78,7 @@ def begin_checkpoint(
     inline: dict[str, bytes] = {}
     names = save_document(store, "names", model.names.document(), inline)
     document = document_of(model, segments=ledger.write(store), names=names)
+    save_trees(model, store, document, inline)
     writer = Writer.begin(
         store,
         document,

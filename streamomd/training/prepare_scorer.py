@@ -101,6 +101,7 @@ def description_of(plan: Plan) -> Description:
         least=plan.legal.limits.least,
         most=plan.legal.limits.most,
         curves=plan.curves,
+        trees=plan.trees.final if plan.trees else None,
     )
     unknown = [c.name for c in categories if c.kind not in CATEGORIES]
     unknown += [one.name for one in lists if one.kind not in CATEGORIES]
@@ -229,7 +230,7 @@ def _number_kind(kind: str) -> str:
 
 def _is_narrow(plan: Plan, types: dict[str, Any]) -> bool:
     """Whether values are float32: if there are stored numbers and all are float32."""
-    if plan.means or plan.curves:  # a mean is a float64, and a hat
+    if plan.means or plan.made:  # a mean is a float64, and so are a hat and a margin
         return False
     kinds = [types[name].type for name in plan.numeric]
     measured = [v.column for v in plan.vectors] + ([plan.sparse.values] if plan.sparse else [])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered import PARTS, QUIET, REMOTE, ROUNDS, at_task, job, waits
+from clustered import PARTS, QUIET, REMOTE, ROUNDS, at_task, job, long, waits
 from distributed import Client, LocalCluster
 from elsewhere import address_in
 from running import run
@@ -132,6 +132,26 @@ def test_a_cluster_that_someone_else_started(
         for process in started:
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize("count", [2, *long(1, 3)])
+def test_processes_of_this_machine(data: Path, tmp_path: Path, expected: str, count: int) -> None:
+    """One flag chooses the mode and the cluster; the result does not depend on their number."""
+    rounds = [f"train.parts={PARTS}", f"train.rounds_per_epoch={ROUNDS}"]
+    words = ["train", str(job_file(tmp_path, data)), "--processes", str(count), "--json"]
+    words += [word for key in rounds for word in ("--set", key)]
+    assert run(*words, "--checkpoint", tmp_path / "run").result["state_sha256"] == expected
+    again = run("resume", tmp_path / "run", "--processes", "1", "--json")
+    assert again.result["state_sha256"] == expected
+
+
+def test_processes_and_another_cluster_are_refused(data: Path, tmp_path: Path) -> None:
+    words = ["train", str(job_file(tmp_path, data)), "--processes", "2"]
+    words += ["--checkpoint", str(tmp_path / "run")]
+    for other in (["--scheduler", "tcp://127.0.0.1:1"], ["--cluster", "os:getcwd"]):
+        done = run(*words, *other)
+        assert done.code == 2
+        assert "two clusters: --processes 2" in done.err
 
 
 def job_file(folder: Path, data: Path) -> Path:

@@ -35,6 +35,7 @@ CONFINED = {
     "rich": ("training/progress.py", "runs/sweep/", "analysis/watch.py"),
     "sklearn": ("integrations/",),
     "skops": ("integrations/export/",),
+    "lightgbm": ("features/grow_trees.py",),
     "onnx": ("integrations/export/",),
     "mlflow": ("integrations/mlflow.py", "integrations/trackers.py"),
     "prometheus_client": ("core/http_servers.py",),

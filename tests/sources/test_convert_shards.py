@@ -219,6 +219,24 @@ def test_existing_shards_stay_unless_overwritten(tmp_path):
     assert names(tmp_path) == ["part-00000.parquet", "part-00001.parquet"]
 
 
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_appended_shards_are_numbered_on(tmp_path, form):
+    """Those that are there stay as they are, after an error, too; not both append and overwrite."""
+    first = csv(tmp_path, shards=4)
+    old = {name: (tmp_path / "out" / name).read_bytes() for name in names(tmp_path)}
+    with pytest.raises(DataError):
+        csv(tmp_path, TEXT + b"1,2,3\n", append=True)
+    with pytest.raises(UsageError, match="overwrite or append, not both"):
+        csv(tmp_path, append=True, overwrite=True)
+    assert names(tmp_path) == sorted(old)
+    added = csv(tmp_path, shards=2, form=form, append=True)
+    new = [f"part-0000{k}.{form}" for k in (4, 5)]
+    assert names(tmp_path) == [*sorted(old), *new]
+    assert [url.rsplit("/", 1)[-1] for url in added.shards] == new
+    assert all((tmp_path / "out" / name).read_bytes() == data for name, data in old.items())
+    assert numbers(added) == numbers(first) == list(range(ROWS))
+
+
 def test_foreign_shards_are_never_removed(tmp_path):
     """A directory with shards that convert has not made is refused even with overwrite."""
     (tmp_path / "out").mkdir()

@@ -93,7 +93,7 @@ class Replay:
         order = places(data.order, data.seed, len(self.shards), 0)
         cache = cache_of(data, there=True)
         options_of_rows: Any = {"cache": cache, "digests": self.digests}
-        pieces = rows_of(self.model.plan, self.shards, order, **options_of_rows)
+        pieces = rows_of(self.model.plan.learning, self.shards, order, **options_of_rows)
         try:
             for piece in pieces:
                 yield piece.value.batch

@@ -22,9 +22,12 @@ from streamomd.engine.block_state import moments
 from streamomd.engine.loops.reference import M2, N
 from streamomd.engine.state import State
 from streamomd.features import Plan, name_of
-from streamomd.features.names import column_of
-from streamomd.features.plan import number_at
 from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
+from streamomd.training.column_importance import (
+    CoordinateScales,
+    column_importances,
+    scales_of_block,
+)
 from streamomd.training.model_data import ModelData, weight_blocks
 from streamomd.training.progress import note
 from streamomd.training.row_stream import find_for_model, rows_of
@@ -111,20 +114,11 @@ def scales_from_slots(model: ModelData) -> FeatureScales:
 
 def _scales_of_block(model: ModelData) -> FeatureScales:
     """Scales from the moments of numeric columns and the mean squares of the others."""
-    state, fields = model.state, _unknown(model.plan)
-    mean, spread = moments(state)
-    rows = max(float(state.totals[0, 1]), 1.0)
-    seen, squares = (np.asarray(state.slot(name), dtype=np.float64) for name in ("n", "q"))
-    share = seen / rows
-    typical = np.sqrt(squares * share)
-    deviation = typical * np.sqrt(np.maximum(1.0 - share, 0.0))  # of values that are equal or 0
-    first = int(model.plan.bias)
-    front = slice(first, first + len(mean))
-    typical[front] = np.hypot(mean, spread)
-    deviation[front] = spread
-    typical[:first], deviation[:first] = 1.0, 0.0
+    _, typical, deviation = scales_of_block(model)
+    mean, spread = moments(model.state)
+    fields, first = _unknown(model.plan), int(model.plan.bias)
     low = fields["low"].copy()
-    low[front][spread == 0.0] = mean[spread == 0.0]  # constant
+    low[first : first + len(mean)][spread == 0.0] = mean[spread == 0.0]  # constant
     return FeatureScales(
         fields["largest"], typical, low, low, fields["present"], model.metrics.total_rows,
         f"Rule {model.spec.rule.name} stores means and standard deviations of numeric columns, "
@@ -316,45 +310,10 @@ def weigh(model: ModelData, sizes: FeatureScales, top: int = 25) -> Weights:
 
 
 def _column_importances(model: ModelData, sizes: FeatureScales) -> dict[str, float]:
-    """By column, the standard deviation of what it adds to the margin, of the learner where it is
-    largest; {} unless the scales were measured on rows.
-
-    With m and q the means of x and x^2, values of a column that exclude each other have
-    sum(w^2 q) - sum(w m)^2; elements of vectors, lists and texts count as independent. Of a curve
-    a value's hats are the shares in which it counts as the knots next to it.
-    """
-    plan, size = model.plan, model.plan.size
-    if len(sizes.mean) < size or sizes.spread is None:
+    """``column_importances``; {} unless the scales were measured on rows."""
+    if len(sizes.mean) < model.plan.size or sizes.spread is None:
         return {}
-    several = {vector.column for vector in plan.vectors} | {one.column for one in plan.text}
-    sums: dict[str, tuple[Floats, Floats, Floats, int]] = {}
-    for low, block in weight_blocks(model.engine, model.state):
-        for place in np.flatnonzero((block != 0.0).any(axis=1)).tolist():
-            coordinate, weights = low + place, block[place]
-            name = column_of(plan, model.names, coordinate)
-            first, second, apart, count = sums.get(name, (0.0, 0.0, 0.0, 0))
-            sums[name] = (
-                first + weights * sizes.mean[coordinate],
-                second + weights**2 * sizes.typical[coordinate] ** 2,
-                apart + weights**2 * sizes.spread[coordinate] ** 2,
-                count + 1,
-            )
-    sums.pop("", None)
-    sparse = plan.sparse.indices if plan.sparse else ""
-    exclusive = {name for name, one in sums.items() if one[3] > 1} - several - {sparse}
-    found = {
-        name: float(np.sqrt(np.maximum(second - first**2 if name in exclusive else apart, 0)).max())
-        for name, (first, second, apart, _) in sums.items()
-    }
-    front = model.engine.weights(model.state, 0, plan.hashed_offset)
-    for curve, places in plan.hats_of_curves:
-        name, element = number_at(plan, curve.place)
-        if name in found and element is None:
-            effect = np.outer(curve.knots, front[int(plan.bias) + curve.place]) + front[places]
-            share = sizes.mean[places]
-            variance = share @ effect**2 - (share @ effect) ** 2
-            found[name] = float(np.sqrt(np.maximum(variance, 0.0)).max())
-    return found
+    return column_importances(model, CoordinateScales(sizes.mean, sizes.typical, sizes.spread))
 
 
 def _trimmed(counts: Counts) -> tuple[Floats, Counts, Counts]:

@@ -62,7 +62,7 @@ def make_collection_plan(collection: Collection, spec: Spec, client: Client | No
     """
     if spec.model.shapes != "none":
         raise UnsupportedError(
-            f"model.shapes = {spec.model.shapes!r}: knots are chosen from the first rows before "
+            f"model.shapes = {spec.model.shapes!r}: shapes are decided by the first rows before "
             "training, and a Dask collection is read once; write it as Parquet (to_parquet) and "
             "train on the files, or leave model.shapes out"
         )

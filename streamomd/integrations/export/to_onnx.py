@@ -131,6 +131,7 @@ def _refuse_columns(model: ModelData) -> None:
         "texts": [text.column for text in plan.text],
         "crosses": [" × ".join(cross) for cross in plan.crosses],
         "dates": [date.column for date in plan.dates],
+        "boosted trees": ["model.shapes"] if plan.trees else [],
         "sparse pairs": list(plan.sparse[:2]) if plan.sparse else [],
         "hashed columns that are neither strings, integers nor booleans": [
             name for name in plan.hashed if families[name] not in HASHED

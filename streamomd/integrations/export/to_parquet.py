@@ -83,7 +83,7 @@ def _metadata(model: ModelData) -> dict[str, Any]:
         "totals": [[finite_or_none(total) for total in row] for row in model.state.totals.tolist()],
         "total_names": [slot.name for slot in model.engine.layout.rule.total_slots],
         "checkpoint": {"url": without_secrets(model.url), "sequence": model.sequence},
-        "plan": model.plan.to_json(),
+        "plan": model.plan.to_json(brief=True),
         **({"means": model.state.means.tolist()} if model.plan.means else {}),
     }
 

@@ -33,6 +33,10 @@ def write(model: ModelData, file: Any) -> dict[str, Any]:
             f"--as scorer does not support the prediction of loss {model.engine.loss.name!r}: use "
             "streamomd predict; --as parquet exports the weights only"
         )
+    if model.plan.trees:
+        raise UnsupportedError(
+            "--as scorer has no boosted trees (model.shapes): Scorer.save has them, for streamomd"
+        )
     state = model.state if isinstance(model.state, State) else model.state.load()
     parts = parts_of(model.plan, model.engine, state, model.calibration)
     made = io.BytesIO(scorer_bytes(*parts))

@@ -1,8 +1,8 @@
 """scikit-learn: a fitted linear model with our weights, in memory or written by skops.
 
 Its features are our coordinates without the bias, in order, as ``matrix_of`` computes them from
-columns; only if all columns are numeric, and without curves, they are the columns. Weights are
-dense: 8 bytes for each coordinate and learner, 2 MiB for 2^18.
+columns; only if all columns are numeric, without curves and trees, they are the columns. Weights
+are dense: 8 bytes for each coordinate and learner, 2 MiB for 2^18.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def to_sklearn(model: ModelData) -> Any:
     Softmax gives a LogisticRegression, pinball a QuantileRegressor. ``decision_function`` or
     ``predict`` returns the model's margins, ``predict_proba`` its probabilities; for two classes
     learned with softmax the margin is the difference of both.
-    ``feature_names_in_`` is set if every column is numeric and the model has no curves.
+    ``feature_names_in_`` is set if every column is numeric and the model has no curves or trees.
 
     Raises UnsupportedError (a loss that scikit-learn does not have, a rule whose predictions are
     not linear in the weights), MissingExtraError, TooLargeError (the dense weights), DivergedError
@@ -52,7 +52,7 @@ def to_sklearn(model: ModelData) -> Any:
     if _is_sgd(fitted):
         fitted.t_ = float(model.metrics.total_rows + 1)
     plan = model.plan
-    if plan.dense and not plan.vectors and not plan.indicators and not plan.curves:
+    if plan.dense and not plan.vectors and not plan.indicators and not plan.made:
         fitted.feature_names_in_ = np.array(model.plan.numeric, dtype=object)
     return fitted
 

@@ -133,7 +133,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
             other = "OMDRegressor" if cls._classifies else "OMDClassifier"
             raise UsageError(f"this model is for {other}: {cls.__name__} has no such predictions")
         made = cls(**cls._parameters_of(model.spec))
-        made.n_features_in_ = plan.size - int(plan.bias) - plan.hats
+        made.n_features_in_ = plan.size - int(plan.bias) - plan.made
         if is_framed(plan):
             made.feature_names_in_ = np.array(plan.features, dtype=object)
             made.n_features_in_ = len(plan.features)
@@ -323,7 +323,10 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
             else self._held
         )
         held.scores = PreparedScores()  # what it had is of the state before these rows
-        batch = batch_of(held.model.plan, read, held.model.names)
+        plan = held.model.plan
+        # Trees were grown on some of these rows; those of a later partial_fit are others.
+        plan = plan.learning if reset or self.warm_start else plan
+        batch = batch_of(plan, read, held.model.names)
         return held, known, labelled(batch, targets.y, weight)
 
     @worded

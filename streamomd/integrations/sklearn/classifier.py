@@ -36,7 +36,8 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     ``streamomd list losses`` or scikit-learn's; None: the rule's own, or with rule "auto" and three
     classes or more softmax. eta0: the rule's eta; params: its other parameters, by name; both need
     a rule. loss_params: the loss's. None: their defaults. shapes: "columns" for curves of numbers
-    as well, at knots that the first 8,192 rows decide, of ``partial_fit`` those of the first call.
+    as well, at knots that the first 8,192 rows decide, of ``partial_fit`` those of the first call;
+    "all": also the margin of boosted trees, grown on the first 32,768 rows (needs the extra trees).
     fit_intercept: whether there is a bias.
 
     max_iter: the most epochs; None: 20, and 1 without early_stopping. early_stopping: the share

@@ -7,6 +7,7 @@ the model knows every row. Few rows are learned for ``FEW_EPOCHS``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,9 @@ from streamomd.core.finite import refuse_diverged
 from streamomd.features import make_plan
 from streamomd.features.curves import ROWS
 from streamomd.integrations.sklearn.estimator_job import epochs_of, named_columns, spec_of
-from streamomd.integrations.sklearn.inputs import Targets, batch_of, labelled
+from streamomd.integrations.sklearn.inputs import WHERE, Targets, batch_of, labelled
 from streamomd.shards.order import Cursor
-from streamomd.sources.memory.encoded_frames import numbers_of_memory
+from streamomd.sources.memory.encoded_frames import first_values_of_trees, numbers_of_memory
 from streamomd.sources.memory.frames import FEATURES, INDICES, LABEL, VALUES, WEIGHT, schema_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: 
     rows: a table, a matrix or a CSR matrix, of which the first ones decide curves, with their
     targets and weights. name: of the label.
     """
+    from streamomd.training.first_trees import trees_of_memory
     from streamomd.training.model import Model
     from streamomd.training.new_model import with_curves
     from streamomd.training.progress import note
@@ -60,20 +62,25 @@ def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: 
         data |= _roles(estimator, categorical, schema, label, classes)
     spec = spec_of(estimator, data, classes, report=note)
     plan = make_plan(spec.data, spec.model, schema, list)
-    if spec.model.shapes != "none":
-        plan = with_curves(plan, _curves_of(spec, plan, rows, targets.y, weight))
-    return Model.new(spec, plan)
+    if (shapes := spec.model.shapes) == "none":
+        return Model.new(spec, plan)
+    if hasattr(rows, "indptr"):
+        raise UsageError(
+            f"shapes={shapes!r} is for columns of numbers, and X is a sparse matrix: pass a frame "
+            "or an array, or leave shapes out"
+        )
+    trees = None
+    if shapes == "all":
+        x = first_values_of_trees(plan, rows)
+        trees = trees_of_memory(spec, plan, x, targets.y, weight, WHERE)
+    plan = with_curves(plan, _curves_of(spec, plan, rows, targets.y, weight))
+    return Model.new(spec, replace(plan, trees=trees))
 
 
 def _curves_of(spec: Any, plan: Any, rows: Any, y: Floats, weight: Floats) -> Any:
-    """The choice of curves by the first rows. Raises UsageError for a CSR matrix."""
+    """The choice of curves by the first rows."""
     from streamomd.training.curved_columns import FirstRows, choose_curves, none_of
 
-    if hasattr(rows, "indptr"):
-        raise UsageError(
-            "shapes='columns' is for columns of numbers, and X is a sparse matrix: pass a frame or "
-            "an array, or leave shapes out"
-        )
     if (none := none_of(plan)) is not None:
         return none
     some = rows[:ROWS]

@@ -18,7 +18,13 @@ from streamomd.core.wording import counted, named_keywords
 from streamomd.features import Plan, limits_of
 from streamomd.runs.connection import record_cluster
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.session import Session, refuse_collection, report_plan, report_rejected
+from streamomd.runs.session import (
+    Session,
+    refuse_collection,
+    refuse_selection,
+    report_plan,
+    report_rejected,
+)
 from streamomd.runs.sweep.grid import Entry, dotted_key, entries, entries_of, find_edges, values_of
 from streamomd.runs.sweep.grouped_sweep import GroupedSweep, join_here
 from streamomd.runs.sweep.learners import Learner, Sweep
@@ -108,6 +114,7 @@ def sweep(
         for line in choices:
             note(line)
         _refuse_what_shares_no_rows(grid_entries[0].spec)
+        refuse_selection(grid_entries[0].spec, "a sweep")
         session = Session.of(grid_entries[0].spec, stop=stop, client=client)
         name_run(shown(session.spec.checkpoint.url))
         with _connected(session) as connection:

@@ -262,8 +262,9 @@ class CachedRows(NamedTuple):
             columns = [[one.column, one.kind, one.text] for one in shard.constants]
             # A shard that a ledger records has no more than these of its facts.
             facts = shorten_facts(shard.fingerprint())
-            about = [by, self.plan.to_json(), facts, columns]
+            about = [by, self.plan.to_json(brief=True), facts, columns]
             about.append(repr(shard.row_filter))
+            about += ["learned"] * self.plan.learns
             found = _hash(json.dumps(about, sort_keys=True))[:SHARD_LETTERS]
             self.cache.prints[shard.url] = found
         return found

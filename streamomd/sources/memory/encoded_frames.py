@@ -22,8 +22,10 @@ from streamomd.features.arrow_types import family, named
 from streamomd.features.bad_rows import DROP, of_memory
 from streamomd.features.canonical import canonical
 from streamomd.features.encode import first_numbers, write_hats
+from streamomd.features.grow_trees import ROWS
 from streamomd.features.number_table import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
+from streamomd.features.tree_margins import write_margins
 from streamomd.sources.memory.frames import arrow_of, batches, names_of, without_null_types
 
 UNIT_BYTES = 4 << 20
@@ -171,12 +173,12 @@ def refuse_columns(plan: Plan, schema: pa.Schema, where: str) -> None:
 
 def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
     """A matrix or CSR matrix of finite float32 or float64, equal indices of a row summed; curves
-    get their hats.
+    get their hats, trees their margins.
 
     Raises DataError for numbers that the plan's slots cannot hold, or out of the rule's range.
     """
     blank = np.zeros(X.shape[0]), np.ones(X.shape[0])
-    if plan.curves:
+    if plan.made:
         X = X.toarray() if hasattr(X, "indptr") else X
     batch: Batch
     if hasattr(X, "indptr"):
@@ -185,7 +187,7 @@ def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
     else:
         batch = DenseBatch(_without_missing(plan, np.ascontiguousarray(X)), *blank)
     if batch.values is X.data and plan.legal == ANYTHING:
-        return _with_hats(plan, batch)  # the caller has checked that they are finite
+        return _with_made(plan, batch, where)  # the caller has checked that they are finite
     values = batch.values.reshape(-1)
     values = values[~np.isnan(values)] if plan.means else values
     for reason, bad in unfit(values, plan.legal):
@@ -197,15 +199,19 @@ def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
             raise DataError(
                 f"{where} holds {found!r}, expected {wanted}: scale that column, or {other}"
             )
-    return _with_hats(plan, batch)
+    return _with_made(plan, batch, where)
 
 
-def _with_hats(plan: Plan, batch: Batch) -> Batch:
-    if not plan.curves or not isinstance(batch, DenseBatch):
+def _with_made(plan: Plan, batch: Batch, where: str) -> Batch:
+    if not plan.made or not isinstance(batch, DenseBatch):
         return batch
     table = np.empty((len(batch), plan.numbers))
     table[:, : plan.given_numbers] = batch.values
     write_hats(plan, table)
+    growths = None
+    if plan.learns and plan.trees is not None:
+        growths = plan.trees.growth_of(where, np.arange(len(batch)))
+    write_margins(plan, table, growths=growths)
     return replace(batch, values=table)
 
 
@@ -219,6 +225,15 @@ def numbers_of_memory(plan: Plan, rows: Any) -> NDArray[np.float64]:
     )
 
 
+def first_values_of_trees(plan: Plan, rows: Any) -> NDArray[np.float64]:
+    """What trees read of the first rows of a table or matrix, see ``values_of_trees``."""
+    if not isinstance(rows, pa.Table):
+        return _without_missing(plan, np.asarray(rows[:ROWS], np.float64))
+    some = batch_of_table(replace(plan, tree_columns=True), rows.slice(0, ROWS), "X")
+    assert some.columns is not None
+    return some.columns.numbers
+
+
 def _without_missing(plan: Plan, X: NDArray[Any]) -> NDArray[Any]:
     """NaN is 0 with nulls="zero"; with "mean" it stays, and the engine knows the mean."""
     if plan.means:
@@ -228,7 +243,7 @@ def _without_missing(plan: Plan, X: NDArray[Any]) -> NDArray[Any]:
 
 def _checked(plan: Plan, rows: Any, where: str) -> Batch:
     """An array as a batch, its shape, type and numbers checked."""
-    width = plan.size - int(plan.bias) - plan.hats
+    width = plan.size - int(plan.bias) - plan.made
     if rows.shape[1] != width:
         raise DataError(f"{where} has {rows.shape[1]} columns, the model was trained on {width}")
     if rows.dtype not in KINDS:

@@ -129,7 +129,7 @@ def _write(
     from streamomd.sources.text.shard_writer import ShardWriter, opened_target
 
     schema, count, known = plain_schema(first.schema, f"the {name} given as shards"), 0, None
-    with opened_target(str(folder), None, overwrite=False) as target:
+    with opened_target(str(folder), None) as target:
         writer = ShardWriter(target, FORMS["parquet"], schema, lambda place: ROWS_PER_SHARD, None)
         try:
             batch: Any = first

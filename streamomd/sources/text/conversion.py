@@ -97,7 +97,8 @@ class Layout:
     they are written to directories of these names in ``to``. A row's part is drawn by split_seed
     and its number in the sources; or by its value in the column split_by, so that rows of one value
     are in one part; or by its rank in the column split_time, the earliest rows in the first part
-    (the sources are then read twice). overwrite: whether shards that are there are replaced.
+    (the sources are then read twice). overwrite: shards that are there are replaced. append: new
+    shards are numbered on from them.
     """
 
     to: str
@@ -112,10 +113,13 @@ class Layout:
     split_time: str = ""
     split_seed: int = 0
     overwrite: bool = False
+    append: bool = False
 
     def __post_init__(self) -> None:
         if self.rows_per_shard is not None and self.shards is not None:
             raise UsageError("pass rows_per_shard or shards, not both")
+        if self.overwrite and self.append:
+            raise UsageError("pass overwrite or append, not both")
         for name, value in (("rows_per_shard", self.rows_per_shard), ("shards", self.shards)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}")
@@ -181,7 +185,11 @@ def write_shards(
         if parts and not os.path.exists(to):
             opened.callback(_remove_if_empty, to)
         targets = [
-            opened.enter_context(opened_target(place, storage_options, overwrite=layout.overwrite))
+            opened.enter_context(
+                opened_target(
+                    place, storage_options, overwrite=layout.overwrite, append=layout.append
+                )
+            )
             for place in places
         ]
         twice = shards is not None or (written.add_size is None and not stream.reader.size_is_final)

@@ -37,8 +37,10 @@ class Target:
     root: str
     temporary: str
     fs: fsspec.AbstractFileSystem
-    old: tuple[str, ...]
+    old: tuple[str, ...] = ()
     """Paths of shards written earlier, to be replaced."""
+    first: int = 0
+    """The number of the first new shard: those before it stay."""
 
     def temporary_path(self, place: int) -> str:
         """The temporary path of a shard."""
@@ -50,9 +52,10 @@ class Target:
         return self.temporary if is_local(self.fs) else None
 
     def publish(self, count: int, suffix: str) -> tuple[str, ...]:
-        """Replace the old shards by the new ones; their URLs."""
-        width = max(5, len(str(count - 1)))
-        names = [f"part-{place:0{width}d}.{suffix}" for place in range(count)]
+        """Replace the old shards by the new ones, or add to them; the new ones' URLs."""
+        numbers = range(self.first, self.first + count)
+        width = max(5, len(str(numbers[-1])))
+        names = [f"part-{number:0{width}d}.{suffix}" for number in numbers]
         with output_errors(self.url):
             for path in self.old:
                 self.fs.rm_file(path)
@@ -93,22 +96,23 @@ class Target:
 
 @contextmanager
 def opened_target(
-    to: str, options: Mapping[str, Any] | None, *, overwrite: bool
+    to: str, options: Mapping[str, Any] | None, *, overwrite: bool = False, append: bool = False
 ) -> Iterator[Target]:
     """A directory to write shards for; temporary files are removed at the end, and first those that
     killed processes of this host left there.
 
     Raises `OutputExistsError` where shards are already, unless they are of an earlier convert and
-    ``overwrite``; `StorageError` for a store that refuses.
+    ``overwrite``, or ``append``; `StorageError` for a store that refuses.
     """
     url = absolute(to)
     fs = connect_output(url, options if protocol(url) else None)
     root = (str(fs._strip_protocol(url)) if protocol(url) else url).rstrip("/")
     with output_errors(url):
-        old = _old_shards(fs, root, url, overwrite=overwrite)
+        found = _old_shards(fs, root, url, kept=overwrite or append)
+        first = 1 + max(map(_number, found), default=-1) if append else 0
         remove_abandoned_outputs(fs, root)
         made = not fs.exists(root)
-        target = Target(url, root, f"{root}/{temporary_name()}", fs, old)
+        target = Target(url, root, f"{root}/{temporary_name()}", fs, () if append else found, first)
         fs.makedirs(target.temporary, exist_ok=True)
     try:
         with _storing(url):
@@ -137,7 +141,7 @@ def _storing(url: str) -> Iterator[None]:
 
 
 def _old_shards(
-    fs: fsspec.AbstractFileSystem, root: str, url: str, *, overwrite: bool
+    fs: fsspec.AbstractFileSystem, root: str, url: str, *, kept: bool
 ) -> tuple[str, ...]:
     fs.invalidate_cache()
     if not fs.exists(root):
@@ -152,12 +156,17 @@ def _old_shards(
             f"{shown(url)} contains {counted(len(foreign), 'shard')} not written by convert, such "
             f"as {shown(foreign[0])}: choose another directory"
         )
-    if found and not overwrite:
+    if found and not kept:
         raise OutputExistsError(
             f"{shown(url)} already contains {counted(len(found), 'shard')}: choose another "
-            "directory, or overwrite them (--overwrite)"
+            "directory, add to them (--append), or overwrite them (--overwrite)"
         )
     return tuple(found)
+
+
+def _number(path: str) -> int:
+    """The number in the name of a shard that convert wrote."""
+    return int(path.rsplit("/", 1)[-1].split(".", maxsplit=1)[0].removeprefix("part-"))
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

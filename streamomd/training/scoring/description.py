@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from streamomd.core.errors import DataError
 from streamomd.core.scalars import Curve, check_curves
+from streamomd.core.trees import Trees
 
 NUMBERS = ("integer", "float", "float32", "float16", "boolean")
 CATEGORIES = (*NUMBERS, "text", "bytes")
@@ -99,7 +100,7 @@ class Description:
 
     crosses: names of columns or of parts of dates. narrow: sums of equal coordinates are rounded
     to float32. largest: the largest float the model can hold; least, most: of magnitudes. curves:
-    numbers with hats, see ``core.scalars``.
+    numbers with hats, see ``core.scalars``. trees: whose margins are numbers, too.
     """
 
     bias: bool
@@ -118,6 +119,7 @@ class Description:
     most: float = math.inf
     lists: tuple[CategoryList, ...] = ()
     curves: tuple[Curve, ...] = ()
+    trees: Trees | None = None
 
     @cached_property
     def hat_offset(self) -> int:
@@ -127,6 +129,11 @@ class Description:
     @cached_property
     def hashed_offset(self) -> int:
         """The first hashed coordinate."""
+        return self.tree_offset + (self.trees.margins if self.trees else 0)
+
+    @cached_property
+    def tree_offset(self) -> int:
+        """The first margin of trees."""
         return self.hat_offset + sum(len(curve.knots) for curve in self.curves)
 
     @property
@@ -177,21 +184,25 @@ class Description:
     def to_json(self) -> dict[str, Any]:
         """What ``from_json`` reads back; infinity is null."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
-        if not self.curves:  # in the form of every earlier version
-            del found["curves"]
+        for name in ("curves", "trees"):  # in the form of every earlier version
+            if not found[name]:
+                del found[name]
+        if self.trees:
+            found["trees"] = self.trees.to_json()
         return {name: None if value == math.inf else value for name, value in found.items()}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
         """The description that was saved. Raises DataError for anything else."""
         try:
-            saved = {"curves": (), **saved}
+            saved = {"curves": (), "trees": None, **saved}
             given = {one.name: saved[one.name] for one in fields(cls)}
             for name, make in _COLUMNS.items():
                 given[name] = tuple(make(*one) for one in given[name])
             given["curves"] = tuple(
                 curve._replace(knots=tuple(curve.knots)) for curve in given["curves"]
             )
+            given["trees"] = Trees.from_json(saved["trees"]) if saved["trees"] else None
             dates = given["dates"]
             given["dates"] = tuple(one._replace(parts=tuple(one.parts)) for one in dates)
             given["crosses"] = tuple(tuple(cross) for cross in given["crosses"])
@@ -249,7 +260,12 @@ def _check(made: Description) -> None:
     _need(type(made.bias) is bool and type(made.narrow) is bool, "bias")
     for number in (made.largest, made.least, made.most):
         _need(type(number) in (int, float) and number >= 0.0, f"a limit of {number!r}")
-    check_curves(made.curves, made.hat_offset - int(made.bias))
+    given = made.hat_offset - int(made.bias)
+    check_curves(made.curves, given)
+    single = sum(column.alone for column in made.categories)
+    single += sum(len(date.parts) for date in dates)
+    if made.trees:
+        _need(made.trees.columns == given + single, f"trees of {made.trees.columns} columns")
     _need(made.size <= LARGEST, f"{made.size} coordinates")
 
 

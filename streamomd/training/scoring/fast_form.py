@@ -171,7 +171,7 @@ class FastForm:
     def of(cls, d: Description, margins: Margins) -> FastForm | None:
         """None for columns of other kinds, and for rules that predict more than a sum."""
         columns: list[Any] = [*d.numbers, *d.categories]
-        other = d.vectors or d.lists or d.texts or d.sparse
+        other = d.vectors or d.lists or d.texts or d.sparse or d.trees
         # Of standardised hats none is 0: the encoder's form is as fast.
         curved = bool(d.curves) and margins.reference is not None
         if (

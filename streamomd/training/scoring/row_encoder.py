@@ -13,6 +13,7 @@ import numpy as np
 
 from streamomd.core.errors import UsageError
 from streamomd.core.scalars import hat_at
+from streamomd.core.trees import Trees
 from streamomd.training.scoring.categories import (
     CategoryPlaces,
     WordPlaces,
@@ -83,8 +84,8 @@ class RowEncoder:
         measured = [(n.name, n.nulls, 1) for n in d.numbers]
         measured += [(v.name, v.nulls, v.width) for v in d.vectors]
         columns = [(name, nulls) for name, nulls, width in measured for _ in range(width)]
-        of_curves = (columns[curve.place] for curve in d.curves)
-        self._absent = [name if nulls == "indicator" else "" for name, nulls in of_curves]
+        self._indicated = [name if nulls == "indicator" else "" for name, nulls in columns]
+        self._absent = [self._indicated[curve.place] for curve in d.curves]
 
     def entries(
         self, row: Mapping[str, Any], where: str = "the row", sources: list[Source] | None = None
@@ -102,7 +103,8 @@ class RowEncoder:
         gone: list[str] = []
         try:
             numbers = self._numbers(row, problems, gone, sources)
-            hashed = self._hashed(row, problems, sources) if d.hashes else []
+            places: list[int] = []
+            hashed = self._hashed(row, problems, sources, places) if d.hashes else []
             pairs = self._pairs(row, problems, sources) if d.sparse else []
         except KeyError:
             if all(name in row for name in self.required):
@@ -111,8 +113,11 @@ class RowEncoder:
         if problems:
             raise row_error(row, self.required, problems, where)
         first = int(d.bias)
+        given = numbers
         if d.curves:
             numbers = [*numbers, *self._hats(numbers, gone, sources)]
+        if d.trees:
+            numbers = [*numbers, *self._margins(d.trees, given, gone, places, sources)]
         coordinates = list(range(first, first + len(numbers)))
         values = numbers
         for place, value in (*hashed, *pairs):
@@ -181,6 +186,23 @@ class RowEncoder:
             found += hats
         return found
 
+    def _margins(
+        self, trees: Trees, numbers: list[float], gone: list[str], places: list[int],
+        sources: list[Source] | None,
+    ) -> list[float]:  # fmt: skip
+        """The margins of trees. places: the coordinates of single categories."""
+        d = self.description
+        values = [
+            math.nan if absent in gone else x
+            for x, absent in zip(numbers, self._indicated, strict=True)
+        ]
+        found = trees.margins_of([*values, *(at - d.hashed_offset for at in places)])
+        if sources is not None:
+            of = [f"trees[{k}]" for k in range(len(found))] if len(found) > 1 else ["trees"]
+            pairs = zip(of, found, strict=True)
+            sources += [Source(n, x, d.tree_offset + k, x) for k, (n, x) in enumerate(pairs)]
+        return found
+
     def _vector(self, given: Any, column: VectorColumn, gone: list[str]) -> list[float]:
         name, width, kind, nulls, ragged = column
         elements = list_of(given)
@@ -200,12 +222,16 @@ class RowEncoder:
         return [_without(nulls) if value is None else value for value in values]
 
     def _hashed(
-        self, row: Mapping[str, Any], problems: list[Problem], sources: list[Source] | None
-    ) -> list[tuple[int, float]]:
-        """The hashed coordinates: categories, then lists of them, then texts in order."""
+        self, row: Mapping[str, Any], problems: list[Problem], sources: list[Source] | None,
+        single: list[int],
+    ) -> list[tuple[int, float]]:  # fmt: skip
+        """The hashed coordinates: categories, then lists of them, then texts in order. single: gets
+        those of single categories, of a description with trees."""
         d, totals = self.description, dict[int, float]()
         texts = self._categories(row, problems)
         found = [(places, texts[name]) for name, places in self._alone if name in texts]
+        if d.trees:
+            single += [places.of(text) for places, text in found]
         for cross, places in zip(d.crosses, self._crossed, strict=True):
             if all(name in texts for name in cross):
                 found.append((places, b"^".join(escaped(texts[name]) for name in cross)))

@@ -130,7 +130,7 @@ def _features(model: ModelData, fitted: Any, kind: str, count: int) -> NDArray[n
 
 _PLACES = (
     "bias", "numeric", "vectors", "hashed", "sparse", "nulls", "nulls_by", "bits", "hash_seed",
-    "text", "crosses", "dates", "classes", "curves",
+    "text", "crosses", "dates", "classes", "curves", "trees",
 )  # fmt: skip
 """What of a plan decides which feature a coordinate is, and whose weight it has."""
 
@@ -194,7 +194,9 @@ def _refuse_other_plan(model: ModelData, metadata: Mapping[str, Any], where: str
     theirs = metadata.get("plan", {})
     if not theirs or not isinstance(theirs, dict):
         return
-    ours = json.loads(json.dumps(model.plan.to_json()))  # as the file's went: lists, no tuples
+    ours = json.loads(
+        json.dumps(model.plan.to_json(brief=True))
+    )  # as the file's went: lists, no tuples
     differ = [key for key in _PLACES if theirs.get(key) != ours.get(key)]
     if differ:
         lines = "; ".join(

@@ -1,0 +1,83 @@
+"""How far each column moves a model's margins: the standard deviation of what it adds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.engine.block_state import moments
+from streamomd.features.names import column_of
+from streamomd.features.plan import number_at
+from streamomd.training.model_data import ModelData, weight_blocks
+
+Floats = NDArray[np.float64]
+
+
+class CoordinateScales(NamedTuple):
+    """Of each coordinate, over all rows: mean, root of the mean square, standard deviation."""
+
+    mean: Floats
+    typical: Floats
+    spread: Floats
+
+
+def scales_of_block(model: ModelData) -> CoordinateScales:
+    """Scales from the state of a block rule: moments of numeric columns, mean squares of others.
+
+    Values of a coordinate outside the front count as equal or 0, as those of categories are.
+    """
+    state = model.state
+    mean, spread = moments(state)
+    rows = max(float(state.totals[0, 1]), 1.0)
+    seen, squares = (np.asarray(state.slot(name), dtype=np.float64) for name in ("n", "q"))
+    share = seen / rows
+    typical = np.sqrt(squares * share)
+    means = np.sqrt(squares) * share
+    deviation = typical * np.sqrt(np.maximum(1.0 - share, 0.0))
+    first = int(model.plan.bias)
+    front = slice(first, first + len(mean))
+    means[front], typical[front], deviation[front] = mean, np.hypot(mean, spread), spread
+    means[:first], typical[:first], deviation[:first] = 1.0, 1.0, 0.0
+    return CoordinateScales(means, typical, deviation)
+
+
+def column_importances(model: ModelData, scales: CoordinateScales) -> dict[str, float]:
+    """By column, the standard deviation of what it adds to the margin, of the learner where it is
+    largest.
+
+    With m and q the means of x and x^2, values of a column that exclude each other have
+    sum(w^2 q) - sum(w m)^2; elements of vectors, lists and texts count as independent. Of a curve
+    a value's hats are the shares in which it counts as the knots next to it.
+    """
+    plan = model.plan
+    several = {vector.column for vector in plan.vectors} | {one.column for one in plan.text}
+    sums: dict[str, tuple[Floats, Floats, Floats, int]] = {}
+    for low, block in weight_blocks(model.engine, model.state):
+        for place in np.flatnonzero((block != 0.0).any(axis=1)).tolist():
+            coordinate, weights = low + place, block[place]
+            name = column_of(plan, model.names, coordinate)
+            first, second, apart, count = sums.get(name, (0.0, 0.0, 0.0, 0))
+            sums[name] = (
+                first + weights * scales.mean[coordinate],
+                second + weights**2 * scales.typical[coordinate] ** 2,
+                apart + weights**2 * scales.spread[coordinate] ** 2,
+                count + 1,
+            )
+    sums.pop("", None)
+    sparse = plan.sparse.indices if plan.sparse else ""
+    exclusive = {name for name, one in sums.items() if one[3] > 1} - several - {sparse}
+    found = {
+        name: float(np.sqrt(np.maximum(second - first**2 if name in exclusive else apart, 0)).max())
+        for name, (first, second, apart, _) in sums.items()
+    }
+    front = model.engine.weights(model.state, 0, plan.hashed_offset)
+    for curve, places in plan.hats_of_curves:
+        name, element = number_at(plan, curve.place)
+        if name in found and element is None:
+            effect = np.outer(curve.knots, front[int(plan.bias) + curve.place]) + front[places]
+            share = scales.mean[places]
+            variance = share @ effect**2 - (share @ effect) ** 2
+            found[name] = float(np.sqrt(np.maximum(variance, 0.0)).max())
+    return found

@@ -1,0 +1,299 @@
+"""``model.shapes = "all"``: rows are predicted by trees that were grown on earlier rows alone, in
+every way to train, continue, predict and export."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pyarrow as pa
+import pytest
+from in_memory import assert_same_scores
+from running import Impatient, write
+from sweeping import plain
+
+import streamomd
+from streamomd import OMDClassifier, OMDRegressor
+from streamomd.config.spec import Spec
+from streamomd.core.errors import MissingExtraError, StoppedError, UnsupportedError
+from streamomd.features import grow_trees, name_of
+from streamomd.features.grow_trees import Grower, counts_of
+from streamomd.integrations.export import FORMATS
+from streamomd.integrations.export.to_sklearn import matrix_of, to_sklearn
+from streamomd.shards.encoded_rows import encode_rows
+from streamomd.shards.reader import read_batches
+from streamomd.sources.find import find
+from streamomd.training.model import Model
+
+N = 600
+COUNTS = [100, 160, 256, 409, 500]
+SOME = {"numeric": ["a", "b"], "vectors": ["v"], "hashed": ["h"], "bits": 6}
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Growths of few rows; the last rows are after the window."""
+    monkeypatch.setattr(grow_trees, "FIRST", 100)
+    monkeypatch.setattr(grow_trees, "ROWS", 500)
+    monkeypatch.setattr("streamomd.training.first_trees.ROWS", 500)
+    monkeypatch.setattr(grow_trees, "MOST_TREES", 30)
+
+
+def table(count: int = N, seed: int = 0, classes: int = 2) -> pa.Table:
+    """A label by the product of two numbers, one with gaps, a list and a category."""
+    draw = np.random.default_rng(seed)
+    a, b = draw.normal(size=(2, count))
+    h = draw.integers(0, 9, count)
+    z = a * b + 0.5 * (h % 3) + 0.3 * draw.normal(size=count)
+    y = np.digitize(z, np.quantile(z, np.linspace(0, 1, classes + 1)[1:-1]))
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(draw.normal(size=2 * count)), 2)
+    return pa.table({
+        "a": a, "b": pa.array(b, mask=draw.random(count) < 0.2), "v": lists,
+        "h": [f"h{k}" for k in h], "w": draw.integers(1, 4, count) * 1.0, "y": y, "z": z,
+    })  # fmt: skip
+
+
+def learn(shards: Any, **more: Any) -> Model:
+    """A model with trees of these shards."""
+    job = {"label": "y", "weight": "w", "shapes": "all", "nulls": "indicator", "quiet": True}
+    return streamomd.train(
+        str(shards), **{"checkpoint": "none", "rule": "nag", **job, **SOME, **more}
+    )
+
+
+def in_parts(folder: Path, whole: pa.Table, size: int, group: int) -> Path:
+    """The rows in shards of that many rows, in row groups."""
+    for k, low in enumerate(range(0, len(whole), size)):
+        write(folder / f"{k:02}.parquet", whole.slice(low, size), row_group_size=group)
+    return folder
+
+
+def margins_of(model: Model, shards: Path, *, learning: bool) -> Any:
+    """The margins of trees of all rows, as they are encoded."""
+    found = find(str(shards))
+    plan = model.plan.learning if learning else model.plan
+    pieces = read_batches(found, places=range(len(found)), columns=plan.columns, threads=1)
+    low, rows = plan.tree_offset - int(plan.bias), []
+    for piece in pieces:
+        batch = encode_rows(plan, piece).value.batch
+        values = np.zeros((len(batch), plan.size))
+        for row in range(len(batch)):
+            at = slice(batch.indptr[row], batch.indptr[row + 1])
+            values[row, batch.indices[at]] = batch.values[at]
+        rows.append(values[:, low : low + plan.margins])
+    return np.concatenate(rows)
+
+
+def raw(rows: pa.Table) -> tuple[Any, Any, Any]:
+    """Numbers, NaN where one is missing, lists, and the number of each category; labels, weights"""
+    b = rows["b"].to_numpy(zero_copy_only=False)
+    h = [int(one[1:]) for one in rows["h"].to_pylist()]
+    x = np.column_stack([rows["a"], b, np.array(rows["v"].to_pylist()), np.array(h, float)])
+    return x, rows["y"].to_numpy().astype(float), rows["w"].to_numpy()
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_row_has_the_margin_of_trees_of_earlier_rows(tmp_path: Path, classes: int) -> None:
+    """That of LightGBM's own prediction, grown on the first t rows; later rows, and all rows of
+    predictions, have that of the last trees."""
+    rows = table(classes=classes)
+    shards = in_parts(tmp_path, rows, 230, 70)
+    model = learn(shards, loss="softmax" if classes > 2 else "logistic")
+    assert counts_of(N) == COUNTS
+    x, y, w = raw(rows)
+    boosters = []
+    train = lightgbm.train
+
+    def kept(*given: Any, **more: Any) -> Any:
+        boosters.append(train(*given, **more))
+        return boosters[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lightgbm, "train", kept)
+        signs = y if classes > 2 else 2 * y - 1
+        loss = model.spec.loss.name
+        grower = Grower(x, signs, w, 1, classes, loss, {})
+        bare = [grower.grown(count) for count in COUNTS]
+    expected = np.zeros((len(COUNTS) + 1, N, model.plan.margins))
+    for at, (booster, growth) in enumerate(zip(boosters, bare, strict=True)):
+        best = booster.best_iteration or None
+        found = booster.predict(growth.coded(x), raw_score=True, num_iteration=best)
+        expected[at + 1] = found.reshape(N, -1)
+    which = np.searchsorted(COUNTS, np.arange(N), side="right")
+    honest = margins_of(model, shards, learning=True)
+    assert np.abs(honest - expected[which, np.arange(N)]).max() <= 1e-9
+    last = margins_of(model, shards, learning=False)
+    assert np.abs(last - expected[-1]).max() <= 1e-9
+    assert np.abs(last).max() > 0.1
+    assert not honest[:100].any()
+
+
+def test_margins_of_a_row_depend_on_no_later_label(tmp_path: Path) -> None:
+    """With other labels from row 256 on, the rows up to 409 have the same margins."""
+    rows = table()
+    first = learn(write(tmp_path / "1.parquet", rows))
+    labels = rows["y"].to_numpy().copy()
+    labels[256:] = 1 - labels[256:]
+    other = rows.set_column(rows.schema.get_field_index("y"), "y", pa.array(labels))
+    second = learn(write(tmp_path / "2.parquet", other))
+    a = margins_of(first, tmp_path / "1.parquet", learning=True)
+    b = margins_of(second, tmp_path / "2.parquet", learning=True)
+    assert np.array_equal(a[:409], b[:409])
+    assert not np.array_equal(a[409:], b[409:])
+
+
+@pytest.mark.parametrize("rule", ["auto", "nag"])
+def test_cuts_and_interruptions_change_no_bit(rule: str, tmp_path: Path) -> None:
+    """Shards, row groups, commits, a cache and a stop that is resumed leave the state as it is."""
+    with plain():
+        whole = learn(in_parts(tmp_path / "one", table(), N, N), rule=rule, epochs=2)
+        cut = learn(in_parts(tmp_path / "many", table(), 70, 11), rule=rule, epochs=2)
+        assert whole.state_sha256 == cut.state_sha256
+        assert whole.plan.trees.packed == cut.plan.trees.packed
+        url, often = str(tmp_path / "run"), {"checkpoint.every_rows": 40}
+        often["data.cache"] = str(tmp_path / "cache")
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(StoppedError):
+            patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(200))
+            learn(tmp_path / "many", rule=rule, epochs=2, checkpoint=url, sets=often, quiet=False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "lightgbm", None)  # a resumed run needs none
+            assert streamomd.load(url).plan == cut.plan
+            assert streamomd.resume(url, quiet=True).state_sha256 == whole.state_sha256
+        evaluated = streamomd.load(url).evaluate(str(tmp_path / "many"), quiet=True)
+    assert evaluated["loss"] == pytest.approx(whole.evaluate(str(tmp_path / "one"))["loss"])
+
+
+def test_an_update_continues_the_same_trees(tmp_path: Path) -> None:
+    """A warm start has them, too, and parts of averaged mode share them."""
+    folder, url = tmp_path / "data", str(tmp_path / "run")
+    write(folder / "0.parquet", table())
+    first = learn(folder, checkpoint=url)
+    write(folder / "1.parquet", table(seed=1))
+    both = streamomd.update(url, settle=0, quiet=True)
+    assert both.plan == first.plan
+    assert both.metrics.total_rows == 2 * N
+    assert learn(folder / "1.parquet", start=url).plan.trees == first.plan.trees
+    one, parts = str(tmp_path / "averaged"), {"train.parts": 2}
+    averaged = learn(folder / "0.parquet", mode="averaged", checkpoint=one, sets=parts)
+    assert averaged.plan == first.plan
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_scorer_predicts_as_the_model(classes: int, tmp_path: Path) -> None:
+    """With missing numbers and unseen categories; saved and loaded, too."""
+    model = learn(write(tmp_path / "0.parquet", table(classes=classes)))
+    given = table(40, 7, classes).drop_columns(["z", "w"])
+    rows = given.to_pylist()
+    rows[0]["h"], rows[1]["h"], rows[2]["a"] = "unseen", None, None
+    rows[3]["v"] = None
+    assert_same_scores(model, pa.Table.from_pylist(rows, given.schema))
+    scorer = model.scorer()
+    scorer.save(tmp_path / "scorer")
+    loaded = type(scorer).load(tmp_path / "scorer")
+    assert [loaded.score(row) for row in rows] == [scorer.score(row) for row in rows]
+    explained = scorer.explain(rows[0])
+    one = explained.contributions if classes == 2 else explained.contributions[0]
+    total = explained.margin if classes == 2 else explained.margin[0]
+    assert sum(adds for _, _, adds in one) == pytest.approx(total)
+    assert ("trees" if classes == 2 else "trees[0]") in [name for name, _, _ in one]
+
+
+def test_exports(tmp_path: Path) -> None:
+    """scikit-learn's estimator takes the margins as columns; graphs and VW refuse by name."""
+    rows = table()
+    model = learn(write(tmp_path / "0.parquet", rows))
+    frame = rows.drop_columns(["y", "z", "w"])
+    fitted = to_sklearn(model)
+    found = fitted.decision_function(matrix_of(model, frame))
+    assert np.allclose(found, [model.scorer().score(one) for one in frame.to_pylist()])
+    place = model.plan.tree_offset
+    assert name_of(model.plan, model.names, place) == "trees"
+    for name in ("onnx", "vw", "scorer"):
+        with (
+            pytest.raises(UnsupportedError, match=r"boosted trees|curves"),
+            (tmp_path / name).open("wb") as file,
+        ):
+            FORMATS[name].write(model, file)
+    with (tmp_path / "w.parquet").open("wb") as file:
+        FORMATS["parquet"].write(model, file)
+    assert learn(tmp_path / "0.parquet", start=str(tmp_path / "w.parquet")).plan == model.plan
+
+
+def test_estimators_have_them(tmp_path: Path) -> None:
+    """In fit, by position; a copy predicts the same, and so does the model."""
+    rows = table()
+    x, y, _ = raw(rows)
+    x = np.nan_to_num(x)
+    plainly = OMDClassifier(max_iter=1).fit(x, y)
+    made = OMDClassifier(shapes="all", max_iter=1).fit(x, y)
+    assert made._model.plan.trees.window == (("X", tuple(COUNTS)),)
+    other = table(400, 9)
+    x2, y2, _ = raw(other)
+    x2 = np.nan_to_num(x2)
+    assert made.score(x2, y2) > plainly.score(x2, y2) + 0.1
+    copied = OMDClassifier.from_model(made.to_model())
+    assert np.array_equal(copied.decision_function(x2), made.decision_function(x2))
+    frame = rows.drop_columns(["y", "z", "w"]).to_pandas().drop(columns="v")
+    fitted = OMDRegressor(shapes="all", nulls="indicator").fit(frame, rows["z"].to_numpy())
+    assert fitted._model.plan.trees.columns == 3
+
+
+LOSSES = ["square", "absolute", "huber", "pinball", "poisson", "gamma", "tweedie"]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_of_regression(loss: str, tmp_path: Path) -> None:
+    """Each is lower than without trees; a target in another unit has the same margins."""
+    rows = table()
+    z = np.exp(rows["z"].to_numpy())
+    place = rows.schema.get_field_index("y")
+    shard = write(tmp_path / "0.parquet", rows.set_column(place, "y", pa.array(z)))
+    losses = [learn(shard, loss=loss, shapes=shapes) for shapes in ("none", "all")]
+    bare, grown = (one.evaluate(str(shard), quiet=True)["loss"] for one in losses)
+    assert grown < bare
+    if loss == "square":
+        far = rows.set_column(place, "y", pa.array(1e6 + 1e3 * z))
+        other = learn(write(tmp_path / "1.parquet", far), loss=loss)
+        a = margins_of(losses[1], shard, learning=False)
+        assert np.allclose(a, margins_of(other, tmp_path / "1.parquet", learning=False), atol=0.05)
+
+
+def test_what_has_no_trees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Few rows, equal labels, and losses, modes and options that cannot have them."""
+    shard = write(tmp_path / "0.parquet", table(99))
+    assert learn(shard, quiet=False).plan.trees is None
+    assert "no trees are grown (model.shapes): there are 99 rows" in capsys.readouterr().err
+    with pytest.raises(UnsupportedError, match="no trees are grown for loss 'log_square'"):
+        learn(shard, label="z", loss="log_square", task="regress")
+    with pytest.raises(UnsupportedError, match="sharded mode"):
+        learn(shard, mode="sharded")
+    delayed = {"label": "y", "time": "w", "delay": 5}
+    with pytest.raises(UnsupportedError, match="grows trees with labels that are not known yet"):
+        Spec.parse({"data": delayed, "model": {"shapes": "all"}})
+
+
+def test_hold_out_rows_grow_no_tree(tmp_path: Path) -> None:
+    """Other labels of these rows change no margin."""
+    rows = table()
+    plans = []
+    for k in range(2):
+        shard = write(tmp_path / f"{k}/0.parquet", rows)
+        model = learn(shard, holdout=3)
+        plans.append(model.plan.trees.packed)
+        from streamomd.training.holdout import held_out, number_of
+
+        held = held_out(3, 0, number_of("0.parquet"), np.arange(N))
+        labels = rows["y"].to_numpy().copy()
+        labels[held] = 1 - labels[held]
+        rows = rows.set_column(rows.schema.get_field_index("y"), "y", pa.array(labels))
+    assert plans[0] == plans[1]
+
+
+def test_lightgbm_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names it."""
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'streamomd\[trees\]'"):
+        learn(write(tmp_path / "0.parquet", table()))
