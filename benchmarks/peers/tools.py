@@ -96,6 +96,12 @@ TOOLS = {
         ),
         Tool("dask_ml", ("dask-ml==2025.1.*", "dask[dataframe]==2026.8.*", *TABLES), "few", "rows",
              "dask_ml/{}.py"),
+        Tool("lightgbm", ("lightgbm==4.*", *TABLES), "few", "rows", "lightgbm/{}.py",
+             sets=("clicks", "covertype")),
+        Tool("lightgbm_whole", ("lightgbm==4.*", *TABLES), "full", "rows", "lightgbm/{}.py",
+             sets=("clicks", "covertype")),
+        Tool("spark", ("pyspark==4.*", "numpy"), "full", "rows", "spark/{}.py",
+             sets=("clicks", "covertype")),
         Tool("river", ("river==0.26.*", "pyarrow>=17"), "tiny", "rows", "river/{}.py",
              '{{"lr": {}}}'),
     )

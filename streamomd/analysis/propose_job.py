@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamomd.config.values import array, commented, quoted
+from streamomd.config.values import array, commented, join_list, quoted
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import printable
 from streamomd.core.wording import counted, listed
@@ -15,6 +16,7 @@ from streamomd.features.arrow_types import DATES, MEASURED, SCALARS, is_text_lis
 from streamomd.features.classes import targets
 from streamomd.features.infer_plan import nearest
 from streamomd.sources.column_facts import ColumnFacts, DataFacts
+from streamomd.sources.text.csv_source import MISSING
 
 LABELS = (
     "y", "label", "labels", "target", "class", "outcome", "response", "churn", "churned",
@@ -61,6 +63,8 @@ class Proposal:
     listed: bool = False
     numeric: tuple[str, ...] = ()
     hashed: tuple[str, ...] = ()
+    hashed_reasons: Mapping[str, str] = field(default_factory=dict)
+    codes: Chosen = ()
     csv: Mapping[str, str] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
 
@@ -96,21 +100,24 @@ class Proposal:
                         f"{where}; relative to the current directory")  # fmt: skip
         if self.csv:
             values = ", ".join(f"{key} = {quoted(value)}" for key, value in self.csv.items())
-            yield commented(f"csv = {{ {values} }}", "how text is read, as asked for")
+            yield commented(f"csv = {{ {values} }}", "how text is read")
         yield commented(f"label = {quoted(self.label)}", self.label_reason)
         if self.weight:
             yield commented(f"weight = {quoted(self.weight)}", "the importance of each row")
         for key in ("ignore", "dates", "text", "vectors"):
             yield from array(key, getattr(self, key)) if getattr(self, key) else ()
         if self.listed:
-            yield "# Vectors and sparse pairs require that the other features are named:"
+            yield "# Vectors, sparse pairs and numbers as categories require that all are named:"
             yield from array("numeric", ((name, "") for name in self.numeric))
-            yield from array("hashed", ((name, "") for name in self.hashed))
+            reasons = self.hashed_reasons
+            yield from array("hashed", ((name, reasons.get(name, "")) for name in self.hashed))
         if self.sparse:
             pair = f"indices = {quoted(self.sparse[0])}, values = {quoted(self.sparse[1])}"
             yield commented(f"sparse = {{ {pair} }}", "a pair of lists; its size is in the shards")
         if self.skip_reason:
             yield commented('on_bad_row = "skip"', self.skip_reason)
+        for name, numbers in self.codes:
+            yield f"# {printable(name)}: {numbers} may mean missing: then write null in its place"
         if self.nulls:
             yield "[data.nulls]"
             for name, reason in self.nulls:
@@ -153,6 +160,7 @@ def suggest_label(facts: DataFacts) -> tuple[str, str]:
     able = [
         column for column in facts.columns
         if column.family in (*SCALARS, "string") and column.distinct > 1 and not _is_text(column)
+        and not column.of_directory
     ]  # fmt: skip
     named = {
         column.name.strip().lower().removeprefix("is_"): column.name for column in reversed(able)
@@ -167,6 +175,61 @@ def suggest_label(facts: DataFacts) -> tuple[str, str]:
             "more values; name one with --label COLUMN"
         )
     return others[-1].name, "the last column that can be a label"
+
+
+NUMBER_WITH_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
+DATE_FORMATS = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y")
+TIMES = ("", " %H:%M", " %H:%M:%S")
+
+
+def suggest_csv(facts: DataFacts, given: Mapping[str, str], label: str | None) -> dict[str, str]:
+    """Options of CSV that make numbers and dates of columns that are text without them, and nulls
+    of codes for missing values; not those that were given."""
+    found: dict[str, str] = {}
+    texts = [[str(one) for one in column.values] for column in facts.columns
+             if column.family == "string" and column.name != label]  # fmt: skip
+    if any(_have_commas(values) for values in texts):
+        found["decimal"] = ","
+    formats = [_date_format(values) for values in texts]
+    if known := next(filter(None, formats), ""):
+        found["date_format"] = known
+    if codes := _global_codes(facts, label):
+        found["null_values"] = join_list([*MISSING, *codes])
+    return {key: value for key, value in found.items() if key not in given}
+
+
+def _have_commas(values: Sequence[str]) -> bool:
+    numbers = all(NUMBER_WITH_COMMA.fullmatch(one.strip()) for one in values)
+    return numbers and any("," in one for one in values)
+
+
+def _date_format(values: Sequence[str]) -> str:
+    """The format that reads all of these texts; "" if there is none, or if both orders of day and
+    month do."""
+    fitting = [form + time for form in DATE_FORMATS for time in TIMES
+               if values and all(_is_date(one, form + time) for one in values)]  # fmt: skip
+    return fitting[0] if len(fitting) == 1 else ""
+
+
+def _is_date(text: str, form: str) -> bool:
+    try:
+        datetime.datetime.strptime(text, form)
+    except ValueError:
+        return False
+    return True
+
+
+def _global_codes(facts: DataFacts, label: str | None) -> list[str]:
+    """The texts of codes that no column has among its other numbers: null_values is of all."""
+    numbers = [column for column in facts.columns if column.low <= column.high]
+    codes = sorted({one for column in numbers if column.name != label for one in column.codes})
+    alone = [one for one in codes
+             if not any(column.low <= one <= column.high for column in numbers)]  # fmt: skip
+    return [text for one in alone for text in (f"{one:.0f}", f"{one:.1f}")]
+
+
+def _listed(codes: Sequence[float]) -> str:
+    return " and ".join(f"{one:g}" for one in codes)
 
 
 def require_column(facts: DataFacts, name: str) -> ColumnFacts:
@@ -209,14 +272,19 @@ def propose(
     if not (plain or sparse or {*chosen} - {"ignore"}):
         reasons = "; ".join(f"{printable(name)!r}: {why}" for name, why in chosen["ignore"][:9])
         raise UsageError(f"no feature is left besides the label {printable(label)!r}: {reasons}")
-    numbers = [column for column in plain if _is_numeric(column)]
+    ids = {column.name: f"named like an identifier, of {column.distinct} values"
+           for column in plain if _is_few(column)}  # fmt: skip
+    numbers = [column for column in plain if _is_numeric(column) and column.name not in ids]
+    others = [column for column in plain if column.name in ids or not _is_numeric(column)]
     return Proposal(
         tuple(shards), checkpoint, label, label_reason, weight=weight, task=task, sparse=sparse,
         ignore=chosen.get("ignore", ()), dates=chosen.get("dates", ()),
         text=chosen.get("text", ()), vectors=chosen.get("vectors", ()),
-        listed=bool(sparse or "vectors" in chosen),
+        listed=bool(sparse or "vectors" in chosen or ids),
         numeric=tuple(column.name for column in numbers),
-        hashed=tuple(column.name for column in plain if not _is_numeric(column)),
+        hashed=tuple(column.name for column in others),
+        hashed_reasons=ids,
+        codes=tuple((column.name, _listed(column.codes)) for column in numbers if column.codes),
         nulls=tuple((column.name, _missing(column, facts)) for column in numbers if column.missing),
         skip_reason=_skipped(target, numbers),
     )  # fmt: skip
@@ -273,9 +341,9 @@ def _role(one: ColumnFacts, facts: DataFacts) -> tuple[str, str]:
 
 def _id_reason(one: ColumnFacts) -> str:
     """Why a column is taken for a key of the rows; "" if it is not."""
-    if one.family in ("integer", "string") and one.distinct > 2:
+    if one.family in ("integer", "string") and one.distinct > 2 and not _is_few(one):
         name = one.name.strip()
-        if _IDS.search(name) or _IDS.search(name.lower()) or _COUNTERS.fullmatch(name):
+        if _is_named_id(one) or _COUNTERS.fullmatch(name):
             return "named like an identifier"
     if one.family != "integer" or not _all_differ(one):
         return ""
@@ -283,6 +351,18 @@ def _id_reason(one: ColumnFacts) -> str:
         return "counts the rows"
     huge = all(abs(number) >= LARGEST_COUNT for number in one.values)
     return "large whole numbers, no two equal" if huge else ""
+
+
+def _is_named_id(one: ColumnFacts) -> bool:
+    name = one.name.strip()
+    return bool(_IDS.search(name) or _IDS.search(name.lower()))
+
+
+def _is_few(one: ColumnFacts) -> bool:
+    """Whether whole numbers that are named like identifiers are of groups of rows, as those of
+    shops: categories."""
+    few = one.distinct > 2 and LEAST_ROWS * one.distinct <= one.rows - one.missing
+    return one.family == "integer" and _is_named_id(one) and few
 
 
 def _all_differ(one: ColumnFacts) -> bool:

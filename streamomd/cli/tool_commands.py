@@ -87,23 +87,13 @@ def init(
             )
     import_runs()
     from streamomd.analysis import propose_job
-    from streamomd.config.build_job import build_job, suggest_checkpoint
-    from streamomd.core.run_events import phase
-    from streamomd.runs.session import Session, find_shards
+    from streamomd.config.build_job import suggest_checkpoint
+    from streamomd.runs.session import Session
     from streamomd.shards.output_files import open_atomic
-    from streamomd.sources.column_facts import look
-    from streamomd.sources.text.text_cache import text_notes
-    from streamomd.training.progress import note
 
     options = read_options_file(storage_options)
     given = {"storage_options": options}
-    data = {"shards": list(sources), "csv": csv}
-    looked_at = build_job({"data": data, "checkpoint": {"url": "none"}}, given)
-    shards = find_shards(looked_at)
-    for line in text_notes([shard.path for shard in shards]):
-        note(line)
-    with phase("looking at the first rows"):
-        facts = look(shards, looked_at.data.store_options)
+    facts, csv = _look(sources, given, csv, label)
     asking = not yes and sys.stdin.isatty() and sys.stderr.isatty()
 
     reason = "as asked for"
@@ -136,6 +126,35 @@ def init(
     wrote = f"wrote {typed(to)}, from {counted(facts.seen, 'row')} of {facts.rows:,}"
     lines = [wrote, *proposal.summary(), f"next: {command}"]
     return {**propose_job.job_figures(proposal, facts), "to": to, "next": command}, "\n".join(lines)
+
+
+def _look(
+    sources: tuple[str, ...], given: dict[str, Any], csv: dict[str, str], label: str | None
+) -> tuple[Any, dict[str, str]]:
+    """The facts of the data and how text is read: as given, and as its first reading suggests."""
+    from streamomd.analysis.propose_job import suggest_csv
+    from streamomd.config.build_job import build_job
+    from streamomd.core.run_events import phase
+    from streamomd.runs.session import find_shards
+    from streamomd.sources.column_facts import look
+    from streamomd.sources.text.text_cache import is_csv, text_notes
+    from streamomd.training.progress import note
+
+    while True:
+        data = {"shards": list(sources), "csv": csv}
+        job = build_job({"data": data, "checkpoint": {"url": "none"}}, given)
+        shards = find_shards(job)
+        with phase("looking at some rows"):
+            facts = look(shards, job.data.store_options)
+        paths = [shard.path for shard in shards]
+        more = suggest_csv(facts, csv, label) if is_csv(paths[0]) else {}
+        if not more:
+            break
+        note(f"reading the text again: {', '.join(f'{key} = {more[key]!r}' for key in more)}")
+        csv = {**csv, **more}
+    for line in text_notes(paths):
+        note(line)
+    return facts, csv
 
 
 def _check_output(to: str, *, overwrite: bool) -> None:

@@ -43,15 +43,15 @@ def with_selected(session: Session) -> Session:
             "data.select reads the rows twice, and a collection is read once: write it with "
             "ddf.to_parquet(URL), then train on URL"
         )
-    screening = replace(session, spec=_screening(session.spec), weights=None)
-    model = screening.new_model()
+    first = replace(session, spec=screening(session.spec), weights=None)
+    model = first.new_model()
     features = _features(model.plan)
     if len(features) <= most:
         note(f"data.select = {most}: the job has {counted(len(features), 'feature column')}")
         return session
     note(f"selecting {most} of {len(features)} feature columns: a pass with rule auto")
     learn_remaining_rows(
-        model, screening.rows, None, session.stop, None, reporting=Reporting(quiet=True)
+        model, first.rows, None, session.stop, None, reporting=Reporting(quiet=True)
     )
     moves = column_importances(model, scales_of_block(model))
     score = {one: math.hypot(*(moves.get(name, 0.0) for name in names))
@@ -62,10 +62,13 @@ def with_selected(session: Session) -> Session:
     return replace(session, spec=_restricted(session, model.plan, {*best}))
 
 
-def _screening(spec: Spec) -> Spec:
+def screening(spec: Spec) -> Spec:
+    """The job of the first pass."""
     tables: dict[str, Any] = spec.to_json(secrets=True)
     data = {key: value for key, value in tables["data"].items() if key not in LATER}
     learned = {key: tables["model"][key] for key in LEARNED}
+    if learned["shapes"] == "all":  # trees are of many columns: those of the run grow on its own
+        learned["shapes"] = "columns"
     return Spec.parse(
         {"data": data, "model": {**learned, "rule": "auto"}, "checkpoint": {"url": "none"}}
     )

@@ -1,12 +1,14 @@
 """What the first rows say of each column: enough to propose a job, and no row is learned.
 
-A large data set is sampled: some row groups, evenly spaced, and the first rows of each.
+A large data set is sampled: some row groups, evenly spaced, and of each its first rows, or where
+there are few groups several stretches of it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,7 +31,13 @@ MOST_VALUES = 2_000_000
 """Rows times columns that are looked at, but at least ``LEAST_ROWS`` rows."""
 LEAST_ROWS = 1_000
 LEAST_GROUPS, MOST_GROUPS = 3, 32
+SLICES = 8
+"""Stretches of rows of a data set of few row groups that is sampled."""
 MOST_DISTINCT = 51
+CODES = (-99999, -9999, -999, -99, -9, -1, 99, 999, 9999, 99999)
+"""Numbers that often stand for a missing value."""
+APART = 0.2
+"""Of the range of all other values, that a code is away from it."""
 UNIT_BYTES = 1 << 20
 
 
@@ -40,6 +48,8 @@ class ColumnFacts:
     missing: null or NaN, in all rows where footers count them. values: the distinct ones, the
     first ``MOST_DISTINCT``. consecutive: whole numbers that count the rows: they always increase,
     or no two are equal and they leave few numbers between them. words: mean number in a text.
+    codes: numbers that look like codes for a missing value, in two rows or more. low, high: the
+    range of all other numbers.
     """
 
     name: str
@@ -56,6 +66,9 @@ class ColumnFacts:
     values: tuple[Any, ...] = ()
     consecutive: bool = False
     words: float = 0.0
+    codes: tuple[float, ...] = ()
+    low: float = math.nan
+    high: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -105,11 +118,26 @@ def _sample(
     chosen = _spread(groups, most * len(groups) // max(1, shards.rows))
     each = most if shards.rows <= most else max(1, most // len(chosen))
     for group in (job.group for job in chosen):
-        end = group.row + min(group.rows, each)
-        with open_group(
-            group, group.row, end, options=options, columns=names, unit_bytes=UNIT_BYTES
-        ) as (reader, whole):
-            yield from (rows.batch for rows in reader.read(whole))
+        for begin, end in _stretches(group.rows, each, max(1, SLICES // len(chosen))):
+            with open_group(
+                group, group.row + begin, group.row + end, options=options, columns=names,
+                unit_bytes=UNIT_BYTES,
+            ) as (reader, whole):  # fmt: skip
+                yield from (rows.batch for rows in reader.read(whole))
+
+
+def _stretches(rows: int, most: int, count: int) -> list[tuple[int, int]]:
+    """At most ``most`` of so many rows, in stretches that are evenly spaced, with both ends.
+
+    >>> _stretches(100, 100, 4), _stretches(100, 10, 1), _stretches(100, 10, 2)
+    ([(0, 100)], [(0, 10)], [(0, 5), (95, 100)])
+    """
+    if rows <= most:
+        return [(0, rows)]
+    count = max(1, min(count, most))
+    each = most // count
+    begins = [at * (rows - each) // max(1, count - 1) for at in range(count)]
+    return [(begin, begin + each) for begin in begins]
 
 
 def _spread(groups: list[Job], count: int) -> list[Job]:
@@ -156,6 +184,8 @@ def _with_values(facts: ColumnFacts, values: list[Any], nulls: int) -> ColumnFac
     infinite = sum(isinstance(one, float) and math.isinf(one) for one in distinct)
     texts = facts.family == "string"
     words = sum(len(one.split()) for one in present) / len(present) if texts and present else 0.0
+    numbers = present if facts.family in ("integer", "float") else []
+    codes, low, high = _codes(Counter(numbers))
     return replace(
         facts,
         rows=len(values),
@@ -165,7 +195,26 @@ def _with_values(facts: ColumnFacts, values: list[Any], nulls: int) -> ColumnFac
         values=tuple(distinct)[:MOST_DISTINCT],
         consecutive=facts.family == "integer" and _consecutive(present),
         words=words,
+        codes=codes,
+        low=low,
+        high=high,
     )
+
+
+def _codes(counts: Mapping[float, int]) -> tuple[tuple[float, ...], float, float]:
+    """Numbers that look like codes for a missing value, and the range of the others. −1 is none: it
+    often says "no" or "other".
+
+    >>> _codes({-999: 7, 18: 1, 65: 1}), _codes({99: 5, 60: 1, 98: 1})
+    (((-999,), 18, 65), ((), 60, 98))
+    """
+    others = [one for one in counts if one not in CODES and math.isfinite(one)]
+    if not others or min(others) == max(others):
+        return (), math.nan, math.nan
+    low, high = min(others), max(others)
+    away = APART * (high - low)
+    found = [one for one in counts if one in CODES and one != -1 and counts[one] > 1]
+    return tuple(sorted(one for one in found if one < low - away or one > high + away)), low, high
 
 
 def _consecutive(numbers: list[int]) -> bool:

@@ -69,6 +69,7 @@ def load_model(
 
     remote: whether to verify its state and leave it in the store until it is needed. needs: kinds
     of shared documents without which a commit is not whole; only ``resume`` needs the shards'.
+    Without "names" the model has none: predictions need none.
     finite: commits with a number that is not finite, of versions that made such, count as not
     whole. Raises NoCommitError if there is none, DivergedError if there is none that is finite,
     StorageError if the store does not answer.
@@ -112,9 +113,10 @@ def load_model(
             "learning rate or without extreme values (train --restart)"
         ) from None
     model, document = models[-1], loaded.commit.document
-    with _hint(loaded.commit), _legible():
-        names = bytes_of(loaded.store, loaded.commit, "names", document["names"])
-        model.names = Names.from_json(parse(names))
+    if "names" in needs:
+        with _hint(loaded.commit), _legible():
+            names = bytes_of(loaded.store, loaded.commit, "names", document["names"])
+            model.names = Names.from_json(parse(names))
     model.url, model.sequence = store.url, loaded.commit.sequence
     return model, loaded
 

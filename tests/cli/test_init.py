@@ -221,6 +221,114 @@ def test_a_large_data_set_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert job()["data"]["nulls"] == {"gap": "mean"}
 
 
+def in_text(columns: dict[str, list[Any]], delimiter: str = ",") -> None:
+    """The columns as rows.csv."""
+    lines = [delimiter.join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    Path("rows.csv").write_text("\n".join([delimiter.join(columns), *lines]) + "\n")
+
+
+def in_csv(columns: dict[str, list[Any]], *words: object, delimiter: str = ",") -> dict[str, Any]:
+    """[data] of the job that is written for these columns as text; it trains."""
+    in_text(columns, delimiter)
+    done = run("init", "rows.csv", "--overwrite", *words)
+    assert done.code == 0, done.err
+    assert run("train", "job.toml", "--checkpoint", "none").code == 0
+    return job()["data"]
+
+
+NUMBERS = [f"{k * 37 % 11},{k % 10}" for k in range(ROWS)]
+CITIES = ["Wien", "Graz"] * 30
+YESNO = ["no", "yes"] * 30
+
+
+def test_decimal_commas() -> None:
+    """Numbers are numbers then; the job says so. What was asked for stays."""
+    columns = {"x": NUMBERS, "city": CITIES, "y": YESNO}
+    data = in_csv(columns, delimiter=";")
+    assert data["csv"] == {"decimal": ","}
+    assert Session.open("job.toml", {}).plan().numeric == ("x",)
+    assert "decimal" not in in_csv({**columns, "x": ["a,b", *NUMBERS[1:]]}, delimiter=";").get(
+        "csv", {}
+    )
+    data = in_csv(columns, "--decimal", ".", delimiter=";")
+    assert data["csv"] == {"decimal": "."}
+
+
+@pytest.mark.parametrize(
+    ("form", "known"),
+    [
+        ("%d.%m.%Y", "%d.%m.%Y"),
+        ("%d/%m/%Y", "%d/%m/%Y"),
+        ("%m/%d/%Y", "%m/%d/%Y"),
+        ("%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M"),
+        ("%Y-%m-%d", ""),
+    ],
+)
+def test_dates_with_the_day_first(form: str, known: str) -> None:
+    """Only where a day above 12 shows which number it is."""
+    days = [DAY + datetime.timedelta(k) for k in range(ROWS)]
+    columns = {"when": [f"{one:{form}}" for one in days], "city": CITIES, "y": YESNO}
+    data = in_csv(columns)
+    assert data.get("csv", {}) == ({"date_format": known} if known else {})
+    assert data["dates"] == ["when"]
+    if "/" in form:
+        columns["when"] = [f"0{1 + k % 9}/0{1 + k % 7}/2026" for k in range(ROWS)]
+        assert "csv" not in in_csv(columns)
+
+
+def test_codes_for_missing_values() -> None:
+    """In text they are nulls, unless another column has such numbers; in shards a comment."""
+    age = [-999 if k % 7 == 0 else 20 + k % 40 for k in range(ROWS)]
+    columns = {"age": age, "x": [k % 9 for k in range(ROWS)], "y": YESNO}
+    data = in_csv(columns)
+    assert data["csv"]["null_values"].endswith("None,-999,-999.0")
+    assert data["nulls"] == {"age": "mean"}
+    balance = [k * 7919 % 5000 - 2500 for k in range(ROWS)]
+    assert "csv" not in in_csv({**columns, "balance": balance})
+    assert "csv" not in in_csv(
+        {**columns, "age": [-999 if k == 3 else 20 + k for k in range(ROWS)]}
+    )
+    found = made({**columns, "y": [0, 1] * 30})["data"]
+    assert "nulls" not in found
+    assert "# age: -999 may mean missing" in Path("job.toml").read_text()
+
+
+def test_numbers_of_few_groups_are_categories() -> None:
+    """Named like an identifier, but of many rows each; all features are named then."""
+    shop, color = [k % 3 for k in range(ROWS)], KINDS["color"][0]
+    data = made(rows(shop_id=shop, customer_id=KINDS["customer_id"][0], color=color))["data"]
+    assert data["ignore"] == ["customer_id"]
+    assert (data["numeric"], data["hashed"]) == (["x"], ["shop_id", "color"])
+    assert "named like an identifier, of 3 values" in Path("job.toml").read_text()
+    assert run("train", "job.toml").code == 0
+
+
+def test_a_partition_is_no_label() -> None:
+    """Whatever its name, and although partitions are the last columns."""
+    for k in range(2):
+        write(Path("rows", f"target={k}", "0.parquet"), {"a": [1, 2] * 30, "b": [0, 1] * 30})
+    assert run("init", "rows").code == 0
+    assert job()["data"]["label"] == "b"
+
+
+def test_rows_are_sampled_over_one_row_group() -> None:
+    """Not its first rows alone: values that begin late are seen."""
+    many = 100_000
+    late = [1.0] * 60_000 + [2.0, None] * 20_000
+    made({"x": [k * 37 % 11 / 4 for k in range(many)], "late": late, "y": [0, 1] * (many // 2)})
+    write(Path("rows.parquet"), {"x": [1.0] * 60_000 + [2.0] * 40_000, "y": [0, 1] * 50_000})
+    assert run("init", "rows.parquet", "--overwrite").code == 0
+    assert roles(job()["data"], "x") == []
+
+
+def test_hints_of_a_conversion_are_printed_by_every_run() -> None:
+    lines = [f"{'k.A.' if k % 9 == 0 else k % 70},{k % 2}" for k in range(100)]
+    Path("rows.csv").write_text("\n".join(["age,y", *lines]) + "\n")
+    for _ in range(2):
+        done = run("train", "rows.csv", "--label", "y", "--checkpoint", "none")
+        assert done.err.count("it is text because of k.A.") == 1
+
+
 def refused() -> list[tuple[list[str], str]]:
     return [
         (["nosuch.csv"], "no such file"),

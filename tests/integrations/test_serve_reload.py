@@ -139,6 +139,19 @@ def test_new_commits_are_served(checkpoint: Path) -> None:
         assert found["commit"] == after
 
 
+def test_the_names_of_features_are_not_read(checkpoint: Path) -> None:
+    """Of a model of words they are megabytes of JSON, which would keep every request waiting."""
+    source, wanted = CheckpointSource(str(checkpoint / "run")), rows(5).to_pylist()
+    scores = streamomd.load(str(checkpoint / "run")).decision_function(rows(5)).tolist()
+    for document in (checkpoint / "run").rglob("names/*.json"):
+        document.write_text("damaged")
+    snapshot, refused = source.load_first()
+    assert refused is None
+    again = source.load(snapshot.commit)
+    for one in (snapshot, again):
+        assert [one.scorer.score(row) for row in wanted] == scores
+
+
 def test_another_schema_is_refused(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The old commit is served; /readyz and /metrics report the other one, the log does once."""
     with served(CheckpointSource(str(checkpoint / "run"))) as server:

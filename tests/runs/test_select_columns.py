@@ -13,7 +13,9 @@ import pytest
 from running import run, train
 
 import streamomd
+from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError
+from streamomd.runs.select_columns import screening
 
 ROWS = 3000
 DAY = datetime.date(2026, 1, 5)  # a Monday
@@ -93,6 +95,16 @@ def test_a_column_that_is_not_selected_may_have_a_null_word(tmp_path: Path) -> N
     nulls = {"n0": "mean", "best": "zero"}
     model = streamomd.train({"data": {**data, "nulls": nulls}}, checkpoint="none", quiet=True)
     assert model.spec.data.nulls == {"best": "zero"}
+
+
+@pytest.mark.parametrize("shapes, found", [("none", "none"), ("all", "columns")])
+def test_the_first_pass_grows_no_trees(shapes: str, found: str) -> None:
+    delay = 0 if shapes == "all" else 3600
+    data = {"shards": "rows", "label": "y", "select": 2, "delay": delay, "time": "t"}
+    given = {"data": data, "model": {"shapes": shapes}}
+    spec = screening(Spec.parse(given))
+    assert (spec.model.rule, spec.model.shapes) == ("auto", found)
+    assert (spec.data.select, spec.data.delay, spec.data.time) == (0, 0.0, "t")
 
 
 def test_no_more_columns_than_asked_for(tmp_path: Path) -> None:

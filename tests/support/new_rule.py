@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from merge_laws import mutated
-from streamomd.rules.ranges import SQUARES
 
 from streamomd.rules.contract import Max, Observe, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
+from streamomd.rules.ranges import SQUARES
 
 
 class Hyper(NamedTuple):

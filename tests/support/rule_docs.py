@@ -14,12 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamomd.rules.ranges import ANY
-
 from streamomd.cli.list_tables import format_value
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule, Slot
 from streamomd.rules.params import Above, Between, Choice, Kind, kinds, needs
+from streamomd.rules.ranges import ANY
 
 MADE = (
     "<!-- Made by python -m tests.support.rule_docs docs/rules; "

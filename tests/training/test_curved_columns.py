@@ -174,7 +174,10 @@ def test_rows_that_are_all_skipped_choose_nothing(tmp_path: Path) -> None:
     assert curved(shard, on_bad_row="skip") == curved(alone)
 
 
-@pytest.mark.parametrize("more", [{}, {"shapes": "columns"}, {"epochs": 2}])
+STANDARD = {"rule": "adagrad", "sets": {"data.standardize": "running"}}
+
+
+@pytest.mark.parametrize("more", [{}, {"shapes": "columns"}, {"epochs": 2}, STANDARD])
 def test_a_run_of_some_seconds_says_that_curves_would_help(
     more: dict[str, Any],
     tmp_path: Path,

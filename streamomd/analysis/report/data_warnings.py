@@ -15,6 +15,7 @@ from streamomd.analysis.report.feature_weights import FeatureScales, Weights
 from streamomd.analysis.report.verdict import compare_with_constant
 from streamomd.core.wording import counted, worded
 from streamomd.features import Plan, name_of
+from streamomd.sources.column_facts import APART
 from streamomd.training.drift_alerts import worded_alert
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import result_of
@@ -28,7 +29,6 @@ FAR = 30.0
 to the other features'."""
 ONE_ROW = 0.03  # share of the sum of squares that the largest value alone has
 STEADY = 4.0  # largest over typical: below this it is as large in most rows
-APART = 0.2  # of the range of all other values, that a code for missing is away from it
 DOMINATES = 0.5  # share of all moves of predictions
 REVEALS = 0.5  # share of the constant's loss that a model with a leak removes at least
 SIZES = "all weights times the features' typical values"

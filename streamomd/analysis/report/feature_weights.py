@@ -22,6 +22,7 @@ from streamomd.engine.block_state import moments
 from streamomd.engine.loops.reference import M2, N
 from streamomd.engine.state import State
 from streamomd.features import Plan, name_of
+from streamomd.sources.column_facts import CODES
 from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 from streamomd.training.column_importance import (
     CoordinateScales,
@@ -35,8 +36,6 @@ from streamomd.training.row_stream import find_for_model, rows_of
 Floats = NDArray[np.float64]
 LARGEST = ("s", "b", "M", "x")
 """Name of the slot of the largest abs(x)."""
-CODES = (-99999, -9999, -999, -99, -9, -1, 99, 999, 9999, 99999)
-"""Numbers that often stand for a missing value."""
 
 
 @dataclass(frozen=True)

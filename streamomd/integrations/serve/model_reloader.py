@@ -109,13 +109,15 @@ class CheckpointSource:
 
     def load(self, at: int) -> Snapshot:
         """A commit; only a whole one. Raises DivergedError if it is not finite, GatedError."""
-        model, _ = load_model(self.url, storage_options=self._options, at=at)
+        model, _ = load_model(self.url, storage_options=self._options, at=at, needs=())
         return self._checked(model)
 
     def load_first(self) -> tuple[Snapshot, Refused | None]:
         """The newest commit that is whole, finite and passes the gate, and the newest one if it is
         another. Raises NoCommitError if there is none."""
-        model, loaded = load_model(self.url, storage_options=self._options, finite=True)
+        # Names of a model of words are megabytes of JSON, which keeps requests waiting.
+        given: Any = {"storage_options": self._options, "needs": ()}
+        model, loaded = load_model(self.url, finite=True, **given)
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; serving {model.sequence}")
         refused = None

@@ -42,8 +42,6 @@ ABANDONED = 86_400.0
 """Seconds after which a folder that is not complete is removed; no conversion takes as long."""
 MOST_NAMES = 3
 """Files of a command in a message."""
-_CONVERTED_NOW: set[str] = set()
-"""Folders that this process made: what was noticed in their text is reported once."""
 _SHARD = re.compile(r"part-(\d+)\.parquet")
 _FLAGS = {
     "types": "--type", "null_values": "--null", "header": "--no-header", "quotes": "--no-quotes",
@@ -110,8 +108,14 @@ def text_notes(paths: Sequence[str]) -> list[str]:
         record = _record(Path(folder)) or {"files": []}
         names = [shown(file["path"]) for file in record["files"]]
         lines.append(f"{', '.join(names[:3])}{' …' * (len(names) > 3)}: converted to {folder}")
-        lines += record.get("notes", []) if folder in _CONVERTED_NOW else []
+        lines += record.get("notes", [])
     return lines
+
+
+def is_csv(path: str) -> bool:
+    """Whether a path is that of a shard in the cache, made of CSV."""
+    record = _record(Path(path).parent) if is_converted(path) else None
+    return record is not None and text_format(record["files"][0]["path"]) == "csv"
 
 
 def place_in_text(path: str, row: int) -> str:
@@ -241,7 +245,6 @@ def _converted(files: Sequence[str], kind: str, options: Mapping[str, Any]) -> P
         if folder.exists():
             shutil.rmtree(folder)
         replace(scratch, folder)
-        _CONVERTED_NOW.add(str(folder))
     except OSError as error:
         if isinstance(error, StreamomdError):  # some are errors of files to Python
             raise
