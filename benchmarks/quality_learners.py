@@ -36,6 +36,8 @@ STRENGTHS = [10.0**exponent for exponent in range(-4, 5)]
 FOLDS = 5
 LOSS = {BINARY: "logistic", CLASSES: "softmax", REGRESSION: "square"}
 WIDE = 1000
+MOST_NUMBERS = 64
+"""Coordinates without columns that are numbers."""
 """Above it the baseline's matrix is sparse."""
 NEWTON = 1e10
 """Multiplications for a Hessian, at most; above them L-BFGS is quicker."""
@@ -91,6 +93,32 @@ class Split:
         classes = {BINARY: [-1, 1], CLASSES: list(range(self.data.classes)), REGRESSION: []}
         return {"data": found, "classes": classes[self.data.task]}
 
+    @cached_property
+    def by_column(self) -> dict[str, Any]:
+        """The same with one-hot coordinates, those named column=value, as columns of categories,
+        and others, if they are few, as numbers: in the shards train-c, test-c and warm-c."""
+        job, d = self.job, self.data.sparse.shape[1]
+        p = self.data.numeric.shape[1]
+        of = [name.partition("=")[0] for name in self.data.names[p:] if "=" in name]
+        if not d or (len(of) != d and d > MOST_NUMBERS):
+            return job
+        columns = [*dict.fromkeys(of)] if len(of) == d else []
+        for name, at in (("train", self.train), ("test", self.test), ("warm", self.train[:100])):
+            (self.folder / f"{name}-c").mkdir(parents=True, exist_ok=True)
+            table, some = self.table(at).drop_columns(["indices", "values"]), self.data.sparse[at]
+            for k, column in enumerate(columns):
+                own = np.flatnonzero(np.array(of) == column)
+                codes = np.asarray(some[:, own].argmax(axis=1)).ravel()
+                found = pa.array([f"{code}" for code in codes])
+                table = table.append_column(f"c{k}", found)
+            for k in range(d if not columns else 0):
+                table = table.append_column(f"s{k}", pa.array(some[:, k].toarray().ravel()))
+            pq.write_table(table, self.folder / f"{name}-c/rows.parquet")
+        numbers = [f"s{k}" for k in range(d if not columns else 0)]
+        data = {"label": "y", "numeric": [*job["data"]["numeric"], *numbers]}
+        data["hashed"] = [f"c{k}" for k in range(len(columns))]
+        return {**job, "data": data, "part": "-c"}
+
     def table(self, at: np.ndarray) -> pa.Table:
         """Rows as columns x0, x1, …, indices, values and y."""
         columns = {f"x{j}": column for j, column in enumerate(self.data.numeric[at].T)}
@@ -129,15 +157,17 @@ class Split:
 class RuleLearner:
     """A rule with its defaults through ``streamomd.train``, on Parquet shards.
 
-    more: other keys of the table [model], of two classes unless they are of ``every`` task.
+    more: other keys of the table [model], of two classes unless they are of ``every`` task. named:
+    whether rows have ``Split.by_column``.
     """
 
-    def __init__(self, rule: str, *, every: bool = False, **more: Any) -> None:
-        self.rule, self.more, self.every = rule, more, every
+    def __init__(self, rule: str, *, every: bool = False, named: bool = False, **more: Any) -> None:
+        self.rule, self.more, self.every, self.named = rule, more, every, named
 
     def fit(self, split: Split, passes: int) -> Fit | None:
         """None where the rule has no loss for the task."""
-        job, task, names = split.job, split.data.task, find_rule(self.rule).losses.names
+        job = split.by_column if self.named else split.job
+        task, names, kind = split.data.task, find_rule(self.rule).losses.names, job.get("part", "")
         loss = LOSS[task] if not names or LOSS[task] in names else names[0]
         if loss != LOSS[task] and task == REGRESSION:
             return None
@@ -147,7 +177,7 @@ class RuleLearner:
 
         def train(part: str, epochs: int) -> streamomd.Model:
             tables = {
-                "data": {**job["data"], "shards": [str(split.folder / part)]},
+                "data": {**job["data"], "shards": [str(split.folder / f"{part}{kind}")]},
                 "model": model,
                 "train": {"epochs": epochs, "detail": False},
                 "checkpoint": {"url": "none"},
@@ -162,7 +192,7 @@ class RuleLearner:
             return diverged(split, time.process_time() - began)
         seconds = time.process_time() - began
         out = split.folder / "predictions"
-        shards = str(split.folder / "test")
+        shards = str(split.folder / f"test{kind}")
         [file] = trained.predict(shards, str(out), overwrite=True)
         table = pq.read_table(file)
         columns = {name: np.array(table[name].to_pylist()) for name in table.column_names}
@@ -268,6 +298,7 @@ LEARNERS: dict[str, Any] = {
     "auto-balanced-sigmoid": RuleLearner("auto", **BALANCED, calibrate="sigmoid"),
     "auto-balanced-isotonic": RuleLearner("auto", **BALANCED, calibrate="isotonic"),
     "auto-curves": RuleLearner("auto", every=True, shapes="columns"),
+    "auto-trees": RuleLearner("auto", every=True, named=True, shapes="all"),
     "nag-sigmoid": RuleLearner("nag", calibrate="sigmoid"),
     "nag-isotonic": RuleLearner("nag", calibrate="isotonic"),
     "pa1-sigmoid": RuleLearner("pa1", calibrate="sigmoid"),

@@ -1,9 +1,10 @@
-"""``quality.py --shapes``: how much of the way to a tuned booster do curves of columns go?
+"""``quality.py --shapes``: how much of the way to a tuned booster do curves and trees go?
 
-One pass of ``auto`` without and with ``shapes = "columns"``, and a booster at learning rate 0.05,
-its number of trees chosen on every sixth training row: LightGBM if it is installed, else
+One pass of ``auto`` with ``shapes`` "none", "columns" and "all", and a booster at learning rate
+0.05, its number of trees chosen on every sixth training row: LightGBM if it is installed, else
 scikit-learn's HistGradientBoosting. Of each set the first split, of sets with at least 5,000
-training rows, whose order is random. Boosters get the columns as ``auto`` does, categories one-hot.
+training rows, whose order is random. Boosters get the columns as ``auto`` does, categories one-hot;
+"all" has them as categories.
 """
 
 from __future__ import annotations
@@ -72,7 +73,11 @@ class Booster:
         return kind(n_estimators=max(1, made.best_iteration_), **given).fit(x[every], y[every])
 
 
-SHAPES = {"auto": learner("auto"), "curves": learner("auto-curves"), "booster": Booster()}
+SHAPES = {
+    "auto": learner("auto"), "curves": learner("auto-curves"), "all": learner("auto-trees"),
+    "booster": Booster(),
+}  # fmt: skip
+LEVELS = "curves", "all"
 
 
 def compare(name: str, data: Data, found: dict[str, Any]) -> dict[str, Any] | None:
@@ -91,43 +96,49 @@ def compare(name: str, data: Data, found: dict[str, Any]) -> dict[str, Any] | No
     return made
 
 
-def share(found: dict[str, Any]) -> float:
+def share(found: dict[str, Any], level: str) -> float:
     """Of the way from ``auto`` to the booster, by loss."""
-    auto, curves, booster = (found[kind]["loss"] for kind in SHAPES)
-    return (auto - curves) / (auto - booster)
+    auto, booster = found["auto"]["loss"], found["booster"]["loss"]
+    return (auto - found[level]["loss"]) / (auto - booster)
 
 
 def line(name: str, found: dict[str, Any]) -> str:
     """A set's figures."""
-    auto, curves, booster = (found[kind]["loss"] for kind in SHAPES)
-    part = f"{share(found):6.2f}" if auto >= BETTER * booster else "     -"
-    return (
-        f"{name:18} {found['rows']:7,} {found['numeric']:5} {auto:11.5g} {curves:11.5g} "
-        f"{booster:11.5g} {100 * (curves / auto - 1):+8.2f} % {part}"
-    )
+    losses = {kind: found[kind]["loss"] for kind in SHAPES}
+    ahead = losses["auto"] >= BETTER * losses["booster"]
+    text = f"{name:18} {found['rows']:7,} {found['numeric']:5}"
+    text += "".join(f" {loss:11.5g}" for loss in losses.values())
+    for level in LEVELS:
+        part = f"{share(found, level):6.2f}" if ahead else "     -"
+        text += f" {100 * (losses[level] / losses['auto'] - 1):+8.2f} % {part}"
+    return text
 
 
-def summary(sets: dict[str, Any]) -> dict[str, Any]:
+def summary(sets: dict[str, Any], level: str) -> dict[str, Any]:
     """Shares and the worst sets."""
     ahead = {n: f for n, f in sets.items() if f["auto"]["loss"] >= BETTER * f["booster"]["loss"]}
-    shares = sorted(share(one) for one in ahead.values())
-    rise = {n: f["curves"]["loss"] / f["auto"]["loss"] - 1.0 for n, f in sets.items()}
+    shares = sorted(share(one, level) for one in ahead.values())
+    rise = {n: f[level]["loss"] / f["auto"]["loss"] - 1.0 for n, f in sets.items()}
     worse = dict(sorted(rise.items(), key=lambda one: -one[1]))
     quarters = [float(np.quantile(shares, q)) for q in (0.25, 0.5, 0.75)] if shares else []
+    times = [f[level]["seconds"] / f["auto"]["seconds"] for f in sets.values()]
     return {
         "sets": len(sets), "booster_ahead": len(ahead), "share_quartiles": quarters,
         "worse_by_1_percent": {n: rise for n, rise in worse.items() if rise > 0.01},
         "worst": max(rise.values(), default=0.0), "better": sum(r < 0.0 for r in rise.values()),
+        "median_of_times": float(np.median(times)) if times else None,
     }  # fmt: skip
 
 
 def print_shapes(sets: dict[str, Any]) -> dict[str, Any]:
-    """The table and its summary."""
-    head = ("set", "rows", "num.", "auto", "curves", "booster", "curves - auto", "share")
-    print("{:18} {:>7} {:>5} {:>11} {:>11} {:>11} {:>10} {:>6}".format(*head))
+    """The table and the summary of each level."""
+    head = "".join(f" {kind:>11}" for kind in SHAPES)
+    head += "".join(f" {level + ' - auto':>10} {'share':>6}" for level in LEVELS)
+    print(f"{'set':18} {'rows':>7} {'num.':>5}{head}")
     for name, one in sets.items():
         print(line(name, one))
-    found = summary(sets)
-    for key, value in found.items():
-        print(f"{key}: {value}")
+    found = {level: summary(sets, level) for level in LEVELS}
+    for level, figures_of in found.items():
+        for key, value in figures_of.items():
+            print(f"{level} {key}: {value}")
     return found

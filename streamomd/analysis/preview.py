@@ -150,6 +150,7 @@ def preview(
         "plan": [
             *describe(plan),
             *session.choices,
+            *([f"data.select: a run learns the best {data.select} of them"] if data.select else []),
             *notes,
             *data_notes(plan, shards),
             *checksum_notes(shards),

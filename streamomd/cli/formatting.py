@@ -226,8 +226,9 @@ def format_inspection(result: Mapping[str, Any]) -> str:
         shown["means"] = worded_means(result["means"])
     if result.get("params"):
         shown["params"] = ", ".join(f"{key} = {value}" for key, value in result["params"].items())
-    if classes:
-        shown["classes"] = listed([str(one) for one in classes], MAX_NAMES)
+    for key in ("classes", "selected"):
+        if result.get(key):
+            shown[key] = listed([str(one) for one in result[key]], MAX_NAMES)
     lines = [
         f"{key}: {printable(_figure(value))}"
         for key, value in shown.items()

@@ -215,6 +215,10 @@ def _array(given: Any, kind: Any) -> Any:
     return given
 
 
+_PLACE = (1 << 47) - 1
+"""A place so limited is known to be non-negative."""
+
+
 def walk(
     x: Any, width: int, feature: Any, value: Any, right: Any, nan_left: Any, roots: Any,
     margins: int, out: Any,
@@ -228,9 +232,11 @@ def walk(
         for tree in range(trees):
             root, k = roots[tree], tree % margins
             for row in range(low, min(low + 64, rows)):
-                node, begin = root, row * width
-                while feature[node] >= 0:
-                    v = x[begin + feature[node]]
+                node, begin = root & _PLACE, row * width
+                column = int(feature[node])
+                while column >= 0:
+                    v = x[(begin + column) & _PLACE]
                     left = nan_left[node] != 0 if v != v else v <= value[node]  # noqa: PLR0124
-                    node = node + 1 if left else right[node]
-                out[row * margins + k] += value[node]
+                    node = (node + 1 if left else int(right[node])) & _PLACE
+                    column = int(feature[node])
+                out[(row * margins + k) & _PLACE] += value[node]

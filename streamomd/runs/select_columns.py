@@ -67,6 +67,8 @@ def screening(spec: Spec) -> Spec:
     tables: dict[str, Any] = spec.to_json(secrets=True)
     data = {key: value for key, value in tables["data"].items() if key not in LATER}
     learned = {key: tables["model"][key] for key in LEARNED}
+    if learned["shapes"] == "all":  # the margin of trees is of all columns
+        learned["shapes"] = "columns"
     if learned["shapes"] == "all":  # trees are of many columns: those of the run grow on its own
         learned["shapes"] = "columns"
     return Spec.parse(

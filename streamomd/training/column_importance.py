@@ -53,6 +53,7 @@ def column_importances(model: ModelData, scales: CoordinateScales) -> dict[str, 
     """
     plan = model.plan
     several = {vector.column for vector in plan.vectors} | {one.column for one in plan.text}
+    several |= {"trees"} if plan.margins > 1 else set()
     sums: dict[str, tuple[Floats, Floats, Floats, int]] = {}
     for low, block in weight_blocks(model.engine, model.state):
         for place in np.flatnonzero((block != 0.0).any(axis=1)).tolist():

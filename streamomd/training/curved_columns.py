@@ -116,11 +116,14 @@ def _too_few(plan: Plan) -> str:
 
 
 def _screened(spec: Spec) -> Spec:
-    """The job with the rule that learns the first rows, of raw inputs: it scales them itself."""
+    """The job with the rule that learns the first rows."""
     params = find_rule(DEFAULT).parse_params({})
     model = {"rule": DEFAULT, "params": params, "certificate": False, "start": ""}
-    data = spec.data.model_copy(update={"standardize": "none"})
-    return spec.model_copy(update={"data": data, "model": spec.model.model_copy(update=model)})
+    own = {
+        "model": spec.model.model_copy(update={**model, "scale_target": None}),
+        "data": spec.data.model_copy(update={"standardize": "none"}),
+    }
+    return spec.model_copy(update=own)
 
 
 def _of_mean_weight_1(batches: Sequence[Batch]) -> list[Batch]:

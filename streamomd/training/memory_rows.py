@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from streamomd.training.model_data import ModelData
 from streamomd.training.scoring.link import chosen, means
 from streamomd.training.training_step import learn_foreign_rows, learn_more, watched_alerts
 
+if TYPE_CHECKING:
+    from streamomd.training.scoring.row_encoder import RowEncoder
+
 ROWS = "rows"
 
 
@@ -36,7 +39,7 @@ def batch_of_rows(plan: Plan, rows: Any, names: Names | None = None) -> Batch:
         return batch_of_memory(plan, rows, ROWS, names)
     # Late, here and below: a run on shards needs none of the modules that score rows one by one.
     from streamomd.training.prepare_scorer import description_of
-    from streamomd.training.scoring.row_encoder import RowEncoder, arrays_of, mappings_of
+    from streamomd.training.scoring.row_encoder import RowEncoder, mappings_of
 
     given = mappings_of(rows)
     noted: dict[str, dict[int, set[bytes | None]]] = {}
@@ -45,7 +48,7 @@ def batch_of_rows(plan: Plan, rows: Any, names: Names | None = None) -> Batch:
         noted.setdefault(column, {}).setdefault(at, set()).add(value)
 
     encoder = RowEncoder(description_of(plan), note if names is not None else None)
-    indptr, indices, values = arrays_of(encoder, given, ROWS)
+    indptr, indices, values = _arrays_of(encoder, given)
     if names is not None:
         _note_names(names, noted)
     blank = np.zeros(len(given)), np.ones(len(given))
@@ -54,6 +57,19 @@ def batch_of_rows(plan: Plan, rows: Any, names: Names | None = None) -> Batch:
         dense[np.repeat(np.arange(len(given)), np.diff(indptr)), indices] = values
         return DenseBatch(dense, *blank)
     return SparseBatch(indptr, indices, values, *blank)
+
+
+def _arrays_of(encoder: RowEncoder, rows: Sequence[Mapping[str, Any]]) -> tuple[Any, Any, Any]:
+    """Rows as CSR arrays without the bias: indptr, indices from 0, values in float64."""
+    indptr, indices, values = [0], list[int](), list[float]()
+    for number, row in enumerate(rows):
+        found = encoder.entries(row, f"{ROWS}, row {number}")
+        indices += found.coordinates
+        values += found.values
+        indptr.append(len(indices))
+    bias = int(encoder.description.bias)
+    shifted = np.array(indices, np.int64) - bias
+    return np.array(indptr, np.int64), shifted.astype(np.int32), np.array(values, np.float64)
 
 
 def is_mappings(rows: Any) -> bool:

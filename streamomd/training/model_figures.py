@@ -69,6 +69,7 @@ def summary_of(model: ModelData) -> dict[str, Any]:
         "rule": job.rule,
         "loss": job.loss,
         "params": job.params,
+        **({"selected": list(model.plan.features)} if model.spec.data.select else {}),
         "coordinates": model.plan.size,
         "classes": list(model.plan.classes),
         "rows": model.metrics.total_rows,

@@ -20,7 +20,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.engine import state as states
 from streamomd.features import encode, make_plan
-from streamomd.integrations.export import FORMATS, export, matrix_of
+from streamomd.integrations.export import FORMATS, export, matrix_of, scorer_reader
 from streamomd.integrations.export.contract import pieces, weights_of
 from streamomd.training.model import Model
 
@@ -96,11 +96,17 @@ def of_vw(model: Model, rows: pa.Table, file: bytes) -> np.ndarray:
     return np.array([[margin(row, weights, bits)] for row in rows.to_pylist()])
 
 
+def of_scorer(model: Model, rows: pa.Table, file: bytes) -> np.ndarray:
+    predict = scorer_reader.load(io.BytesIO(file))
+    return np.array([np.atleast_1d(predict(row)["score"]) for row in rows.to_pylist()])
+
+
 READERS: dict[str, Callable[[Model, pa.Table, bytes], np.ndarray]] = {
     "parquet": of_parquet,
     "onnx": of_onnx,
     "sklearn": of_sklearn,
     "vw": of_vw,
+    "scorer": of_scorer,
 }
 
 

@@ -225,6 +225,29 @@ def test_the_file_is_all_that_it_takes(tmp_path: Path) -> None:
     assert json.loads(read.stdout)["score"] == pytest.approx(score, rel=1e-12)
 
 
+@pytest.mark.parametrize("change", ["rule", "trees", "loss", "version"])
+def test_what_a_reader_does_not_know_is_refused(reader: Reads, change: str) -> None:
+    """A file that Scorer.save or a later version wrote."""
+    rows = table(labels="numbers")
+    rows = rows.set_column(0, "y", pa.array(np.abs(np.arange(len(rows)))))
+    model = model_of(rows, data=EVERYTHING, model={"loss": "poisson", "task": "regress"})
+    changed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(written(model))) as old, zipfile.ZipFile(changed, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name == "scorer.json":
+                head = json.loads(content)
+                table_of = {"rule": "margins", "trees": "columns", "loss": "link"}.get(change)
+                (head[table_of] if table_of else head)[change] = 2 if change == "version" else "new"
+                content = json.dumps(head).encode()
+            new.writestr(name, content, zipfile.ZIP_DEFLATED)
+    try:
+        found = reader(changed.getvalue(), rows.to_pylist())
+    except ValueError as error:
+        found = str(error)
+    assert isinstance(found, str), found
+
+
 def test_the_javascript_reader_is_short() -> None:
     lines = [line.strip() for line in READER.read_text().splitlines()]
     assert len([line for line in lines if line and not line.startswith("//")]) <= 150

@@ -81,6 +81,8 @@ def test_the_job_of_the_run_has_the_columns(tmp_path: Path) -> None:
     model = streamomd.load(str(url))
     assert model.plan.features == ("best", "good")
     assert model.spec.data.select == 2
+    assert run("inspect", url, "--json").result["selected"] == ["best", "good"]
+    assert "best 2 of them" in run("plan", shards, "--label", "y", "--select", 2).out
     assert run("resume", url, "--epochs", 2, "--json").result["rows"] == 2 * ROWS
     pq.write_table(rows(seed=1).select(["good", "best", "y"]), tmp_path / "2.parquet")
     assert run("update", url, "--json").code == 0

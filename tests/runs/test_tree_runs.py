@@ -297,3 +297,32 @@ def test_lightgbm_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'streamomd\[trees\]'"):
         learn(write(tmp_path / "0.parquet", table()))
+
+
+def test_rows_that_are_dropped_have_no_place(tmp_path: Path) -> None:
+    """Bad rows, and those of a filter: the others have the margins that they have alone."""
+    rows = table(2 * N)
+    good = np.arange(len(rows)) % 2 == 0
+    few = rows.filter(pa.array(good))
+    c = np.where(good, 0.0, 1.0)
+    c[5::20] = np.nan  # of bad rows, which the filter does not drop
+    mixed = rows.append_column("c", pa.array(c)).append_column("keep", pa.array((c != 1.0) * 1))
+    alone = few.append_column("c", pa.array(np.zeros(N)))
+    more = {"numeric": ["a", "b", "c"], "nulls": "a=indicator,b=indicator,v=indicator,c=error"}
+    first = learn(write(tmp_path / "1/0.parquet", alone), **more)
+    some = {**more, "where": "keep = 1", "on_bad_row": "skip"}
+    second = learn(write(tmp_path / "2/0.parquet", mixed, row_group_size=90), **some)
+    assert first.plan.trees.packed == second.plan.trees.packed
+    assert first.state_sha256 == second.state_sha256
+    assert second.metrics.total_rows == N
+
+
+def test_learners_of_a_sweep_share_them(tmp_path: Path) -> None:
+    """Each ends with the bits of one trained alone."""
+    shard = write(tmp_path / "0.parquet", table())
+    job = {"label": "y", "weight": "w", "nulls": "indicator", "quiet": True, "checkpoint": "none"}
+    with plain():
+        given = {**job, **SOME, "shapes": "all", "rule": "nag"}
+        found = streamomd.sweep(str(shard), grid={"eta": [0.1, 1.0]}, **given)
+        alone = [learn(shard, eta=eta) for eta in (0.1, 1.0)]
+    assert [one.state_sha256 for one in found] == [one.state_sha256 for one in alone]

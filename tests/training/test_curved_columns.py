@@ -74,6 +74,23 @@ def test_numbers_whose_effect_is_no_line_are_curved(label: str, rule: str, tmp_p
     assert label != "number" or found == ["c"]
 
 
+@pytest.mark.parametrize(
+    "sets",
+    [
+        {"data.standardize": "running"},
+        {"model.dtype": "float32"},
+        {"model.rule": "ons", "data.bits": 4},
+        {"model.rule": "nag_projected", "model.certificate": True},
+    ],
+)
+def test_whatever_the_job_says_the_default_rule_decides(
+    sets: dict[str, Any], tmp_path: Path
+) -> None:
+    """Not with the job's standardization, parameters or certificate."""
+    shard = write(tmp_path / "0.parquet", table("number"))
+    assert curved(shard, sets={"model.rule": "nag"} | sets) == ["c"]
+
+
 @pytest.mark.parametrize("loss", ["huber", "pinball", "hinge", "squared_hinge"])
 def test_every_kind_of_loss_tells(loss: str, tmp_path: Path) -> None:
     """Losses without curvature, too."""
@@ -174,10 +191,7 @@ def test_rows_that_are_all_skipped_choose_nothing(tmp_path: Path) -> None:
     assert curved(shard, on_bad_row="skip") == curved(alone)
 
 
-STANDARD = {"rule": "adagrad", "sets": {"data.standardize": "running"}}
-
-
-@pytest.mark.parametrize("more", [{}, {"shapes": "columns"}, {"epochs": 2}, STANDARD])
+@pytest.mark.parametrize("more", [{}, {"shapes": "columns"}, {"epochs": 2}])
 def test_a_run_of_some_seconds_says_that_curves_would_help(
     more: dict[str, Any],
     tmp_path: Path,

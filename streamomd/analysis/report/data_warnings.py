@@ -104,7 +104,8 @@ def _dominant(model: ModelData, weights: Weights) -> Iterator[DataWarning]:
     shares = [(one / total, name) for name, one in weights.importances.items() if total > 0.0]
     shares = shares or [(one.share, one.name) for one in weights.top]
     share, name = max(shares, default=(0.0, ""))
-    if share > DOMINATES:
+    grown = model.plan.trees is not None and name.partition("[")[0] == "trees"  # of many columns
+    if share > DOMINATES and not grown:
         yield DataWarning(
             name,
             "it outweighs all others together",

@@ -28,7 +28,7 @@ export async function load(file) {
     members[binary(slice(at + 46, u16(at + 28)))] = await new Response(inflated).arrayBuffer();
   }
   const head = JSON.parse(new TextDecoder().decode(members["scorer.json"]));
-  if (head.format !== "streamomd scorer" || head.version !== 1 || head.margins.rule)
+  if (head.format !== "streamomd scorer" || head.version !== 1 || head.margins.rule || head.columns.trees)
     throw new Error("expected a file of streamomd export --as scorer");
   const kinds = { int64: BigInt64Array, float64: Float64Array };  // little-endian, as all machines are
   for (const [name, [kind]] of Object.entries(head.arrays)) arrays[name] = new kinds[kind](members[`${name}.bin`]);
@@ -128,12 +128,11 @@ function wordsOf(value) {
   return (text.match(/[\p{L}\p{M}\p{N}_]+/gu) ?? []).map((word) => Array.from(word, lower).join(""));
 }
 
-const valueOf = (row, name, found = fieldOf(row, name)) => (found === undefined ? fail(name, "none", "a value") : found);
-function fieldOf(row, name) {  // "a.b" may be field b of an object a
+function valueOf(row, name, isInside) {  // "a.b" may be field b of an object a
   let found = row[name];
   for (let at = name.lastIndexOf("."); at > 0 && found === undefined; at = name.lastIndexOf(".", at - 1))
-    found = row[name.slice(0, at)] && fieldOf(row[name.slice(0, at)], name.slice(at + 1));
-  return found;
+    found = row[name.slice(0, at)] && valueOf(row[name.slice(0, at)], name.slice(at + 1), true);
+  return found === undefined && !isInside ? fail(name, "none", "a value") : found;
 }
 
 function murmur3(text, h) {
@@ -148,9 +147,10 @@ function murmur3(text, h) {
   return h >>> 0;
 }
 
-function prediction({ labels, mean, of, calibrated, probable, coupled, e }, margins) {
+function prediction({ labels, loss, mean, of, calibrated, probable, coupled, e }, margins) {
   const n = margins.length, score = n > 1 ? margins : margins[0];
-  const link = { margin: (m) => m, sigmoid, loss: Math.exp }[of ?? mean], highest = Math.max(...margins);
+  const { exp, max } = Math, rates = { gamma: exp, log_square: exp, poisson: exp, tweedie: exp }, highest = max(...margins);
+  const link = { margin: (m) => m, sigmoid, loss: rates[loss] }[of ?? mean];  // undefined: of another version
   if (!labels.length) return { prediction: link(score), score };
   const result = { prediction: labels[n > 1 ? margins.indexOf(highest) : Number(score > 0)], score };
   if (calibrated) {

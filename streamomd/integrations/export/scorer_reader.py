@@ -28,6 +28,8 @@ import numpy as np
 
 CACHED = 1 << 16
 LARGEST = 1.7976931348623157e308
+RATES = ("gamma", "log_square", "poisson", "tweedie")
+"""Losses whose prediction is exp of the margin."""
 
 
 class Predict:
@@ -36,8 +38,10 @@ class Predict:
     def __init__(self, head: dict[str, Any], arrays: dict[str, Any]) -> None:
         if head.get("format") != "streamomd scorer" or head["version"] != 1:
             raise ValueError("not a scorer of version 1")
-        if "rule" in head["margins"]:
-            raise ValueError("the rule predicts more than weights times values: use streamomd")
+        if "rule" in head["margins"] or head["columns"].get("trees"):
+            raise ValueError("a rule that predicts more than a sum, or trees: use streamomd")
+        if head["link"]["mean"] == "loss" and head["link"]["loss"] not in RATES:
+            raise ValueError(f"loss {head['link']['loss']!r} is not known here: use streamomd")
         self.columns, self.link, self.arrays = head["columns"], head["link"], arrays
         c = self.columns
         self._hashed = int(c["bias"]) + len(c["numbers"]) + sum(v[1] for v in c["vectors"])

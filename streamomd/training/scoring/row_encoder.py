@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from streamomd.core.errors import UsageError
 from streamomd.core.scalars import hat_at
@@ -113,11 +111,9 @@ class RowEncoder:
         if problems:
             raise row_error(row, self.required, problems, where)
         first = int(d.bias)
-        given = numbers
-        if d.curves:
-            numbers = [*numbers, *self._hats(numbers, gone, sources)]
-        if d.trees:
-            numbers = [*numbers, *self._margins(d.trees, given, gone, places, sources)]
+        hats = self._hats(numbers, gone, sources) if d.curves else []
+        grown = self._margins(d.trees, numbers, gone, places, sources) if d.trees else []
+        numbers = [*numbers, *hats, *grown]
         coordinates = list(range(first, first + len(numbers)))
         values = numbers
         for place, value in (*hashed, *pairs):
@@ -402,25 +398,3 @@ def mappings_of(rows: Any) -> Sequence[Mapping[str, Any]]:
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         raise UsageError(f"expected a list of dicts, got a {type(rows).__name__}")
     return rows if isinstance(rows, list | tuple) else list(rows)
-
-
-def arrays_of(
-    encoder: RowEncoder, rows: Sequence[Mapping[str, Any]], where: str
-) -> tuple[Any, Any, Any]:
-    """Rows as CSR arrays without the bias: indptr, indices from 0, values in float64."""
-    indptr, indices, values = [0], list[int](), list[float]()
-    for found in encoded(encoder, rows, where):
-        indices += found.coordinates
-        values += found.values
-        indptr.append(len(indices))
-    bias = int(encoder.description.bias)
-    shifted = np.array(indices, np.int64) - bias
-    return np.array(indptr, np.int64), shifted.astype(np.int32), np.array(values, np.float64)
-
-
-def encoded(
-    encoder: RowEncoder, rows: Sequence[Mapping[str, Any]], where: str
-) -> Iterator[Entries]:
-    """The entries of rows, each named by its number in errors."""
-    for number, row in enumerate(rows):
-        yield encoder.entries(row, f"{where}, row {number}")
