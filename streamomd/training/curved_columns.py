@@ -216,7 +216,7 @@ def rows_of(plan: Plan, pieces: Iterable[ShardBatch]) -> FirstRows:
     for piece in pieces:
         batch = encode_rows(plan, piece).value.batch
         count = min(len(batch), ROWS - rows)
-        used.append((piece, count))
+        used += [(piece, count)] if count else []
         values, _ = first_numbers(plan, piece.batch)
         numbers.append(values[learned_rows(piece, batch)][:count])
         weights.append(batch.weight[:count])
