@@ -397,5 +397,6 @@ def test_the_first_growths_alone(tmp_path: Path) -> None:
     (shard,) = trees.of_shards
     rows = np.arange(N)
     now, before = early.growth_of(shard, rows), trees.growth_of(shard, rows)
-    assert now is not None and before is not None
+    assert now is not None
+    assert before is not None
     assert (now == np.minimum(before, 1)).all()
