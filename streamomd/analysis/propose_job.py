@@ -11,7 +11,7 @@ from typing import Any
 from streamomd.config.values import array, commented, join_list, quoted
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import printable
-from streamomd.core.wording import counted
+from streamomd.core.wording import counted, listed
 from streamomd.features.arrow_types import DATES, MEASURED, SCALARS, is_text_list
 from streamomd.features.classes import targets
 from streamomd.features.infer_plan import nearest
@@ -392,8 +392,7 @@ def _skipped(target: ColumnFacts, numbers: Sequence[ColumnFacts]) -> str:
 
 
 def _names(chosen: Sequence[tuple[str, str]]) -> str:
-    more = f" and {len(chosen) - MOST_NAMES} more" if len(chosen) > MOST_NAMES else ""
-    return ", ".join(_short(name) for name, _ in chosen[:MOST_NAMES]) + more
+    return listed([_short(name) for name, _ in chosen], MOST_NAMES)
 
 
 def _short(name: str) -> str:

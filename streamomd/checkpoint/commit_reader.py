@@ -34,7 +34,7 @@ from streamomd.checkpoint.stores.contract import (
 from streamomd.checkpoint.transfers import in_flight
 from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError
 from streamomd.core.urls import protocol, shown
-from streamomd.core.wording import similar_path
+from streamomd.core.wording import listed, similar_path
 
 FORMAT_NAME = "FORMAT.json"
 RESTARTS = "restarts/"
@@ -201,9 +201,8 @@ def _local(path: str) -> str:
     except OSError:
         return ""
     if runs:
-        names = ", ".join(shown(os.path.join(path, child.name)) for child in runs[:MOST_NAMED])
-        more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
-        return f"it contains runs, the newest first: {names}{more}; pass one of them"
+        names = listed([shown(os.path.join(path, child.name)) for child in runs], MOST_NAMED)
+        return f"it contains runs, the newest first: {names}; pass one of them"
     if any(child.name.endswith(DATA) for child in children):
         return "it contains data files; the checkpoint's URL comes first, then the shards"
     return ""

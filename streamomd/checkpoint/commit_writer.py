@@ -233,22 +233,14 @@ class Writer:
         repeats = self._last is not None and self._last.directory == directory
         inline = {one: known[one] for _, one in named_documents(document) if one in known}
         while True:
-            data = encode(
-                sequence=self._next,
-                kind=kind,
-                run=self.run,
-                writer=self._self,
-                nonce=nonce,
-                parent=self._last,
-                versions=_versions(),
-                directory=directory,
-                document=document,
-                parts=parts,
-                written=_now(),
-                inline=inline,
+            last = (-1, "") if self._last is None else (self._last.sequence, self._last.sha256)
+            made = Commit(
+                self._next, kind, self.run, self._self, nonce, *last, _versions(), directory,
+                document, tuple(parts), _now(), "", inline,
                 exclusive=self.store.consistent and self.store.exclusive,
-                earlier=self.retention.earlier() if self.store.consistent else (),
-            )
+                earlier=tuple(self.retention.earlier()) if self.store.consistent else (),
+            )  # fmt: skip
+            data = encode(made)
             # Never write a manifest that could not be read.
             decode(data, self._next)
             commit, sure = self._publish(data)

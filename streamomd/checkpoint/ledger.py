@@ -40,6 +40,7 @@ from streamomd.checkpoint.stores.contract import Store
 from streamomd.core.errors import CorruptionError, NoCommitError
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
+from streamomd.core.wording import first_lines
 
 CONTENT = ("format", "size", "rows", "row_groups", "groups", "schema", "footer_sha256", "key")
 ADVISORY = ("etag", "mtime_ns")
@@ -82,12 +83,8 @@ def compare(
 
 def explain(differences: Sequence[Difference]) -> str:
     """At most ten differences, one per line."""
-    lines = [
-        f"shard {one.position} {shown(one.url)}: {one.text}" for one in differences[:MAX_LINES]
-    ]
-    if len(differences) > MAX_LINES:
-        lines.append(f"and {len(differences) - MAX_LINES} more")
-    return "\n".join(lines)
+    lines = [f"shard {one.position} {shown(one.url)}: {one.text}" for one in differences]
+    return "\n".join(first_lines(lines, MAX_LINES))
 
 
 def _changes(position: int, before: Fingerprint, after: Fingerprint) -> Iterator[Difference]:

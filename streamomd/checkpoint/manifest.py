@@ -166,47 +166,32 @@ def sequence_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def encode(
-    *,
-    sequence: int,
-    kind: str,
-    run: str,
-    writer: WriterId,
-    nonce: str,
-    parent: Commit | None,
-    versions: Mapping[str, str],
-    directory: str,
-    document: Mapping[str, Any],
-    parts: Sequence[PartEntry],
-    written: str,
-    inline: Mapping[str, bytes] = MappingProxyType({}),
-    exclusive: bool = False,
-    earlier: Sequence[Brief] = (),
-) -> bytes:
-    """A manifest's bytes. Raises UsageError if JSON cannot hold the document or it is too large."""
+def encode(commit: Commit) -> bytes:
+    """A manifest's bytes, to which ``sha256`` adds nothing. Raises UsageError if JSON cannot hold
+    the document or it is too large."""
+    document, parts, inline = commit.document, commit.parts, commit.inline
+    parent = {"sequence": commit.parent, "sha256": commit.parent_sha256}
     fields = {
         "format": {"name": FORMAT, "major": MAJOR, "minor": MINOR},
         "required_features": _needed(document, parts, inline),
-        "sequence": sequence,
-        "kind": kind,
-        "run": run,
-        "writer": asdict(writer),
-        "nonce": nonce,
-        "parent": None
-        if parent is None
-        else {"sequence": parent.sequence, "sha256": parent.sha256},
-        "versions": dict(versions),
-        "directory": directory,
+        "sequence": commit.sequence,
+        "kind": commit.kind,
+        "run": commit.run,
+        "writer": asdict(commit.writer),
+        "nonce": commit.nonce,
+        "parent": None if commit.parent < 0 else parent,
+        "versions": dict(commit.versions),
+        "directory": commit.directory,
         "document": dict(document),
         "parts": [entry.to_json() for entry in parts],
-        "written": written,
+        "written": commit.written,
     }
     if inline:
         fields[INLINE] = {one: base64.b64encode(data).decode() for one, data in inline.items()}
-    if exclusive:
+    if commit.exclusive:
         fields["exclusive"] = True
-    if earlier:
-        fields["earlier"] = [brief._asdict() for brief in earlier[-MOST_EARLIER:]]
+    if commit.earlier:
+        fields["earlier"] = [brief._asdict() for brief in commit.earlier[-MOST_EARLIER:]]
     return seal(fields)
 
 

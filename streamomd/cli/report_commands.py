@@ -29,7 +29,7 @@ from streamomd.cli.options import (
 from streamomd.core.errors import StoppedError
 from streamomd.core.run_events import phase
 from streamomd.core.urls import printable, shown, typed
-from streamomd.core.wording import counted, width_of
+from streamomd.core.wording import counted, first_lines, width_of
 
 
 @main.command(epilog=CODES)
@@ -329,9 +329,7 @@ def _restored_lines(result: Mapping[str, Any]) -> Iterator[str]:
     else:
         which = f" of {_range(updates)}" if updates else ""
         yield f"undone: {counted(rows, 'row')}{which}, {counted(len(shards), 'shard')}"
-        yield from (f"  {shown(undone)}" for undone in shards[:MOST_UNDONE])
-        if len(shards) > MOST_UNDONE:
-            yield f"  and {len(shards) - MOST_UNDONE:,} more"
+        yield from (f"  {line}" for line in first_lines([*map(shown, shards)], MOST_UNDONE))
     if shards:
         yield "These shards count as new again: remove or repair bad ones, then"
         yield f"  streamomd update {typed(url)}"

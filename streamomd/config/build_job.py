@@ -36,7 +36,7 @@ from streamomd.core.urls import (
     refuse_output_url,
     shown,
 )
-from streamomd.core.wording import similar_path
+from streamomd.core.wording import listed, similar_path
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 
@@ -145,11 +145,10 @@ def suggest_checkpoint(shards: Sequence[str]) -> str:
 def require_label(spec: Spec, columns: Sequence[str]) -> None:
     """Raises UsageError for a job without a label, whose shards were found and have columns."""
     if not spec.data.label:
-        known = ", ".join(map(repr, columns[:MOST_COLUMNS])) or "no columns"
-        more = f" and {len(columns) - MOST_COLUMNS} more" if len(columns) > MOST_COLUMNS else ""
+        known = listed([*map(repr, columns)], MOST_COLUMNS) or "no columns"
         raise UsageError(
             'no label: name the column to predict (--label y, or data.label = "y"); '
-            f"there are: {printable(known)}{more}"
+            f"there are: {printable(known)}"
         )
 
 

@@ -138,6 +138,13 @@ class Trees:
             raise ValueError("trees without a growth")
         return made
 
+    def until(self, growths: int) -> Trees | None:
+        """The first growths, of which the last one predicts all later rows; None of none."""
+        if growths < 1:
+            return None
+        window = {url: begins[:growths] for url, begins in self.window}
+        return Trees.of(self.library, self.margins, self.columns, window, self.growths[:growths])
+
     @cached_property
     def final(self) -> Trees:
         """The last growth alone, for rows of predictions."""

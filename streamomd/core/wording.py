@@ -43,6 +43,16 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
+def first_lines(lines: Sequence[str], most: int, what: str = "") -> list[str]:
+    """The first lines, and one on how many more there are.
+
+    >>> first_lines(["a", "b", "c"], 2, " skipped")
+    ['a', 'b', 'and 1 more skipped']
+    """
+    more = len(lines) - most
+    return [*lines[:most], *([f"and {more:,} more{what}"] if more > 0 else [])]
+
+
 def worded(skipped: Mapping[str, int]) -> str:
     """Counts by reason as a person reads them.
 

@@ -13,7 +13,7 @@ from streamomd.config.model_table import Model
 from streamomd.core.errors import DataError, SchemaError, UsageError
 from streamomd.core.message import Message, PerReader, Words
 from streamomd.core.urls import printable
-from streamomd.core.wording import counted
+from streamomd.core.wording import counted, listed
 from streamomd.features.arrow_types import SCALARS, family, named
 from streamomd.features.plan_columns import Label
 from streamomd.features.plan_lines import FIRST
@@ -110,11 +110,9 @@ def rare_note(column: str, counts: Mapping[Any, int]) -> str:
     rare = sorted(value for value, rows in counts.items() if rows < FEWEST_ROWS)
     if not rare or sum(counts.values()) < ENOUGH_ROWS:
         return ""
-    some = ", ".join(f"{value!r} ({counts[value]})" for value in rare[:NAMED])
-    more = f" and {len(rare) - NAMED} more" if len(rare) > NAMED else ""
+    some = listed([f"{value!r} ({counts[value]})" for value in rare], NAMED)
     return printable(
-        f"label {column!r}: classes of fewer than {FEWEST_ROWS} rows in the first shard: "
-        f"{some}{more}"
+        f"label {column!r}: classes of fewer than {FEWEST_ROWS} rows in the first shard: {some}"
     )
 
 

@@ -36,7 +36,7 @@ from streamomd.runs.update_choice import choice_of, given_keys, update_table
 from streamomd.runs.update_run import UpdateRun
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.arrivals import Arrivals
-from streamomd.sources.folder_watch import FileWatch, Polling
+from streamomd.sources.folder_watch import FileWatch
 from streamomd.sources.new_files import SkippedShard
 from streamomd.training.callbacks import Callback
 from streamomd.training.model import Model
@@ -280,7 +280,7 @@ class Follower:
         seconds = [began + self.table.every - now]
         if self.table.idle_exit:
             seconds.append(since + self.table.idle_exit - now)
-        if settling is not None and not isinstance(self._files, Polling):
+        if settling is not None and type(self._files) is not FileWatch:
             seconds.append(settling)
         self._wait(min(seconds), self._files.wait)
 

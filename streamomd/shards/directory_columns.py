@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import DataError, SchemaError
 from streamomd.core.urls import printable, protocol, redact, shown
+from streamomd.core.wording import first_lines
 from streamomd.features.arrow_types import DATES, PARTITION_TYPES, SCALARS, family
 from streamomd.features.bad_rows import Conflict
 from streamomd.features.bad_rows import shown as shown_value
@@ -222,9 +223,7 @@ def with_partitions(
     schemas: Schemas = {}
     found = [_with_constants(shard, partitions, trained, problems, schemas) for shard in shards]
     if problems:
-        more = len(problems) - MOST_LISTED
-        lines = problems[:MOST_LISTED] + [f"and {more:,} more"] * (more > 0)
-        raise SchemaError("\n".join(lines))
+        raise SchemaError("\n".join(first_lines(problems, MOST_LISTED)))
     return replace(shards, shards=tuple(found))
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from streamomd.core.errors import DataError, SchemaError, UnsupportedError
 from streamomd.core.installed import sources
 from streamomd.core.urls import printable, shown
+from streamomd.core.wording import listed
 from streamomd.features import Plan, check_schema
 from streamomd.features.nested import is_container
 from streamomd.shards.file_schema import Projection, TableColumns, id_of, inside_of
@@ -41,8 +42,7 @@ def near(column: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(column, names, n=3)
     if close:
         return f"did you mean {' or '.join(repr(printable(name)) for name in close)}?"
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return f"it has {', '.join(map(printable, names[:MOST]))}{more}"
+    return f"it has {listed([*map(printable, names)], MOST)}"
 
 
 def distinct_schemas(shards: Iterable[Shard]) -> Iterator[Shard]:

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -186,20 +186,18 @@ def _with_values(facts: ColumnFacts, values: list[Any], nulls: int) -> ColumnFac
     words = sum(len(one.split()) for one in present) / len(present) if texts and present else 0.0
     numbers = present if facts.family in ("integer", "float") else []
     codes, low, high = _codes(Counter(numbers))
-    return ColumnFacts(
-        **{
-            **vars(facts),
-            "rows": len(values),
-            "missing": max(nulls, len(values) - len(present)),
-            "infinite": infinite,
-            "distinct": len(distinct),
-            "values": tuple(distinct)[:MOST_DISTINCT],
-            "consecutive": facts.family == "integer" and _consecutive(present),
-            "words": words,
-            "codes": codes,
-            "low": low,
-            "high": high,
-        }
+    return replace(
+        facts,
+        rows=len(values),
+        missing=max(nulls, len(values) - len(present)),
+        infinite=infinite,
+        distinct=len(distinct),
+        values=tuple(distinct)[:MOST_DISTINCT],
+        consecutive=facts.family == "integer" and _consecutive(present),
+        words=words,
+        codes=codes,
+        low=low,
+        high=high,
     )
 
 

@@ -10,7 +10,7 @@ was not written to since, and
 
 A writer that creates the file under its own name writes to it again, or its footer is missing;
 then the file has to settle. Only Linux reports every write, so elsewhere no file is taken for
-complete. Without the extra, and where directories cannot be watched, ``Polling`` is used.
+complete. Without the extra, and where directories cannot be watched, ``FileWatch`` polls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from streamomd.core.platform_calls import RECORDS_CHANGES
 from streamomd.core.urls import absolute
@@ -34,17 +34,21 @@ STEP_MS, DEBOUNCE_MS, TIMEOUT_MS = 10, 100, 50
 """watchfiles collects changes until none came for a step, or for the time of a debounce."""
 
 
-class FileWatch(Protocol):
-    """Waits for files."""
+class FileWatch:
+    """Waits for files. This one polls: nothing is watched, the next listing shows what is new."""
 
     def wait(self, seconds: float) -> bool:
         """Wait at most so long; whether a file appeared, or became complete, since the listing."""
+        time.sleep(seconds)
+        return False
 
     def complete(self) -> Mapping[str, int]:
         """Before a listing: paths of complete files, and when they got there (ns)."""
+        return {}
 
     def written(self, paths: Collection[str]) -> bool:
         """Whether one of these, which were complete, was written to since."""
+        return False
 
     def forget(self, paths: Collection[str]) -> None:
         """These files were learned."""
@@ -53,30 +57,7 @@ class FileWatch(Protocol):
         """Stop watching."""
 
 
-class Polling:
-    """Nothing is watched: the next listing shows what is new."""
-
-    def wait(self, seconds: float) -> bool:
-        """See ``FileWatch``."""
-        time.sleep(seconds)
-        return False
-
-    def complete(self) -> Mapping[str, int]:
-        """See ``FileWatch``."""
-        return {}
-
-    def written(self, paths: Collection[str]) -> bool:
-        """See ``FileWatch``."""
-        return False
-
-    def forget(self, paths: Collection[str]) -> None:
-        """See ``FileWatch``."""
-
-    def close(self) -> None:
-        """See ``FileWatch``."""
-
-
-class FolderWatch:
+class FolderWatch(FileWatch):
     """Directories, with all below if ``recursive``. writes: also wake when a file is written to.
 
     Raises OSError or RuntimeError if they cannot be watched.
@@ -171,14 +152,14 @@ def watch_sources(
     """
     places = [source_of(text).watched(text) for text in shards]
     if not all(place and is_local(connect(place, options)) for place in places):
-        return Polling()
+        return FileWatch()
     folders, recursive = set[str](), False
     for path in map(absolute, places):
         whole = os.path.isdir(path)
         folders.add(path if whole else fixed_directory(path))
         recursive |= whole or "/" in path.removeprefix(fixed_directory(path) + "/")
     if recursive and not folders.isdisjoint(("", "/")):  # not the whole disk
-        return Polling()
+        return FileWatch()
     try:
         return FolderWatch(sorted(folders), recursive=recursive, writes=writes)
     except ImportError:
@@ -187,4 +168,4 @@ def watch_sources(
         )
     except (OSError, RuntimeError) as error:
         report(f"directories cannot be watched, new files are polled: {error}")
-    return Polling()
+    return FileWatch()

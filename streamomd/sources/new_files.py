@@ -24,7 +24,7 @@ from streamomd.core.errors import (
     ResumeRefusedError,
 )
 from streamomd.core.urls import shown
-from streamomd.core.wording import counted
+from streamomd.core.wording import counted, first_lines
 from streamomd.shards.filesystem import protocols
 from streamomd.shards.read_footers import Opened, open_each
 from streamomd.shards.shard import Listed, Shard
@@ -313,14 +313,14 @@ def refuse_found(
         lines += [
             f"{counted(len(moves), 'new file')} with the footer of a learned shard that is no "
             "longer listed and of which the ledger has no digests:",
-            *_first([f"{shown(url)}: {shown(old)}" for url, old in moves]),
+            *first_lines([f"{shown(url)}: {shown(old)}" for url, old in moves], MOST_LINES),
             "A footer does not prove that a file was moved. Move it back under its old name, or "
             "leave out --moved to learn its rows as new ones",
         ]
     if copies:
         lines += [
             f"{counted(len(copies), 'new file')} with the stored bytes of another shard:",
-            *_first([f"{shown(url)} is {text}" for url, text in copies]),
+            *first_lines([f"{shown(url)} is {text}" for url, text in copies], MOST_LINES),
             "Pass --moved if the file was moved and is no longer listed under the other name, "
             "--accept-duplicates to learn its rows again, or remove it",
         ]
@@ -333,17 +333,14 @@ def set_aside(found: NewFiles, choice: Choice) -> None:
     if found.unreadable and choice.on_bad_shard != "skip":
         lines = [
             f"{counted(len(found.unreadable), 'new shard')} cannot be read:",
-            *_first([f"{shown(file.url)}: {why}" for file, why in found.unreadable]),
+            *first_lines(
+                [f"{shown(file.url)}: {why}" for file, why in found.unreadable], MOST_LINES
+            ),
             f'Replace {_it(len(found.unreadable))}, or set data.on_bad_shard = "skip": the ledger '
             "records what is skipped, and --retry-skipped tries it again",
         ]
         raise DataError("\n".join(lines))
     found.skipped += [SkippedShard(file.url, why, recorded=True) for file, why in found.unreadable]
-
-
-def _first(lines: Sequence[str], what: str = "") -> list[str]:
-    more = len(lines) - MOST_LINES
-    return [*lines[:MOST_LINES], *([f"and {more:,} more{what}"] if more > 0 else [])]
 
 
 def _it(count: int) -> str:
@@ -352,7 +349,9 @@ def _it(count: int) -> str:
 
 def skipped_notes(skipped: Sequence[SkippedShard]) -> Iterable[str]:
     """Lines on shards that are skipped."""
-    return _first([f"skipped {shown(one.url)}: {one.reason}" for one in skipped], " skipped")
+    return first_lines(
+        [f"skipped {shown(one.url)}: {one.reason}" for one in skipped], MOST_LINES, " skipped"
+    )
 
 
 def notes_of(
@@ -381,7 +380,7 @@ def notes_of(
         f"shard {number} moved to {shown(str(facts['url']))}"
         for number, facts in found.renamed.items()
     ]
-    yield from _first(moved, " moved")
+    yield from first_lines(moved, MOST_LINES, " moved")
     for url, old in found.unproven[:MOST_LINES]:
         yield (
             f"{shown(url)} has the footer of {shown(old)}, of which the ledger has no digests: it "

@@ -15,6 +15,7 @@ from streamomd.config.allow_list import VARIABLE, allow_lists, refuse_outside
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import printable, protocol, shown
+from streamomd.core.wording import listed
 from streamomd.shards.filesystem import is_local
 
 if TYPE_CHECKING:
@@ -216,12 +217,11 @@ def check_locations(url: str, found: Sequence[Location], who: str = DELTA_LOG) -
     lists = allow_lists()
     outside = [one for one in found if one.outside]
     if outside and not lists:
-        some = ", ".join(shown(one.url) for one in outside[:MOST_FILES])
-        more = f" and {len(outside) - MOST_FILES:,} more" * (len(outside) > MOST_FILES)
+        some = listed([shown(one.url) for one in outside], MOST_FILES)
         raise UsageError(
-            f"{who} {shown(url)} names files outside of the table (a shallow "
-            f"clone?): {some}{more}. To allow them, set {VARIABLE} to prefixes of the table and of "
-            "these files, with commas between"
+            f"{who} {shown(url)} names files outside of the table (a shallow clone?): {some}. To "
+            f"allow them, set {VARIABLE} to prefixes of the table and of these files, with commas "
+            "between"
         )
     if lists:
         refuse_outside([one.url for one in found], lists, f"{who} {shown(url)}")

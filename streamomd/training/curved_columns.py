@@ -87,7 +87,7 @@ def choose_curves(spec: Spec, plan: Plan, first: FirstRows, total: int) -> Curve
     candidates = equal_curves(*given) if few else candidates_of(*given)
     if few or not candidates:
         return CurveChoice(candidates, "" if candidates else _too_few(plan))
-    spec = _screened(spec.of_classes(len(plan.classes)))
+    spec = screening_job(spec, plan)
     plain, slopes = _learned(spec, plan, _of_mean_weight_1(first.encode(plan)), rows)
     worth: list[float] = []
     for low in range(0, len(candidates), TOGETHER):
@@ -115,8 +115,9 @@ def _too_few(plan: Plan) -> str:
     )
 
 
-def _screened(spec: Spec) -> Spec:
-    """The job with the rule that learns the first rows."""
+def screening_job(spec: Spec, plan: Plan) -> Spec:
+    """The job with the rule that learns the first rows, to see what would help."""
+    spec = spec.of_classes(len(plan.classes))
     params = find_rule(DEFAULT).parse_params({})
     model = {"rule": DEFAULT, "params": params, "certificate": False, "start": ""}
     own = {
@@ -222,7 +223,7 @@ def rows_of(plan: Plan, pieces: Iterable[ShardBatch]) -> FirstRows:
     for piece in pieces:
         batch = encode_rows(plan, piece).value.batch
         count = min(len(batch), ROWS - rows)
-        used.append((piece, count))
+        used += [(piece, count)] if count else []
         values, _ = first_numbers(plan, piece.batch)
         numbers.append(values[learned_rows(piece, batch)][:count])
         weights.append(batch.weight[:count])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -10,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
+from streamomd.core.batch import Batch, DenseBatch
 from streamomd.core.trees import Trees
 from streamomd.core.wording import counted
+from streamomd.engine.state import State
 from streamomd.features import Plan
 from streamomd.features.grow_trees import (
     FIRST,
@@ -22,15 +25,19 @@ from streamomd.features.grow_trees import (
     library_name,
     margins_of_trees,
 )
-from streamomd.shards.encoded_rows import encode_rows
-from streamomd.shards.reader import read_batches
+from streamomd.shards.encoded_rows import Rows, encode_rows
+from streamomd.shards.reader import Piece, read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.training.class_weights import sampled_rows
+from streamomd.training.curved_columns import screening_job
 from streamomd.training.holdout import rows_held_out, with_places
+from streamomd.training.model_data import engine_of
 from streamomd.training.progress import note
 
 Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
+Numbers = NDArray[np.int64]
+HARM = 0.005
+"""The share that trees may add to the loss of later rows."""
 EVERY_ROW = 1 << 62
 """A row that no shard has."""
 
@@ -47,16 +54,12 @@ def first_trees(spec: Spec, plan: Plan, shards: ShardSet) -> Trees | None:
     if data.holds_out or data.sample:
         shards = with_places(shards, "name")
     plan = replace(plan, tree_columns=True)
-    batches = read_batches(
-        shards, places=range(len(shards)), columns=plan.columns, dictionary=plan.dictionary,
-        threads=1, budget_bytes=1, unit_bytes=1 << 20,
-    )  # fmt: skip
     x: list[Floats] = []
     y: list[Floats] = []
     weight: list[Floats] = []
-    at: list[tuple[int, Rows]] = []
+    at: list[tuple[int, Numbers]] = []
     rows = read = 0
-    with closing(batches.map(partial(encode_rows, plan))) as pieces:
+    with closing(_pieces(plan, shards)) as pieces:
         for piece in pieces:
             shard, numbers = shards.shards[piece.position], range(piece.row, piece.row + piece.rows)
             batch = sampled_rows(data, plan, shard.place, numbers, piece.value.batch)
@@ -76,6 +79,29 @@ def first_trees(spec: Spec, plan: Plan, shards: ShardSet) -> Trees | None:
     return _trees(plan, grower, rows, window)
 
 
+def _pieces(plan: Plan, shards: ShardSet) -> Generator[Piece[Rows]]:
+    """Encoded rows in the order of the source, little read ahead."""
+    batches = read_batches(
+        shards, places=range(len(shards)), columns=plan.columns, dictionary=plan.dictionary,
+        threads=1, budget_bytes=1, unit_bytes=1 << 20,
+    )  # fmt: skip
+    with closing(iter(batches.map(partial(encode_rows, plan)))) as pieces:
+        yield from pieces
+
+
+def first_batches(shards: ShardSet, plan: Plan) -> list[Batch]:
+    """The first rows, as many as trees are grown on."""
+    found: list[Batch] = []
+    rows = read = 0
+    with closing(_pieces(plan, shards)) as pieces:
+        for piece in pieces:
+            found.append(piece.value.batch.rows(0, min(len(piece.value.batch), ROWS - rows)))
+            rows, read = rows + len(found[-1]), read + piece.rows
+            if rows == ROWS or read >= MOST_READ:
+                break
+    return found
+
+
 def trees_of_memory(
     spec: Spec, plan: Plan, x: Floats, y: Floats, weight: Floats, where: str
 ) -> Trees | None:
@@ -84,6 +110,50 @@ def trees_of_memory(
     rows = min(len(y), ROWS)
     grower = _grower(spec, plan, x[:rows], y[:rows], weight[:rows])
     return _trees(plan, grower, rows, {where: counts_of(rows)})
+
+
+def without_harm(spec: Spec, plan: Plan, encode: Callable[[Plan], Sequence[Batch]]) -> Plan:
+    """The plan without its trees, and a line, if with them a model of about half of these rows
+    predicts the later ones worse, as it does of relations that change. encode: batches of the rows
+    that trees were grown on."""
+    # Of 32,768 rows those that the last growth but two knew are half.
+    early = plan.trees and plan.trees.until(len(plan.trees.growths) - 2)
+    if early is None:
+        return plan
+    half = counts_of(ROWS)[len(early.growths) - 1]
+    trial = replace(plan, trees=early).learning
+    given = encode(trial)
+    margins = range(trial.numbers - trial.margins, trial.numbers)
+    engine = engine_of(screening_job(spec, plan), trial)
+    found = []
+    for batches in (given, [_zeroed(batch, margins) for batch in given]):
+        state, sums, low = State.start(engine.layout), np.zeros(3), 0
+        engine.begin(state)
+        for batch in batches:
+            cut = min(max(half - low, 0), len(batch))
+            engine.learn(state, np.zeros(3), batch.rows(0, cut))
+            engine.predict(state, sums, batch.rows(cut, len(batch)))
+            low += len(batch)
+        found.append(float(sums[1]))
+    if found[0] <= (1.0 + HARM) * found[1]:
+        return plan
+    which = f"rows {half + 1:,} to {sum(map(len, given)):,}"
+    more = found[0] / found[1] - 1.0
+    note(
+        f"no trees are used (model.shapes): they add {more:.1%} to the loss of "
+        f"{which}, predicted by a model of earlier ones"
+    )
+    return replace(plan, trees=None)
+
+
+def _zeroed(batch: Batch, places: range) -> Batch:
+    """The rows with zeros at these places."""
+    values = batch.values.copy()
+    if isinstance(batch, DenseBatch):
+        values[:, places.start : places.stop] = 0.0
+    else:
+        values[(batch.indices >= places.start) & (batch.indices < places.stop)] = 0.0
+    return replace(batch, values=values)
 
 
 def _grower(spec: Spec, plan: Plan, x: Floats, y: Floats, weight: Floats) -> Grower:
@@ -114,7 +184,7 @@ def _trees(
 
 
 def _window(
-    counts: list[int], at: list[tuple[int, Rows]], shards: ShardSet
+    counts: list[int], at: list[tuple[int, Numbers]], shards: ShardSet
 ) -> dict[str, list[int]]:
     """Of each shard that was read, the first row of each growth, see ``Trees``."""
     if not counts:

@@ -21,7 +21,7 @@ from streamomd.shards.first_rows import longest_list
 from streamomd.shards.renames import check_columns, distinct_schemas
 from streamomd.shards.shard import ShardSet
 from streamomd.training.curved_columns import CurveChoice, curves_of_shards
-from streamomd.training.first_trees import first_trees
+from streamomd.training.first_trees import first_batches, first_trees, without_harm
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -48,7 +48,8 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
     if spec.model.shapes == "none":
         return plan
     trees = first_trees(spec, plan, shards) if spec.model.shapes == "all" else None
-    return replace(with_curves(plan, curves_of_shards(spec, plan, shards)), trees=trees)
+    plan = replace(with_curves(plan, curves_of_shards(spec, plan, shards)), trees=trees)
+    return without_harm(spec, plan, partial(first_batches, shards))
 
 
 def with_curves(plan: Plan, found: CurveChoice) -> Plan:

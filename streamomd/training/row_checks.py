@@ -59,11 +59,10 @@ def offset_warnings(spec: Spec, plan: Plan, rows: Floats) -> list[str]:
     names = [name for name, yes in zip(plan.numeric, far, strict=True) if yes]
     if not names:
         return []
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return [
         f"warning: {counted(len(names), 'numeric column')} with a mean more than {FAR:g} standard "
-        f"deviations from 0 in the first {len(rows):,} rows: {printable(', '.join(names[:NAMED]))}"
-        f"{more}; rule {spec.model.rule!r} does not centre columns: {remedies(spec)}"
+        f"deviations from 0 in the first {len(rows):,} rows: {printable(listed(names, NAMED))}; "
+        f"rule {spec.model.rule!r} does not centre columns: {remedies(spec)}"
     ]
 
 

@@ -16,9 +16,8 @@ import pytest
 from estimating import Classifier, Regressor, bits, in_shards, lists, made, trained, uncompiled
 from running import rows
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_diabetes, load_iris
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.datasets import load_iris
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -38,26 +37,6 @@ def test_in_a_pipeline() -> None:
     for steps in ([model], [StandardScaler(), model]):
         scores = cross_val_score(make_pipeline(*steps), X, y, cv=3)
         assert scores.mean() > 0.9
-
-
-def test_in_a_search() -> None:
-    """Parameters are found by name, and the best is fitted again on all rows."""
-    X, y = load_diabetes(return_X_y=True)
-    grid = {"rule": ["nag", "adagrad"], "eta0": np.array([0.01, 1.0])}
-    search = GridSearchCV(Regressor(), grid, cv=2).fit(X[:150], y[:150])
-    assert search.best_params_["eta0"] == 1.0
-    assert not np.isnan(search.cv_results_["mean_test_score"]).any()
-    again = clone(search.best_estimator_).fit(X[:150], y[:150])
-    assert bits(again) == bits(search.best_estimator_)
-
-
-def test_calibrated() -> None:
-    """Of margins that are no probabilities."""
-    X, y, weight = made(2)
-    found = CalibratedClassifierCV(Classifier("pa1"), cv=3).fit(X, y, sample_weight=weight + 1)
-    told = found.predict_proba(X)
-    assert np.allclose(told.sum(axis=1), 1.0)
-    assert (told.argmax(axis=1) == y).mean() > 0.8
 
 
 def test_clones_and_copies() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from streamomd.core.errors import UsageError
 from streamomd.losses import all_losses, find_loss
@@ -56,42 +54,6 @@ def test_what_a_loss_says_of_its_slope_is_true(name) -> None:
     assert loss.kinked == bool(np.any(np.abs(np.diff(slopes)) > 1e-3))
     rises = [loss.slope(m + 1.0, y, params) - loss.slope(m, y, params) for m in (-3.0, 0.1, 2.0)]
     assert loss.quadratic == bool(np.allclose(rises, 1.0, atol=1e-9) and loss.mean is identity)
-
-
-@given(margins=st.lists(st.floats(-800, 800), min_size=2, max_size=7), data=st.data())
-def test_softmax_is_stable_and_its_slopes_are_its_gradient(margins, data) -> None:
-    """Softmax: ln Σ exp − margin of the class, without overflow; slopes sum to 0."""
-    y = data.draw(st.integers(0, len(margins) - 1))
-    given_, slopes = np.array([margins]), np.zeros(len(margins))
-    loss = find_loss("softmax").couple(given_, 0, y, slopes)
-    exact = np.logaddexp.reduce(margins) - margins[y]
-    assert loss == pytest.approx(exact, rel=1e-12, abs=1e-12)
-    expected = np.exp(np.array(margins) - np.logaddexp.reduce(margins)) - np.eye(len(margins))[y]
-    np.testing.assert_allclose(slopes, expected, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", [name for name in PLAIN if find_loss(name).along])
-@given(margin=st.floats(-20, 20), y=st.floats(-5, 5), positive=st.booleans(),
-       rate=st.floats(1e-6, 1e4))  # fmt: skip
-def test_along_is_the_flow(name, margin, y, positive, rate) -> None:
-    """A shortened step ends where many tiny steps of the loss's flow end, and not beyond."""
-    loss, p, y = drawn(name, y, positive)
-    slope = loss.slope(margin, y, p)
-    assume(abs(slope) > 1e-9)
-    factor = loss.along(margin, y, -rate * slope, p)
-    assert 0.0 <= factor <= 1.0
-    halves = margin
-    for _ in range(2):  # two implicit half steps are one: the flow knows no step size
-        g = loss.slope(halves, y, p)
-        if g != 0.0:
-            halves += loss.along(halves, y, -0.5 * rate * g, p) * (-0.5 * rate * g)
-    once = margin - factor * rate * slope
-    assert once == pytest.approx(halves, rel=1e-6, abs=1e-6)
-    exact = margin
-    if rate < 10.0:
-        for _ in range(4000):
-            exact -= rate / 4000 * loss.slope(exact, y, p)
-        assert once == pytest.approx(exact, rel=2e-2, abs=2e-2)
 
 
 def test_parameters_are_made_legal() -> None:

@@ -14,7 +14,6 @@ from running import everything, rows, run, shards, train, with_column, write
 
 import streamomd
 
-TIMES = pa.array([0] * 20, pa.timestamp("us"))
 EVERY = ["--set", "checkpoint.every_rows=16"]
 NAMES = [
     "a[1].parquet",
@@ -54,47 +53,6 @@ def accepted(tmp_path: Path, tables: dict[str, pa.Table], **options: Any) -> dic
     return train(tmp_path, *everything(), "--checkpoint", "none")
 
 
-def test_empty_shards_are_passed_over(tmp_path: Path) -> None:
-    """Shards of 0 rows, 0 row groups or an empty group, first, between and last, change nothing."""
-    table = rows(50)
-    alone = accepted(tmp_path / "alone", {"b": table})
-    none = {name: rows(0) for name in "acz"}
-    among = accepted(tmp_path / "among", {"b": table, **none})
-    assert among["state_sha256"] == alone["state_sha256"]
-    with pq.ParquetWriter(tmp_path / "alone" / "c.parquet", table.schema):
-        pass
-    with pq.ParquetWriter(tmp_path / "alone" / "d.parquet", table.schema) as writer:
-        writer.write_table(rows(0))
-        writer.write_table(rows(0))
-    again = train(tmp_path / "alone", *everything(), "--checkpoint", "none")
-    assert again["state_sha256"] == alone["state_sha256"]
-
-
-def test_hidden_files_are_passed_over(tmp_path: Path) -> None:
-    """``_SUCCESS``, ``.crc`` files and ``_metadata`` beside shards change nothing."""
-    table = rows(50)
-    alone = accepted(tmp_path / "data", {"b": table})
-    for name in ("_SUCCESS", ".b.parquet.crc", "_metadata", "._b.parquet"):
-        (tmp_path / "data" / name).write_bytes(b"")
-    again = train(tmp_path / "data", *everything(), "--checkpoint", "none")
-    assert again["state_sha256"] == alone["state_sha256"]
-
-
-def test_other_columns_order_and_width_are_accepted(tmp_path: Path) -> None:
-    """Further columns, another order, and narrower types of a later shard change no bit."""
-    first, second = rows(20, first=1), rows(20, first=2)
-    alike = accepted(tmp_path / "alike", {"a": first, "b": second})
-    other = second.select(second.schema.names[::-1]).append_column("more", TIMES)
-    other = other.set_column(
-        other.schema.get_field_index("k"), "k", other.column("k").cast(pa.int8())
-    )
-    other = other.set_column(
-        other.schema.get_field_index("h"), "h", other.column("h").dictionary_encode()
-    )
-    mixed = accepted(tmp_path / "mixed", {"a": first, "b": other})
-    assert mixed["state_sha256"] == alike["state_sha256"]
-
-
 def pairs(indices: list[list[int]], values: list[list[float]]) -> pa.Table:
     table = rows(len(indices))
     table = with_column(table, "i", pa.array(indices, pa.list_(pa.int64())))
@@ -130,14 +88,6 @@ def test_weight_zero_counts_as_a_row(tmp_path: Path) -> None:
         str(tmp_path), label="y", weight="w", numeric=["n"], checkpoint="none", quiet=True
     )
     assert not model.state.slot("w").any()
-
-
-def test_one_class_only(tmp_path: Path) -> None:
-    """Labels that are all 1 are classes 0 and 1 of which one has not come yet: accepted."""
-    table = with_column(rows(30), "y", pa.array([1] * 30))
-    done = accepted(tmp_path, {"a": table})
-    assert done["rows"] == 30
-    assert 0 < done["loss"] < 0.7
 
 
 @pytest.mark.parametrize(

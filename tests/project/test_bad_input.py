@@ -198,10 +198,17 @@ BAD_SHARDS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "0 bytes": (bytes_of_b(lambda data: b""), ["b.parquet", "0 bytes", "remove it"]),
     "text": (
         bytes_of_b(lambda data: b"y,n\n1,2\n"),
-        ["b.parquet", "is not Parquet or Arrow", "streamomd convert"],
+        [
+            "b.parquet",
+            "is not Parquet or Arrow",
+            "use `streamomd convert FILE --from csv --to DIR`",
+        ],
     ),
     "gzip": (bytes_of_b(gzip.compress), ["b.parquet", "gzip (magic 1f8b)", "decompress"]),
-    "head damaged": (bytes_of_b(lambda data: b"XXXX" + data[4:]), ["b.parquet"]),
+    "head damaged": (
+        bytes_of_b(lambda data: b"XXXX" + data[4:]),
+        ["b.parquet", "the first bytes", "58"],
+    ),
     "foreign file": (
         bytes_of_b(lambda data: b"read me", "README.txt"),
         ["README.txt", "are not shards", "move them"],

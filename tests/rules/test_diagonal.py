@@ -187,26 +187,6 @@ def claims(rule: str, params: dict, rows: tuple, u: np.ndarray, *, accounts: boo
     return found
 
 
-@pytest.mark.parametrize("many", [50, pytest.param(250, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("rule", THETA)
-@pytest.mark.slow
-def test_certificates_hold(rule: str, many: int) -> None:
-    """On many streams, for the truth in several lengths, 0 and a random vector."""
-    seen = 0
-    for seed in range(many):
-        rng = np.random.default_rng([seed, 22])
-        rows = stream(rng)
-        truth = rows[3]
-        params = OPTIONS[rule][seed % len(OPTIONS[rule])]
-        for u in (0.0 * truth, truth, 10.0 * truth, rng.standard_normal(len(truth))):
-            for accounts in (False, True):
-                for claim in claims(rule, params, rows, u, accounts=accounts):
-                    assert math.isfinite(claim.bound)
-                    assert claim.measured <= claim.bound * (1.0 + 1e-9) + 1e-9, (seed, claim)
-                    seen += "rare" in claim.name
-    assert seen > 2 * many or rule != "sop_diag"
-
-
 @pytest.mark.parametrize("rule", THETA)
 def test_equations_22_and_23_against_an_adversary(rule: str) -> None:
     """P0, section 6.3, from the rows alone: each label is the prediction with its sign changed, on
@@ -251,6 +231,8 @@ def test_the_claims_are_ordered() -> None:
         assert sharper.bound <= plain.bound
         assert len(rest) == count - 2
         assert [plain] == claims(rule, {}, rows, rows[3], accounts=False)
+    weighted = *rows[:2], np.full(len(rows[1]), 2.0), rows[3]
+    assert not claims("aggressive_second_order_diag", {}, weighted, rows[3], accounts=False)
 
 
 @pytest.mark.parametrize("rule", THETA)
@@ -262,17 +244,6 @@ def test_rare_features_have_a_bound_of_their_own(rule: str) -> None:
     rare = claims(rule, {"r": 10.0}, rows, truth, accounts=True)[2]
     assert "rare" in rare.name
     assert 8.0 == rare.measured <= rare.bound < 400.0
-
-
-@pytest.mark.parametrize("rule", THETA)
-def test_bounds_say_something(rule: str) -> None:
-    """On a separable stream of one-hot rows the bound is below the number of rows."""
-    rng = np.random.default_rng(5)
-    X = np.eye(8)[rng.integers(0, 8, 400)]
-    truth = np.where(np.arange(8) % 2 == 0, 1.0, -1.0)
-    rows = X, X @ truth, np.ones(400), truth
-    for claim in claims(rule, {"r": 10.0}, rows, truth, accounts=True):
-        assert claim.measured <= claim.bound * (1.0 + 1e-12) < 400.0  # the sharper one is met
 
 
 def test_where_no_bound_is_proven() -> None:

@@ -1,9 +1,10 @@
-"""Importances: each rule does with a row's importance h what it declares."""
+"""Importances: each rule does with a row's importance h what it declares.
+
+``check_rule``, which every rule passes, checks copies, multiples of the loss, and presence.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -89,24 +90,6 @@ def test_each_rule_declares_what_importance_means() -> None:
     assert scaled == {"adagrad_da", "ftrl_centered"}
 
 
-@pytest.mark.parametrize("name, at", CASES)
-@pytest.mark.sample(3)
-def test_importance_0_teaches_nothing(name: str, at: int) -> None:
-    """Weights stay to the bit where a row has none, but for what the clock alone does."""
-    made = learner(name, params_of(name, at))
-    X, y = rows(1, all_rules()[name])
-    made.learn(sparse(X, y))
-    if all_rules()[name].storage.kind == "recent":
-        return  # the weights are those of the rows that are left: see test_dual_ascent
-    before = {
-        slot.name: made.state.slot(slot.name).copy() for slot in made.state.layout.rule.own_slots
-    }
-    made.learn(sparse(np.sign(X[:1]), y[:1], [0.0]))
-    for slot, array in before.items():
-        if slot not in ("seen", "w", "v", "mu", "z", "a", "b"):
-            assert np.array_equal(made.state.slot(slot), array), slot
-
-
 @pytest.mark.parametrize("name, at", of("relative"))
 def test_relative_importances(name: str, at: int) -> None:
     """A power of two as a factor of all importances leaves the margins, to the bit; unlike copies,
@@ -119,18 +102,6 @@ def test_relative_importances(name: str, at: int) -> None:
     )
     assert np.array_equal(plain, scaled)
     assert not np.array_equal(plain, even)
-
-
-@pytest.mark.parametrize("name, at", of("copies"))
-def test_copies(name: str, at: int) -> None:
-    """Importance 3 leaves the state that the row three times leaves."""
-    params = params_of(name, at)
-    one, other = learner(name, params), learner(name, params)
-    X, y = rows(2, all_rules()[name])
-    h = np.random.default_rng(2).integers(1, 4, len(y))
-    one.learn(sparse(X, y, h))
-    other.learn(sparse(np.repeat(X, h, axis=0), np.repeat(y, h)))
-    near(one, other)
 
 
 @pytest.mark.parametrize("name, at", of("updates"))
@@ -159,45 +130,6 @@ def test_updates(name: str, at: int) -> None:
 def moved(a: Any, b: Any) -> bool:
     """Whether a row has updated any coordinate."""
     return a.cells.tobytes() != b.cells.tobytes()
-
-
-def doubled(loss: Loss) -> Loss:
-    """Twice the loss."""
-    value, slope, lipschitz = loss.value, loss.slope, loss.lipschitz
-    couple, along = loss.couple, loss.along
-    assert couple is None
-    made: dict[str, Callable[..., Any]] = {
-        "value": lambda p, y, h: 2.0 * value(p, y, h),
-        "slope": lambda p, y, h: 2.0 * slope(p, y, h),
-    }
-    if lipschitz is not None:
-        made["lipschitz"] = lambda h: 2.0 * lipschitz(h)
-    return replace(loss, **made, along=along)
-
-
-@pytest.mark.parametrize("name, at", of("loss"))
-@pytest.mark.sample(6)
-def test_multiples_of_the_loss(name: str, at: int) -> None:
-    """Importance 2 on every row is twice the loss, to the bit; with twice its Lipschitz constant
-    where a scale bounds the gradient by it."""
-    rule = all_rules()[name]
-    params = params_of(name, at)
-    again = dict(params)
-    if rule.observe and rule.observe.weighted:
-        again["L"] = 2.0 * params["L"]
-    X, y = rows(3, rule)
-    two = np.full(len(y), 2.0)
-    one, other = learner(name, params), learner(name, again, doubled(loss_of(rule)))
-    margins = one.learn(sparse(X, y, two))
-    assert np.array_equal(margins, other.learn(sparse(X, y)))
-    for slot in rule.own_slots:
-        if slot.name in {s.name for s in one.state.layout.rule.own_slots}:
-            assert np.array_equal(one.state.slot(slot.name), other.state.slot(slot.name)), slot.name
-    for name_, matrix in one.state.extra.items():
-        np.testing.assert_allclose(matrix, other.state.extra[name_], rtol=1e-9, atol=1e-12)
-    uneven = np.where(np.arange(len(y)) % 2, 3.0, 1.0)  # of equal ones nothing is left in NAG
-    plain = learner(name, params).learn(sparse(X, y))
-    assert not np.array_equal(plain, learner(name, params).learn(sparse(X, y, uneven)))
 
 
 @pytest.mark.parametrize("name, at", of("step"))
@@ -245,15 +177,6 @@ def test_parts_of_the_noise(name: str, at: int) -> None:
     X, y = rows(5, all_rules()[name])
     made = learner(name, params), learner(name, {**params, "r": 0.5 * params["r"]})
     same_bits(*made, X, y, np.full(len(y), 2.0), np.ones(len(y)))
-
-
-@pytest.mark.parametrize("name, at", of("presence"))
-def test_presence(name: str, at: int) -> None:
-    """Any importance above 0 is like 1, to the bit."""
-    X, y = rows(6, all_rules()[name])
-    made = [learner(name, params_of(name, at)) for _ in range(2)]
-    h = np.random.default_rng(6).uniform(0.1, 5.0, len(y))
-    same_bits(*made, X, y, h, np.ones(len(y)))
 
 
 @pytest.mark.parametrize("name", ["ftrl_centered", "adagrad_da"])

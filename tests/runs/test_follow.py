@@ -40,7 +40,7 @@ from streamomd.runs.reporting import Reporting, log_events
 from streamomd.runs.update_run import UpdateRun
 from streamomd.shards.shard import Listed
 from streamomd.sources import folder_watch
-from streamomd.sources.folder_watch import FolderWatch, Polling, watch_sources
+from streamomd.sources.folder_watch import FileWatch, FolderWatch, watch_sources
 
 
 def begin(tmp_path: Path, count: int = 1, *more: object) -> tuple[Path, Path]:
@@ -499,7 +499,7 @@ def test_without_watchfiles_files_are_polled(
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     notes: list[str] = []
     found = watch_sources([str(tmp_path)], {}, writes=False, report=notes.append)
-    assert isinstance(found, Polling)
+    assert type(found) is FileWatch
     assert "pip install 'streamomd[follow]'" in notes[0]
     assert found.complete() == {}
     assert not found.wait(0.01)
@@ -507,7 +507,8 @@ def test_without_watchfiles_files_are_polled(
 
 def test_stores_and_the_whole_disk_are_polled() -> None:
     for source in ("memory://rows/", "/*/a.parquet"):
-        assert isinstance(watch_sources([source], {}, writes=False, report=pytest.fail), Polling)
+        found = watch_sources([source], {}, writes=False, report=pytest.fail)
+        assert type(found) is FileWatch
 
 
 def test_directories_that_cannot_be_watched_are_polled(
@@ -519,7 +520,7 @@ def test_directories_that_cannot_be_watched_are_polled(
     monkeypatch.setattr("watchfiles.watch", full)
     notes: list[str] = []
     found = watch_sources([str(tmp_path)], {}, writes=False, report=notes.append)
-    assert isinstance(found, Polling)
+    assert type(found) is FileWatch
     assert "cannot be watched, new files are polled: the limit of inotify" in notes[0]
 
 

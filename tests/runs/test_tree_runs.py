@@ -40,6 +40,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grow_trees, "ROWS", 500)
     monkeypatch.setattr("streamomd.training.first_trees.ROWS", 500)
     monkeypatch.setattr(grow_trees, "MOST_TREES", 30)
+    monkeypatch.setattr("streamomd.training.first_trees.HARM", 1e9)
 
 
 def table(count: int = N, seed: int = 0, classes: int = 2) -> pa.Table:
@@ -341,3 +342,76 @@ def test_labels_beyond_the_range_of_lightgbm_grow_no_trees(loss: str, unit: floa
     assert loss == "square" or not len(grown.feature)
     weight = np.where(x[:, 0] > 0.0, 1e6, 1e-20)
     assert not len(Grower(x, x[:, 0], weight, 0, 2, "logistic", {}).grown(400).feature)
+
+
+@pytest.mark.parametrize("nulls", ["zero", "mean", "indicator"])
+@pytest.mark.parametrize("rule", ["auto", "nag"])
+def test_columns_of_all_kinds(nulls: str, rule: str, tmp_path: Path) -> None:
+    """Dates' parts are read; lists of categories, texts and crosses are not."""
+    rows = table()
+    days = (np.arange(N) * 37 % 1000).astype("datetime64[D]")
+    texts = [f"word{k % 5} more" for k in range(N)]
+    lists = pa.array([[f"t{k % 4}", f"t{k % 3}"] for k in range(N)])
+    rows = rows.append_column("d", pa.array(days)).append_column("s", pa.array(texts))
+    rows = rows.append_column("l", lists)
+    more = {"hashed": ["h", "l"], "dates": ["d"], "text": ["s"], "nulls": nulls, "rule": rule}
+    shard = write(tmp_path / "0.parquet", rows)
+    model = learn(shard, **more, sets={"data.crosses": [["h", "d.month"]]})
+    assert model.plan.single[:1] == ("h",)
+    assert model.plan.trees.columns == 4 + len(model.plan.single)
+    assert not {"l", "s"} & {*model.plan.single}
+    some = rows.drop_columns(["z", "w"]).slice(0, 30).to_pylist()
+    for name, row in zip(["a", "b", "v", "h", "d", "l"], some, strict=False):
+        row[name] = None
+    schema = rows.drop_columns(["z", "w"]).schema
+    assert_same_scores(model, pa.Table.from_pylist(some, schema))
+
+
+@pytest.mark.parametrize("kind", ["files", "frame"])
+@pytest.mark.parametrize("change", [False, True])
+def test_trees_that_harm_later_rows_are_left_out(
+    change: bool,
+    kind: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a relation that turns around in the middle of the first rows; a line says so. The model is
+    that of shapes="columns", to the bit."""
+    monkeypatch.setattr("streamomd.training.first_trees.HARM", 0.005)
+    rows = table().select(["a", "b", "z"])
+    if change:
+        turned = np.where(np.arange(N) < 256, 1.0, -1.0) * np.array(rows["z"])
+        rows = rows.set_column(2, "z", pa.array(turned))
+    given = {"shuffle": False, "early_stopping": False, "nulls": "mean"}
+    X, y = rows.drop_columns(["z"]), rows["z"].to_numpy()
+    shard = str(write(tmp_path / "0.parquet", rows))
+    found, others = (
+        streamomd.train(
+            shard, label="z", shapes=shapes, nulls="mean", checkpoint="none", rule="nag"
+        ).decision_function(rows) if kind == "files"
+        else OMDRegressor(shapes=shapes, **given).fit(X, y).predict(X)
+        for shapes in ("all", "columns")
+    )  # fmt: skip
+    assert (found.tobytes() == others.tobytes()) == change
+    if kind == "files":
+        line = "no trees are used (model.shapes): they add "
+        assert (line in capsys.readouterr().err) == change
+
+
+def test_the_first_growths_alone(tmp_path: Path) -> None:
+    """Predict as they did; the last of them predicts all later rows."""
+    model = learn(write(tmp_path / "0.parquet", table()))
+    trees = model.plan.trees
+    assert trees is not None
+    assert trees.until(0) is None
+    assert trees.until(-1) is None
+    early = trees.until(2)
+    assert early is not None
+    assert [one.tolist() for one in early.growths[1]] == [one.tolist() for one in trees.growths[1]]
+    (shard,) = trees.of_shards
+    rows = np.arange(N)
+    now, before = early.growth_of(shard, rows), trees.growth_of(shard, rows)
+    assert now is not None
+    assert before is not None
+    assert (now == np.minimum(before, 1)).all()

@@ -41,6 +41,15 @@ def words(shards: Path, url: Path, *more: object) -> list[str]:
     return [str(shards), *everything(), *flags, "--checkpoint", str(url), *map(str, more)]
 
 
+def begun(tmp_path: Path, *numbers: int, more: Sequence[object] = ()) -> tuple[Path, Path]:
+    """A folder with these shards, and the URL of a run over them."""
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    for number in numbers:
+        shard(folder, number)
+    train(*words(folder, url, *more))
+    return folder, url
+
+
 def figures(told: dict[str, Any]) -> dict[str, Any]:
     return {key: told[key] for key in SAME}
 
@@ -240,9 +249,7 @@ def test_one_of_two_updates_at_the_same_time_loses(tmp_path: Path) -> None:
     from streamomd.runs.update_run import UpdateRun
     from streamomd.training.signals import StopRequest
 
-    folder, url = tmp_path / "shards", tmp_path / "run"
-    shard(folder, 0)
-    train(*words(folder, url, "--set", "update.settle=0"))
+    folder, url = begun(tmp_path, 0, more=("--set", "update.settle=0"))
     shard(folder, 1)
     both = [
         UpdateRun.open(
@@ -260,9 +267,7 @@ def test_one_of_two_updates_at_the_same_time_loses(tmp_path: Path) -> None:
 
 def test_what_an_update_finishes_is_not_new(tmp_path: Path) -> None:
     """Its figures are of the rows that arrived, whatever was interrupted before."""
-    folder, url = tmp_path / "shards", tmp_path / "run"
-    shard(folder, 0)
-    train(*words(folder, url))
+    folder, url = begun(tmp_path, 0)
     shard(folder, 1)
     update(url)
     told = update(url, "--set", "train.epochs=2")
@@ -331,10 +336,7 @@ def test_what_cannot_be_updated_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_rewritten_and_moved_shards_are_refused_together(tmp_path: Path) -> None:
-    folder, url = tmp_path / "shards", tmp_path / "run"
-    for number in range(3):
-        shard(folder, number)
-    train(*words(folder, url, "--set", "update.settle=0"))
+    folder, url = begun(tmp_path, *range(3), more=("--set", "update.settle=0"))
     write(folder / "part=0.parquet", rows(ROWS, first=77))
     (folder / "part=1.parquet").rename(folder / "part=9.parquet")
     with pytest.raises(ResumeRefusedError) as problem:
@@ -368,10 +370,7 @@ def test_other_modes_continue_from_their_state(tmp_path: Path, mode: str) -> Non
 
 
 def test_a_start_takes_over_the_job(tmp_path: Path) -> None:
-    folder, url = tmp_path / "shards", tmp_path / "run"
-    for number in range(2):
-        shard(folder, number)
-    train(*words(folder, url, "--rule", "adagrad", "--eta", "0.3"))
+    folder, url = begun(tmp_path, *range(2), more=("--rule", "adagrad", "--eta", "0.3"))
     shard(tmp_path / "new", 2)
     target = ("--checkpoint", tmp_path / "b")
     told = train(tmp_path / "new", "--start", url, *target)
@@ -494,10 +493,7 @@ def test_a_table_is_updated_by_its_versions(tmp_path: Path) -> None:
 
 def test_an_update_with_a_bad_shard_is_undone_or_skips_its_rows(tmp_path: Path) -> None:
     """Its list is recorded, so the way out is printed; it works."""
-    folder, url = tmp_path / "shards", tmp_path / "run"
-    for number in (0, 1):
-        shard(folder, number)
-    train(*words(folder, url))
+    folder, url = begun(tmp_path, 0, 1)
     shard(folder, 2)
     bad = rows(ROWS, first=3)
     numbers = [float("nan"), *bad["n"].to_pylist()[1:]]
@@ -519,10 +515,7 @@ def test_an_update_with_a_bad_shard_is_undone_or_skips_its_rows(tmp_path: Path) 
 
 
 def test_a_shard_of_no_rows_and_no_types_is_learned(tmp_path: Path) -> None:
-    folder, url = tmp_path / "shards", tmp_path / "run"
-    for number in (0, 1):
-        shard(folder, number)
-    train(*words(folder, url))
+    folder, url = begun(tmp_path, 0, 1)
     names = rows(1).column_names
     write(folder / "part=2.parquet", {name: pa.nulls(0) for name in names})
     told = update(url)
@@ -532,9 +525,7 @@ def test_a_shard_of_no_rows_and_no_types_is_learned(tmp_path: Path) -> None:
 
 
 def test_a_quiet_update_prints_its_result_alone(tmp_path: Path) -> None:
-    folder, url = tmp_path / "shards", tmp_path / "run"
-    shard(folder, 0)
-    train(*words(folder, url))
+    folder, url = begun(tmp_path, 0)
     shard(folder, 1)
     (folder / "part=2.parquet").touch()  # a file of which a note is printed
     ran = run("update", url, *NOW, "--quiet", "--json")

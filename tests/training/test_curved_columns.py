@@ -183,6 +183,16 @@ def test_few_rows_curve_every_number(tmp_path: Path) -> None:
     assert curved(shard, rule="nag") == ["a", "b", "c"]
 
 
+def test_rows_that_are_all_skipped_choose_nothing(tmp_path: Path) -> None:
+    """A shard that begins with a piece of bad rows chooses as the rest does."""
+    shard, good = tmp_path / "both", table("number")
+    bad = good.set_column(good.num_columns - 1, "y", pa.array(np.full(N, np.nan)))
+    write(shard / "0.parquet", bad)
+    write(shard / "1.parquet", good)
+    alone = write(tmp_path / "1.parquet", good)
+    assert curved(shard, on_bad_row="skip") == curved(alone)
+
+
 @pytest.mark.parametrize("more", [{}, {"shapes": "columns"}, {"epochs": 2}])
 def test_a_run_of_some_seconds_says_that_curves_would_help(
     more: dict[str, Any],

@@ -43,7 +43,8 @@ def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: 
     rows: a table, a matrix or a CSR matrix, of which the first ones decide curves, with their
     targets and weights. name: of the label.
     """
-    from streamomd.training.first_trees import trees_of_memory
+    from streamomd.features.grow_trees import ROWS as TREE_ROWS
+    from streamomd.training.first_trees import trees_of_memory, without_harm
     from streamomd.training.model import Model
     from streamomd.training.new_model import with_curves
     from streamomd.training.progress import note
@@ -74,7 +75,12 @@ def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: 
         x = first_values_of_trees(plan, rows)
         trees = trees_of_memory(spec, plan, x, targets.y, weight, WHERE)
     plan = with_curves(plan, _curves_of(spec, plan, rows, targets.y, weight))
-    return Model.new(spec, replace(plan, trees=trees))
+    some, count = rows[:TREE_ROWS], TREE_ROWS
+
+    def encode(trial: Any) -> list[Batch]:
+        return [labelled(batch_of(trial, some), targets.y[:count], weight[:count])]
+
+    return Model.new(spec, without_harm(spec, replace(plan, trees=trees), encode))
 
 
 def _curves_of(spec: Any, plan: Any, rows: Any, y: Floats, weight: Floats) -> Any:

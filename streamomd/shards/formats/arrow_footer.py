@@ -214,7 +214,6 @@ _SIMPLE = (
     pa.types.is_date,
     pa.types.is_timestamp,
 )
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _INVALID = pa.ArrowException, ValueError, LookupError, ArithmeticError, OSError, struct.error
 _MOST_COLUMNS = 10_000
 
@@ -288,7 +287,7 @@ def _wanted(schema: pa.Schema, columns: set[str]) -> list[str]:
 
 
 def _is_supported(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind) or any(is_list(kind) for is_list in _LISTS):
+    if pa.types.is_dictionary(kind) or is_list(kind):
         kind = kind.value_type
     return any(is_simple(kind) for is_simple in _SIMPLE)
 
@@ -296,7 +295,7 @@ def _is_supported(kind: pa.DataType) -> bool:
 def _decoded_bytes(column: pa.Array) -> int:
     """Bytes of a column's values as Python has them, about: at least a pointer each."""
     kind = column.type
-    if any(is_list(kind) for is_list in _LISTS):
+    if is_list(kind):
         values = column.flatten()
         return max(int(values.nbytes), 8 * len(values))
     if pa.types.is_dictionary(kind):

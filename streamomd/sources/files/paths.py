@@ -24,7 +24,7 @@ from streamomd.core.urls import (
     typed,
     without_userinfo,
 )
-from streamomd.core.wording import counted, similar_path
+from streamomd.core.wording import counted, listed, similar_path
 from streamomd.shards.filesystem import CONNECTIONS, PAGE, Entry, is_local, stat_entry, store_errors
 from streamomd.shards.formats.footer import SUFFIXES
 from streamomd.shards.list_files import (
@@ -216,7 +216,7 @@ class PathPattern:
         above: dict[str, tuple[str, ...]] = {path: ()}
         while above:
             below: dict[str, tuple[str, ...]] = {}
-            for folder, listed in zip(
+            for folder, inside in zip(
                 above, list_each(self.fs, [*above], self._listing), strict=True
             ):
                 real = os.path.realpath(folder) if self._is_local else folder
@@ -224,7 +224,7 @@ class PathPattern:
                     raise DataError(
                         f"{shown(self.url(folder))} is a loop of symbolic links: remove it"
                     )
-                for entry in listed:
+                for entry in inside:
                     if entry.kind != "directory":
                         files.append(entry)
                     elif is_shard_name(entry.path) or "=" in posixpath.basename(entry.path):
@@ -385,5 +385,4 @@ def is_shard_name(path: str) -> bool:
 
 
 def _listing(urls: list[str], most: int = MOST_LISTED) -> str:
-    names = ", ".join(shown(url) for url in urls[:most])
-    return names + (f" and {len(urls) - most:,} more" if len(urls) > most else "")
+    return listed([*map(shown, urls)], most)
