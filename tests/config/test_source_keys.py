@@ -60,7 +60,7 @@ OF_ROWS = {
     "dates", "sparse", "crosses", "ignore", "rename", "where", "sample", "nulls", "standardize",
     "on_bad_row", "max_bad_rows", "bits", "hash_seed", "order", "seed", "on_bad_shard",
     "cache", "cache_gib", "holdout", "time", "delay", "max_shards", "every", "idle_exit", "max_lag",
-    "fail_on_alert",
+    "fail_on_alert", "select",
 }  # fmt: skip
 """Keys of [data] and [update] that mean the same for every source."""
 

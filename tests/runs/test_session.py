@@ -23,7 +23,7 @@ STEPS: dict[str, set[str]] = {
     "connect_cluster": {"session.py"},
     "begin_checkpoint": {"session.py"},
     "resume_checkpoint": {"session.py"},
-    "learn_remaining_rows": {"session.py"},
+    "learn_remaining_rows": {"session.py", "select_columns.py"},  # a pass that only ranks columns
     "new_model": {"session.py", "__init__.py"},  # a sweep makes one for each combination
     "build_job": {"session.py", "__init__.py", "train.py"},  # and submit changes the job
 }
