@@ -86,12 +86,12 @@ class Growth(NamedTuple):
 class Trees:
     """Growths, the last of them for rows that none was grown on.
 
-    library: what grew them. margins: of a row. columns: that are read. window: of each shard with
-    rows that they were grown on, the first row, for each growth, that it may predict: it was grown
-    on earlier ones. packed: the growths.
+    grown_by: name and version of what grew them. margins: of a row. columns: that are read. window:
+    of each shard with rows that they were grown on, the first row, for each growth, that it may
+    predict: it was grown on earlier ones. packed: the growths.
     """
 
-    library: str
+    grown_by: str
     margins: int
     columns: int
     window: tuple[tuple[str, tuple[int, ...]], ...]
@@ -99,7 +99,7 @@ class Trees:
 
     @classmethod
     def of(
-        cls, library: str, margins: int, columns: int, window: Mapping[str, Sequence[int]],
+        cls, grown_by: str, margins: int, columns: int, window: Mapping[str, Sequence[int]],
         growths: Sequence[Growth],
     ) -> Self:  # fmt: skip
         """The trees of these growths."""
@@ -111,11 +111,11 @@ class Trees:
         }
         np.savez_compressed(file, **arrays)
         shards = tuple((url, tuple(begins)) for url, begins in window.items())
-        return cls(library, margins, columns, shards, file.getvalue())
+        return cls(grown_by, margins, columns, shards, file.getvalue())
 
     def __reduce__(self) -> Any:
         """Without what is unpacked."""
-        return Trees, (self.library, self.margins, self.columns, self.window, self.packed)
+        return Trees, (self.grown_by, self.margins, self.columns, self.window, self.packed)
 
     @cached_property
     def growths(self) -> tuple[Growth, ...]:
@@ -143,12 +143,12 @@ class Trees:
         if growths < 1:
             return None
         window = {url: begins[:growths] for url, begins in self.window}
-        return Trees.of(self.library, self.margins, self.columns, window, self.growths[:growths])
+        return Trees.of(self.grown_by, self.margins, self.columns, window, self.growths[:growths])
 
     @cached_property
     def final(self) -> Trees:
         """The last growth alone, for rows of predictions."""
-        return Trees.of(self.library, self.margins, self.columns, {}, self.growths[-1:])
+        return Trees.of(self.grown_by, self.margins, self.columns, {}, self.growths[-1:])
 
     @cached_property
     def _lists(self) -> list[Any]:
@@ -185,7 +185,7 @@ class Trees:
     @cached_property
     def sha256(self) -> str:
         """Of all that they are."""
-        text = repr((self.library, self.margins, self.columns, self.window)).encode()
+        text = repr((self.grown_by, self.margins, self.columns, self.window)).encode()
         return hashlib.sha256(text + self.packed).hexdigest()
 
     @cached_property
@@ -195,7 +195,7 @@ class Trees:
     def to_json(self) -> dict[str, Any]:
         """Plain values that ``from_json`` reads back."""
         return {
-            "library": self.library, "margins": self.margins, "columns": self.columns,
+            "grown_by": self.grown_by, "margins": self.margins, "columns": self.columns,
             "window": [[url, [*begins]] for url, begins in self.window], "growths": self._text,
         }  # fmt: skip
 
@@ -205,7 +205,7 @@ class Trees:
         window = tuple((str(url), tuple(begins)) for url, begins in saved["window"])
         packed = base64.b64decode(saved["growths"], validate=True)
         margins, columns = saved["margins"], saved["columns"]
-        made = cls(str(saved["library"]), margins, columns, window, packed)
+        made = cls(str(saved["grown_by"]), margins, columns, window, packed)
         numbers = [margins, columns, *(row for _, begins in window for row in begins)]
         if not all(type(one) is int and one >= 0 for one in numbers):
             raise TypeError("trees of other numbers than integers")

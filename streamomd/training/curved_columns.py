@@ -54,7 +54,7 @@ LEAST = 1e-6
 FEWEST_TO_SAY, GAIN_TO_SAY = 2_000, 0.02
 """Rows, and the share of their loss, from which on a line says that curves would help."""
 TOGETHER = 64
-"""Numbers whose hats are made at once."""
+"""Numbers whose hats are encoded in one pass over the first rows."""
 
 
 class FirstRows(NamedTuple):

@@ -95,7 +95,7 @@ class Share:
 
     def cut(self, batch: Batch) -> Batch:
         """A batch's rows with the entries of this share's coordinates alone, numbered from 0."""
-        shift = int(self.bias)  # of the columns: coordinate 0 is no column
+        shift = int(self.bias)  # coordinate 0 is the bias, which no column has
         return cut_columns(batch, max(0, self.low - shift), max(0, self.high - shift))
 
     def sense(self, batch: Batch) -> Sensed:

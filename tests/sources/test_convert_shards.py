@@ -32,6 +32,7 @@ from streamomd.sources.text import conversion, csv_source, shuffle_split
 from streamomd.sources.text.conversion import Converted
 from streamomd.sources.text.convert import convert
 from streamomd.sources.text.output_formats import FORMS, SIZE_KEY
+from streamomd.sources.text.shard_writer import opened_target
 
 ROWS = 5000
 TEXT = ("n,s\n" + "".join(f"{i},v{i % 7}\n" for i in range(ROWS))).encode()
@@ -235,6 +236,17 @@ def test_appended_shards_are_numbered_on(tmp_path, form):
     assert [url.rsplit("/", 1)[-1] for url in added.shards] == new
     assert all((tmp_path / "out" / name).read_bytes() == data for name, data in old.items())
     assert numbers(added) == numbers(first) == list(range(ROWS))
+
+
+def test_two_that_append_at_once_keep_both(tmp_path):
+    """The number of a new shard is that of the end: one that came meanwhile is not replaced."""
+    csv(tmp_path, shards=1)
+    with opened_target(str(tmp_path / "out"), None, append=True) as target:
+        (Path(target.temporary) / "0").write_bytes(b"ours")
+        csv(tmp_path, shards=1, append=True)
+        target.publish(1, "parquet")
+    assert names(tmp_path) == [f"part-0000{k}.parquet" for k in range(3)]
+    assert (tmp_path / "out" / "part-00002.parquet").read_bytes() == b"ours"
 
 
 def test_foreign_shards_are_never_removed(tmp_path):

@@ -39,8 +39,8 @@ class Target:
     fs: fsspec.AbstractFileSystem
     old: tuple[str, ...] = ()
     """Paths of shards written earlier, to be replaced."""
-    first: int = 0
-    """The number of the first new shard: those before it stay."""
+    append: bool = False
+    """Whether new shards are numbered on from those that are there at the end."""
 
     def temporary_path(self, place: int) -> str:
         """The temporary path of a shard."""
@@ -53,7 +53,11 @@ class Target:
 
     def publish(self, count: int, suffix: str) -> tuple[str, ...]:
         """Replace the old shards by the new ones, or add to them; the new ones' URLs."""
-        numbers = range(self.first, self.first + count)
+        first = 0
+        if self.append:  # others may have appended meanwhile
+            now = _old_shards(self.fs, self.root, self.url, kept=True)
+            first = 1 + max(map(_number, now), default=-1)
+        numbers = range(first, first + count)
         width = max(5, len(str(numbers[-1])))
         names = [f"part-{number:0{width}d}.{suffix}" for number in numbers]
         with output_errors(self.url):
@@ -109,10 +113,10 @@ def opened_target(
     root = (str(fs._strip_protocol(url)) if protocol(url) else url).rstrip("/")
     with output_errors(url):
         found = _old_shards(fs, root, url, kept=overwrite or append)
-        first = 1 + max(map(_number, found), default=-1) if append else 0
         remove_abandoned_outputs(fs, root)
         made = not fs.exists(root)
-        target = Target(url, root, f"{root}/{temporary_name()}", fs, () if append else found, first)
+        old = () if append else found
+        target = Target(url, root, f"{root}/{temporary_name()}", fs, old, append)
         fs.makedirs(target.temporary, exist_ok=True)
     try:
         with _storing(url):
