@@ -1,5 +1,5 @@
-"""The learners of quality.py: rules, estimators, scikit-learn's linear models, Vowpal Wabbit, and the
-baseline: ridge or logistic regression of a strength chosen by cross-validation.
+"""The learners of quality.py: rules, estimators, scikit-learn's linear models, Vowpal Wabbit;
+and the baseline, ridge or logistic regression of a strength chosen by cross-validation.
 
 All learn the same coordinates: numeric columns and given or one-hot ones, without hashing.
 scikit-learn gets the numeric columns standardised by the training part, the others raw values.
