@@ -169,7 +169,8 @@ def written(case: Case, frame: pd.DataFrame, path: Path) -> Path:
 def manual_job(case: Case, train: pd.DataFrame) -> dict[str, Any]:
     """A job that names every column."""
     special = {key: getattr(case, key).split() for key in ("ignore", "dates", "text")}
-    others = [name for name in train if name not in {case.label, *sum(special.values(), [])}]
+    named = {case.label, *(one for names in special.values() for one in names)}
+    others = [name for name in train if name not in named]
     numbers = [name for name in others if pd.api.types.is_numeric_dtype(train[name])
                and name not in case.categories.split()]  # fmt: skip
     data = {"label": case.label, "numeric": numbers, "dates": special["dates"],
@@ -199,7 +200,7 @@ def measured(case: Case, folder: Path, work: Path, *, jobs: bool) -> tuple[float
 
     train, test = split(case, folder)
     for name, frame in (("train", train), ("test", test)):
-        typed = frame.astype({name: "string" for name in case.categories.split()})
+        typed = frame.astype(dict.fromkeys(case.categories.split(), "string"))
         typed.to_parquet(work / f"clean-{name}.parquet")
     job = manual_job(case, train)
     job["data"]["shards"] = str(work / "clean-train.parquet")
