@@ -213,7 +213,7 @@ def measured(case: Case, folder: Path, work: Path, *, jobs: bool) -> tuple[float
     command("init", files[0], "-o", work / "job.toml", "--checkpoint", url, "--yes", *label)
     if jobs:
         print((work / "job.toml").read_text())
-    command("train", work / "job.toml", "--quiet")
+    command("train", work / "job.toml")
     found, others = loss(url, files[1])
     if others != rows:
         print(f"rows differ: {rows} and {others}")
