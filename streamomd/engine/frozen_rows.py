@@ -23,7 +23,6 @@ from streamomd.engine.loops.frozen import (
     Chain,
     copy_weights,
     frequencies,
-    is_dense,
     next_copy,
     scratch,
 )
@@ -79,7 +78,7 @@ def segments(engine: EngineOf, state: State, batch: Batch) -> Iterator[Batch]:
         t, due = int(state.totals[0, AT["t"]]), FIELDS["due"]
         if t >= chain[due]:
             take_copy(engine, state)
-            chain[due] = next_copy(t, state.layout.size)
+            chain[due] = next_copy(t)
             chain[FIELDS["rests"]] = unused(engine, state)
         before = int(learned[low - 1]) if low else 0
         high = int(np.searchsorted(learned, before + int(chain[due]) - t, side="left")) + 1
@@ -109,9 +108,9 @@ def score(engine: EngineOf, state: State, batch: Batch) -> None:
 
 def take_copy(engine: EngineOf, state: State) -> None:
     """Copy the weights of B and G in raw units, and the range of predicted numbers. Of the square
-    loss rows are scored by the copy before this one, once copies are dense."""
+    loss rows are scored by the copy before this one."""
     layout, chain, extra = state.layout, state.extra["chain"], state.extra
-    waits = engine.loss.quadratic and is_dense(int(state.totals[0, AT["t"]]), layout.size)
+    waits = engine.loss.quadratic
     name = "next_" if waits else ""
     if waits and len(extra["next_copies"]):
         for one in ("copies", "front"):

@@ -164,11 +164,22 @@ def test_the_mixture_follows_what_comes_later() -> None:
 def test_rows_of_copies() -> None:
     found = [first_copy(1000)]
     while found[-1] < 2000:
-        found.append(next_copy(found[-1], 1000))
+        found.append(next_copy(found[-1]))
     octaves = [*range(256, 512, 32), *range(512, 1024, 64), *range(1024, 2049, 128)]
     assert found == octaves
-    assert first_copy(1 << 18) == 512
-    assert [next_copy(t, 1 << 18) for t in (512, 8192, 16384)] == [1024, 16384, 18432]
+    assert [first_copy(1 << bits) for bits in (18, 20, 22)] == [256, 1024, 4096]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_coordinates_that_no_row_has_change_nothing(loss: str) -> None:
+    """Of 2^18 coordinates, to which columns are hashed, most are empty."""
+    rows = rows_of(loss)
+    found = []
+    for sparse in (6, 1 << 17):
+        run = Run("auto", loss, 4, sparse, block=K, compiled=True)
+        run.learn(rows)
+        found.append(run.state.extra["chain"])
+    np.testing.assert_array_equal(*found)
 
 
 def test_of_many_rows_few_are_scored() -> None:

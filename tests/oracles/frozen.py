@@ -1,9 +1,9 @@
 """Oracle of what a saved ``auto`` predicts with: the mixture chosen by frozen predictions.
 
 Weights of B and G are copied at rows fixed by the rows alone, and later rows are predicted by the
-newest copy; of the square loss by the copy before it, where copies are dense. On these predictions
-a chain of scalars is fitted, and the saved model is one linear model made of it. Literal and slow;
-``Auto`` is the oracle of the learner.
+newest copy; of the square loss by the copy before it. On these predictions a chain of scalars is
+fitted, and the saved model is one linear model made of it. Literal and slow; ``Auto`` is the oracle
+of the learner.
 
 Log losses: th scales B's block and the rest of B, w mixes in G, u the frequencies of the classes.
 The square loss has w alone.
@@ -66,13 +66,13 @@ class Newton:
 
 
 class Frozen:
-    """size: coordinates of the model, the bias included: large models are copied less often."""
+    """size: coordinates of the model, the bias included: large models are first copied later."""
 
     SETTLED, DECIDED, UNUSED, WORSE = 65_536, 40.0, 0.1, 1.01
 
     def __init__(self, model: Auto, size: int) -> None:
-        self.model, self.size = model, size
-        self.due = 2 ** math.ceil(math.log2(max(256, size / 512)))
+        self.model = model
+        self.due = 2 ** math.ceil(math.log2(max(256, size / 1024)))
         self.copy: Copy | None = None
         self.newest: Copy | None = None
         self.M = self.v = 0.0
@@ -96,13 +96,12 @@ class Frozen:
             if model.loss == "square":
                 R = model.ymax - model.ymin
                 low, high = model.ymin - R, model.ymax + R
-            made, dense = Copy(*parts(model), low, high), 16 * t >= self.size
-            if model.loss == "square" and dense:
-                self.copy, self.newest = self.newest or self.copy, made
+            made = Copy(*parts(model), low, high)
+            if model.loss == "square":
+                self.copy, self.newest = self.newest, made
             else:
                 self.copy = made
-            octave = 2 ** math.floor(math.log2(t))
-            self.due = t + (octave // 8 if dense else octave)
+            self.due = t + 2 ** math.floor(math.log2(t)) // 8
             model.rests = self.unused()
         r = t + 1
         stages = (16_384, 65_536, 131_072, 262_144)
