@@ -22,7 +22,7 @@ from streamomd.cli.options import (
     python_arguments,
     read_options_file,
 )
-from streamomd.core.errors import OutputExistsError, RepeatedColumnError, UsageError
+from streamomd.core.errors import OutputExistsError, SchemaError, UsageError
 from streamomd.core.run_events import phase
 from streamomd.core.urls import (
     protocol,
@@ -137,7 +137,7 @@ def _look(
     from streamomd.core.run_events import phase
     from streamomd.runs.session import find_shards
     from streamomd.sources.column_facts import look
-    from streamomd.sources.text.csv_source import is_number
+    from streamomd.sources.text.csv_source import NO_HEADER
     from streamomd.sources.text.text_cache import is_csv, text_notes
     from streamomd.training.progress import note
 
@@ -146,8 +146,8 @@ def _look(
         job = build_job({"data": data, "checkpoint": {"url": "none"}}, given)
         try:
             shards = find_shards(job)
-        except RepeatedColumnError as error:
-            if "header" in csv or not is_number(error.args[1]):
+        except SchemaError as error:
+            if error.message.code != NO_HEADER:
                 raise
             csv = {**csv, "header": False}
             continue

@@ -70,13 +70,6 @@ class SchemaError(DataError):
     """A column that is missing, duplicated, or of an unexpected type."""
 
 
-class RepeatedColumnError(SchemaError):
-    """Two columns of one name, which is the second argument."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
 class ChangedDataError(DataError):
     """A shard that changed after it was found: rewritten, truncated, removed or other bytes."""
 
