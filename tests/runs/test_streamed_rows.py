@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import os
+import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamomd
-from streamomd.core.errors import BadRowError, ChangedDataError, DataError, UsageError
+from streamomd.core.errors import BadRowError, ChangedDataError, DataError, StoppedError, UsageError
 from streamomd.sources.memory import stream_blocks
 from streamomd.sources.memory.stream_blocks import block_rows
 
@@ -154,6 +156,7 @@ NEEDS = {
     "hold-out": {"holdout": 5},
     "filter": {"where": "x > 0"},
     "shapes": {"shapes": "columns"},
+    "certificate": {"rule": "adagrad", "sets": {"model.certificate": True}},
 }
 
 
@@ -165,6 +168,21 @@ def test_rows_that_are_read_again_are_written(
     url, job = str(tmp_path / "run"), {**JOB, **NEEDS[need]}
     streamomd.train(shards=cut(table(), 100), **job, checkpoint=url)
     assert [*small_blocks.rglob("*.parquet")]
+
+
+def test_a_stopped_run_says_how_to_resume(tmp_path: Path) -> None:
+    """With the same rows, which no command line has."""
+
+    def stopping() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(cut(table(), 100)):
+            if number == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield batch
+
+    url = str(tmp_path / "run")
+    with pytest.raises(StoppedError, match=r"streamomd.resume\('.*run', shards=the same rows\)"):
+        streamomd.train(shards=stopping(), **JOB, checkpoint=url)
+    assert streamomd.resume(url, shards=table(), quiet=True).finished
 
 
 def test_the_stream_is_read_by_the_calling_thread() -> None:
