@@ -14,6 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from any_columns import worlds
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import streamomd
 from streamomd.core.errors import BadRowError, ChangedDataError, DataError, StoppedError, UsageError
@@ -74,6 +77,23 @@ def test_the_bits_are_those_of_a_file(size: int, tmp_path: Path, small_blocks: P
     for key in ("state_sha256", "rows", "skipped", "progressive_loss"):
         assert found.get(key) == expected.get(key), key
     assert not small_blocks.exists()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(world=worlds(), size=st.integers(1, 12))
+def test_any_columns_are_those_of_a_file(tmp_path_factory: Any, world: Any, size: int) -> None:
+    """Of any types, in structs, with nulls; dictionaries and lists, too."""
+    rows, data = world
+    path = tmp_path_factory.mktemp("rows") / "a.parquet"
+    pq.write_table(rows, path)
+    job = {"data": {**data, "label": "y"}, "model": {"classes": [0, 1]}}
+    given: dict[str, Any] = {"checkpoint": "none", "quiet": True}
+    results = []
+    for shards in (str(path), iter(rows.to_batches(max_chunksize=size))):
+        model = streamomd.train(job, shards=shards, **given)
+        families = [(column.name, column.family) for column in model.plan.types]
+        results.append((model.state_sha256, model.metrics.total_rows, families))
+    assert results[0] == results[1]
 
 
 class BreaksError(Exception):
