@@ -1,5 +1,5 @@
-"""The learners of quality.py: streamomd's rules, scikit-learn's SGD, Vowpal Wabbit, and the
-baseline: ridge or logistic regression, its strength chosen by cross-validation.
+"""The learners of quality.py: rules, estimators, scikit-learn's linear models, Vowpal Wabbit;
+and the baseline, ridge or logistic regression of a strength chosen by cross-validation.
 
 All learn the same coordinates: numeric columns and given or one-hot ones, without hashing.
 scikit-learn gets the numeric columns standardised by the training part, the others raw values.
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 from quality_sets import BINARY, CLASSES, REGRESSION, Data
 from scipy.special import expit
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier, SGDRegressor
 from sklearn.metrics import roc_auc_score
@@ -29,6 +30,7 @@ from sklearn.model_selection import KFold
 from sklearn.preprocessing import StandardScaler
 
 import streamomd
+from streamomd import OMDClassifier, OMDRegressor
 from streamomd.core.errors import DivergedError
 from streamomd.rules import find_rule
 
@@ -36,9 +38,9 @@ STRENGTHS = [10.0**exponent for exponent in range(-4, 5)]
 FOLDS = 5
 LOSS = {BINARY: "logistic", CLASSES: "softmax", REGRESSION: "square"}
 WIDE = 1000
+"""Above it the baseline's matrix is sparse."""
 MOST_NUMBERS = 64
 """Coordinates without columns that are numbers."""
-"""Above it the baseline's matrix is sparse."""
 NEWTON = 1e10
 """Multiplications for a Hessian, at most; above them L-BFGS is quicker."""
 
@@ -233,6 +235,26 @@ class SGD:
         return Fit(*predicted(model, test, task), None, seconds)
 
 
+class Defaults:
+    """Estimators at their defaults, on standardised rows; after one pass only: they choose when to
+    stop."""
+
+    def __init__(self, classifier: Any, regressor: Any) -> None:
+        self.of_task = {REGRESSION: regressor, BINARY: classifier, CLASSES: classifier}
+
+    def fit(self, split: Split, passes: int) -> Fit | None:
+        if passes > 1:
+            return None
+        x, test = split.standardised
+        model = clone(self.of_task[split.data.task])
+        began = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(x, split.y(split.train))
+        seconds = time.process_time() - began
+        return Fit(*predicted(model, test, split.data.task), None, seconds)
+
+
 def predicted(model: Any, test: Any, task: str) -> tuple[np.ndarray, np.ndarray | None]:
     """Scores and probabilities of an estimator of scikit-learn."""
     if task == REGRESSION:
@@ -304,6 +326,8 @@ LEARNERS: dict[str, Any] = {
     "pa1-sigmoid": RuleLearner("pa1", calibrate="sigmoid"),
     "sgd-epochs": SGD(epochs=True),
     "sgd": SGD(epochs=False),
+    "estimator": Defaults(OMDClassifier(random_state=0), OMDRegressor(random_state=0)),
+    "linear": Defaults(LogisticRegression(), Ridge()),
     "vw": VowpalWabbit(),
     "vw-coin": VowpalWabbit("--coin"),
 }

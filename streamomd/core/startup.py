@@ -184,7 +184,7 @@ def skip_masks(dispatcher: Any) -> None:
 
     def typeof_pyval(value: Any) -> Any:
         plain = type(value) is np.ndarray and value.dtype.isnative
-        if not plain or value.dtype.char not in "fdbBhHiIlLqQ":
+        if not plain or value.dtype.char not in "fdbBhHiIlLqQ?":
             return numba_own(value)
         flags = value.flags
         layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"

@@ -17,6 +17,7 @@ from streamomd.core.run_events import emit, phase
 from streamomd.core.wording import counted, worded
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.reporting import Reporting
+from streamomd.runs.streamed_rows import StreamedRows
 from streamomd.runs.walk import ExactRun
 from streamomd.shards.filesystem import is_local
 from streamomd.shards.order import Dataset
@@ -151,7 +152,8 @@ def _first_batch(
     again, with a look at every slot after every batch. Where that fails, the error as it is.
     """
     mode, options = model.spec.train.mode, model.spec.checkpoint.storage_options
-    if model.guard.exact or mode == "averaged" or (mode == "sharded" and connection is not None):
+    once = isinstance(shards, StreamedRows) or mode == "averaged"
+    if model.guard.exact or once or (mode == "sharded" and connection is not None):
         return error
     rows = max(0, model.metrics.total_rows - manager.rows)
     note(

@@ -176,7 +176,7 @@ def resume(
 ) -> Model:
     """Resume the run whose checkpoint is at ``url``; a finished run returns its model.
 
-    shards: the Dask collection, made again, of a run that started on one; else None.
+    shards: the Dask collection or the stream of rows, made again, of a run that started on one.
     sets: what may change, by dotted key: train.epochs (upward), train.prefetch, train.threads,
     data.cache, checkpoint.*, cluster.*; of a run that diverged also data.on_bad_row (to "skip").
     client: as in ``train``; with another cluster than before, or none, the result is bit-identical.

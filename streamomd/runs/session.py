@@ -23,10 +23,11 @@ from streamomd.features import Plan, describe
 from streamomd.runs.connection import connect_cluster, record_cluster
 from streamomd.runs.modes import learn_remaining_rows
 from streamomd.runs.reporting import Reporting
+from streamomd.runs.streamed_rows import StreamedRows, resumed_stream
 from streamomd.shards.directory_columns import partition_notes
 from streamomd.shards.filtered_shards import filter_columns, filter_notes
 from streamomd.shards.first_rows import column_in_order, unique_string_notes
-from streamomd.shards.order import COLLECTION, Dataset
+from streamomd.shards.order import COLLECTION, STREAM, Dataset
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.sources.find import describe_sources, find
 from streamomd.sources.tables import TableOptions
@@ -125,6 +126,8 @@ def find_recorded_rows(model: ModelData, given: Any, facts: Sequence[Facts]) -> 
     Raises UsageError where a collection is missing, or given in the place of shards.
     """
     spec, data, saved = model.spec, model.spec.data, model.spec.data.shards[0]
+    if saved.startswith(STREAM):
+        return resumed_stream(model, given, facts)
     collection = split_collection(None, {"shards": given})[2]
     if not saved.startswith(COLLECTION):
         if given is not None:
@@ -155,7 +158,7 @@ def _tables(job: Any) -> dict[str, Any]:
 class Session:
     """A job and its rows, found.
 
-    rows: shards, or a Dask collection. client: one that was passed, or None. weights: a fitted
+    rows: shards, a collection or a stream. client: one that was passed, or None. weights: a fitted
     linear model to start from. choices: lines on what the job leaves to a default that is not the
     usual one. opened: the store and the ledger of a checkpoint, if they were read.
     """
@@ -191,18 +194,18 @@ class Session:
         opened: tuple[Store, Ledger] | None = None,
         **more: Any,
     ) -> Self:
-        """The session of a new run, on the shards of its job or on a Dask collection.
+        """The session of a new run, on the shards of its job, a Dask collection or a stream.
 
         running: the model of a run that another process began, whose checkpoint is ``opened``.
         more: fields of the session. Raises what ``find`` raises, then UsageError without a label.
         """
         report_transport_warnings(spec)
-        if collection is not None:
+        if collection is not None and not isinstance(collection, StreamedRows):
             refuse_other_modes(spec)
         facts = opened[1].shards if opened else ()
         rows = find_shards(spec, running, facts) if collection is None else collection
-        shards = rows.shards if isinstance(rows, ShardSet) else ()
-        require_label(spec, shards[0].schema.names if shards else ())
+        first = rows.shards[0] if isinstance(rows, ShardSet) else rows
+        require_label(spec, first.schema.names if hasattr(first, "schema") else ())
         return cls(spec, rows, opened=opened, **more)
 
     @classmethod
@@ -231,6 +234,8 @@ class Session:
         """How columns become coordinates. Partitions of a collection are computed for that."""
         if isinstance(self.rows, ShardSet):
             return plan_columns(self.spec, self.rows)
+        if isinstance(self.rows, StreamedRows):
+            return self.rows.plan(self.spec)
         from streamomd.distributed.collections.collection import Collection
         from streamomd.distributed.collections.partition_source import make_collection_plan
 

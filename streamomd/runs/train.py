@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from streamomd.config.build_job import build_job
@@ -18,9 +19,10 @@ from streamomd.runs.connection import connect_needed, learns_on_worker, report_l
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.select_columns import with_selected
 from streamomd.runs.session import Session, refuse_collection, report_plan, split_collection
+from streamomd.runs.streamed_rows import rows_of_stream, stream_url
 from streamomd.runs.update_choice import refuse_update
 from streamomd.runs.worker_task import SentSettings, follow_on_worker, resume_on_worker
-from streamomd.sources.memory.row_streams import written_rows
+from streamomd.sources.memory.row_streams import split_rows_given
 from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
@@ -50,7 +52,8 @@ def train(
     shards: names, or a Dask DataFrame, or Dask arrays (X, y) or (X, y, weights), dense, cut by rows
     alone and alike: then the order is that of the partitions (docs/clusters.md). Or
     rows: a DataFrame, an Arrow table, a polars LazyFrame, a pyarrow Dataset or RecordBatchReader,
-    an iterator of record batches; they are written to the cache folder first (docs/in-memory.md).
+    an iterator of record batches: learned as they come, or written to the cache folder first where
+    they are read more than once (docs/in-memory.md).
     start: a checkpoint's URL, a Parquet file of weights, or a fitted linear model (``coef_``).
     restart: overwrite an existing checkpoint and start over. log: file for JSON lines.
     callbacks: called with the metrics of the run (``streamomd.training.callbacks``), as trackers
@@ -69,13 +72,17 @@ def train(
     with (
         stop_on_signals() as stop,
         reporting.counting() as reporting,
-        written_rows(job, flags, note) as (source, given, retain),
+        ExitStack() as folders,
     ):
-        job, flags, collection = split_collection(source, given)
+        job, flags, stream = split_rows_given(job, flags, stream_url)
+        job, flags, collection = split_collection(job, flags)
         flags, weights = split_weights(flags)
         flags["storage_options"] = storage_options
-        more = {"collection": collection, "client": client, "weights": weights, "stop": stop}
-        session = Session.open(job, flags, sets, **more)
+        choices: list[str] = []
+        spec = build_job(job, flags, sets, report=choices.append, inherit=started_job)
+        spec, rows, retain = folders.enter_context(rows_of_stream(spec, stream, client))
+        more = {"client": client, "weights": weights, "stop": stop, "choices": tuple(choices)}
+        session = Session.of(spec, collection=rows or collection, **more)
         with quiet_notes(quiet):
             session = with_selected(session)
         here = session.spec.cluster.learner != "worker"

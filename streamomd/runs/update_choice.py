@@ -12,7 +12,7 @@ from streamomd.config.run_tables import Update
 from streamomd.config.spec import Spec
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import UnsupportedError, UsageError
-from streamomd.shards.order import COLLECTION
+from streamomd.shards.order import COLLECTION, STREAM
 from streamomd.sources.known_sources import by_source
 from streamomd.sources.new_files import Choice
 
@@ -28,6 +28,11 @@ def refuse_update(spec: Spec) -> None:
         raise UnsupportedError(
             "this run learned a Dask collection, which lists no files: train on the new rows from "
             "its state (streamomd.train(ddf, start=URL))"
+        )
+    if spec.data.shards[:1] and spec.data.shards[0].startswith(STREAM):
+        raise UnsupportedError(
+            "this run learned a stream of rows, which lists no files: learn the new rows from its "
+            "state (streamomd.train(rows, start=URL))"
         )
     for source, urls in by_source(spec.data.shards).items():
         source.refuse_update(urls)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from streamomd.core.batch import Batch
 from streamomd.core.finite import Place
+from streamomd.runs.streamed_rows import StreamedRows
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import Cursor, Dataset, places, unread_rows
@@ -113,9 +114,9 @@ def parts_of(
     with closing(pieces):
         for piece in pieces:
             number = order[piece.position]
-            place, name = number, f"partition {number} of the Dask collection"
+            place, name = number, shards.part_name(number)
             if isinstance(shards, ShardSet):
-                place, name = shards.shards[number].place, shards.shards[number].url
+                place = shards.shards[number].place
             batch, held, rows = piece.value.batch, None, range(piece.row, piece.row + piece.rows)
             if draw and data.sample:
                 batch = sampled_rows(data, model.plan, place, rows, batch)
@@ -227,6 +228,8 @@ class ExactRun:
 
     def _source(self) -> Source:
         """Where rows come from: this process, or a cluster. They are the same rows."""
+        if isinstance(self.shards, StreamedRows):
+            return self.shards.source(self.model)
         if not isinstance(self.shards, ShardSet):
             from streamomd.distributed.collections.collection import Collection
             from streamomd.distributed.collections.partition_source import collection_source

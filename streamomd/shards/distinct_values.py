@@ -137,10 +137,11 @@ def _values(shard_set: ShardSet, place: int, column: str) -> Iterable[dict[Any, 
     # The first rows may be enough: little is read ahead.
     places, columns = [place], [column]
     batches = read_batches(shard_set, places=places, columns=columns, threads=1, budget_bytes=1)
-    return batches.map(lambda rows: _label_counts(rows.batch.column(0)))
+    return batches.map(lambda rows: label_counts(rows.batch.column(0)))
 
 
-def _label_counts(values: pa.Array) -> dict[Any, int]:
+def label_counts(values: pa.Array) -> dict[Any, int]:
+    """The rows of each label, without nulls and NaN."""
     return {value: rows for value, rows in _counts(values).items() if _is_label(value)}
 
 

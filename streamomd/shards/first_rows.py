@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.values import join_list
 from streamomd.core.errors import StreamomdError
+from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import DATES, family, plain
 from streamomd.features.lists import elements_of
@@ -81,10 +82,13 @@ def unique_strings(rows: Sequence[pa.RecordBatch]) -> UniqueStrings:
         return UniqueStrings((), ())
     identifiers: list[str] = []
     texts: list[str] = []
+    call = arrow_function()
     for name, column in zip(table.column_names, table.columns, strict=True):
-        values = column.cast(plain(column.type)).drop_null().unique()
+        strings = arrow_cast(column, plain(column.type))
+        values = call("unique", [call("drop_null", [strings])])
         if len(values) > SHARE * table.num_rows:
-            words = sum(len(one.split()) for one in values.cast(pa.large_binary()).to_pylist())
+            as_bytes = arrow_cast(values, pa.large_binary())
+            words = sum(len(one.split()) for one in as_bytes.to_pylist())
             (texts if words >= WORDS * len(values) else identifiers).append(name)
     return UniqueStrings(tuple(identifiers), tuple(texts))
 

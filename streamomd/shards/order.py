@@ -78,6 +78,8 @@ class Cursor:
 
 COLLECTION = "dask-collection://"
 """Prefix of a collection's name in a job: its graph is not saved."""
+STREAM = "arrow-stream://"
+"""Prefix of the name of a stream of rows, which are not saved either."""
 
 
 def unread_rows(dataset: Dataset) -> int:
@@ -92,8 +94,15 @@ class Dataset(Protocol):
     def rows(self) -> int:
         """Total rows; 0 if unknown before they are read."""
 
+    @property
+    def remedy(self) -> str:
+        """What to do where a resumed run finds other rows."""
+
     def __len__(self) -> int:
         """Number of shards or partitions."""
+
+    def part_name(self, number: int) -> str:
+        """A shard or partition, for messages."""
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """One dict per shard or partition, in order, for JSON; compared on resume."""

@@ -13,7 +13,7 @@ import struct
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 import xxhash
@@ -217,6 +217,15 @@ class ShardSet:
     """Versions of local shards, as this process first saw them; see ``Opened``."""
     table_versions: dict[str, int] = field(default_factory=dict, compare=False)
     """Version of each table among the sources, by its URL."""
+
+    remedy: ClassVar[str] = (
+        "restore them; a repaired shard is another shard: train --restart starts over, "
+        "train --start URL continues from this state with other rows"
+    )
+
+    def part_name(self, number: int) -> str:
+        """The shard's URL."""
+        return self.shards[number].url
 
     @property
     def rows(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -162,11 +163,30 @@ def report_task(spec: Spec, labels: list[Any]) -> None:
 
 
 def _labels(shards: ShardSet, spec: Spec) -> list[Any]:
+    column = spec.data.label
+    found = report_labels(
+        spec,
+        partial(distinct_labels, shards, column),
+        lambda: label_bounds(shards, column),
+    )
+    if not found and spec.data.where:
+        raise DataError(
+            f"no row of {counted(len(shards), 'shard')} that satisfies where has a label: check "
+            "the filter"
+        )
+    return found
+
+
+def report_labels(
+    spec: Spec, distinct: Callable[..., list[Any]], bounds: Callable[[], Collection[Any]]
+) -> list[Any]:
+    """The distinct labels of first rows, and lines on them. distinct: as ``distinct_labels`` with
+    enough and counts alone. bounds: labels of later rows that are known without reading them."""
     data, column = spec.data, spec.data.label
     rows: Counter[Any] = Counter()
-    found = distinct_labels(shards, column, enough=enough_labels(spec), counts=rows)
+    found = distinct(enough=enough_labels(spec), counts=rows)
     if not enough_labels(spec)(found) and not data.where:  # which may drop all rows of a label
-        later = sorted({*label_bounds(shards, column)} - {*found})
+        later = sorted({*bounds()} - {*found})
         found = sorted([*found, *later])
         if later:
             some = ", ".join(map(repr, later[:MOST_NAMED])) + ", …" * (len(later) > MOST_NAMED)
@@ -174,11 +194,6 @@ def _labels(shards: ShardSet, spec: Spec) -> list[Any]:
     report_task(spec, found)
     if not enough_labels(spec)(found) and (text := rare_note(column, rows)):
         note(f"{text}; streamomd plan --scan-labels counts those of all shards")
-    if not found and data.where:
-        raise DataError(
-            f"no row of {counted(len(shards), 'shard')} that satisfies where has a label: check "
-            "the filter"
-        )
     if len(found) == 1:
         note(f"all labels in column {column!r} are {found[0]!r}; training needs two classes")
     return found

@@ -46,17 +46,6 @@ from streamomd.training.progress import note
 from streamomd.training.row_stream import view_shards
 from streamomd.training.url_trust import find_list
 
-SHARDS_REMEDY = (
-    "restore them; a repaired shard is another shard: train --restart starts over, "
-    "train --start URL continues from this state with other rows"
-)
-COLLECTION_REMEDY = (
-    "make the collection from the same data by the same steps: then Dask gives its partitions the "
-    "same names. It does so for read_parquet, from_pandas, from_map and most others; what comes of "
-    "delayed() needs pure=True or dask_key_name=, of a random source a seed or name=, arrays of "
-    'read_parquet its filesystem="arrow", and persist() must be the last step'
-)
-
 
 def begin_checkpoint(
     model: ModelData, shards: Dataset, *, restart: bool
@@ -71,7 +60,7 @@ def begin_checkpoint(
     if settings.url == "none":
         return None
     store = open_store(settings.url, settings.storage_options)
-    if not isinstance(shards, ShardSet):  # the partitions of a collection have no names
+    if not isinstance(shards, ShardSet):  # partitions and streams have no names
         model.holdout_by = "position"
     ledger = Ledger.from_fingerprints(ledger_facts(shards, named=is_named(model)))
     ledger.add(model.digests)
@@ -154,7 +143,7 @@ def resume_checkpoint(
     if refused:
         raise ResumeRefusedError(
             f"the shards differ from those this run started with:\n{explain(refused)}\n"
-            f"{SHARDS_REMEDY if isinstance(shards, ShardSet) else COLLECTION_REMEDY}"
+            f"{shards.remedy}"
         )
     if len(found) > len(saved) and model.spec.data.order == "shuffled":
         raise ResumeRefusedError(

@@ -15,6 +15,7 @@ from streamomd.core.errors import StoppedError
 from streamomd.core.run_events import Event, current_run, is_json
 from streamomd.core.startup import exit_now
 from streamomd.core.urls import shown
+from streamomd.shards.order import STREAM
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.json_log import json_line
 from streamomd.training.model_data import ModelData
@@ -93,6 +94,9 @@ def raise_stopped(
     saved = "nothing was saved (checkpoint none)"
     if manager:
         sequence = manager.commit(hurry=True).sequence
-        saved = f"commit {sequence}; resume with: streamomd resume {shown(model.url)}"
+        again = f"streamomd resume {shown(model.url)}"
+        if model.spec.data.shards[0].startswith(STREAM):
+            again = f"streamomd.resume({shown(model.url)!r}, shards=the same rows)"
+        saved = f"commit {sequence}; resume with: {again}"
     rows = model.metrics.total_rows
     raise StoppedError(f"stopped after row {rows:,}: {saved}", signal=stop.signal)

@@ -62,6 +62,19 @@ unused = {"numba.np.arrayobj", "numpy.ma", "pyarrow._compute"} & {*sys.modules}
 assert not unused and not rtsys._init, unused
 """
 TEXTS = {"t": ["one two", "THREE"] * 8, "c": ["red", "blue"] * 8}
+COMMAND = """
+import sys
+from streamomd.__main__ import set_environment
+
+set_environment()
+from streamomd.cli import main
+
+words = ["train", sys.argv[1], "--label", "y", "--checkpoint", "none"]
+main(words, "streamomd", standalone_mode=False)
+assert "streamomd.analysis.report.verdict" in sys.modules
+unused = {"scipy.optimize", "scipy.linalg", "pyarrow.compute", "pandas", "sklearn"}
+assert not unused & {*sys.modules}
+"""
 ONE_RULE = """
 import sys
 from streamomd.rules import find_rule
@@ -100,6 +113,17 @@ def test_a_run_on_numbers_leaves_out_what_is_slow_to_import(tmp_path: Path) -> N
     """
     file = write(tmp_path / "rows.parquet", {"y": ["a", "b"] * 8, "x": [0.5, 2.0] * 8} | TEXTS)
     subprocess.run([sys.executable, "-c", TRAIN, str(file)], check=True, timeout=100)
+
+
+def test_a_command_leaves_out_what_is_slow_to_import(tmp_path: Path) -> None:
+    """Until its last line, with a verdict and a hint on strings that are all different."""
+    rows = {"y": [0, 1] * 50, "x": [0.5, 2.0] * 50, "c": [f"c{i}" for i in range(100)]}
+    file = write(tmp_path / "rows.parquet", rows)
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, str(file)],
+        check=True, timeout=100, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "every row has its own value" in done.stderr
 
 
 def test_loops_from_the_disk_load_little_of_numba(tmp_path: Path) -> None:

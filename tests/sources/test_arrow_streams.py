@@ -212,8 +212,11 @@ def test_streams_of_rows_are_trained_on(kind: str, tmp_path: Path, cache: Path) 
     assert not [*cache.rglob("*.parquet")]
     url = str(tmp_path / "run")
     streamomd.train(shards=STREAMS[kind](rows), **job, checkpoint=url)
-    resumed = streamomd.resume(url, sets={"train.epochs": 2}, quiet=True).result()
-    assert resumed["rows"] == 80
+    assert not [*cache.rglob("*.parquet")]
+    again = {"sets": {"train.epochs": 2}, "quiet": True}
+    assert streamomd.resume(url, shards=STREAMS[kind](rows), **again).result()["rows"] == 80
+    streamomd.train(shards=STREAMS[kind](rows), **job, epochs=2, checkpoint=url, restart=True)
+    assert streamomd.resume(url, sets={"train.epochs": 3}, quiet=True).result()["rows"] == 120
     assert load_model(url)[0].spec.data.shards[0].startswith(str(cache))
 
 

@@ -63,6 +63,12 @@ class Collection:
     """
 
     rows = 0  # unknown
+    remedy = (
+        "make the collection from the same data by the same steps: then Dask gives its partitions "
+        "the same names. It does so for read_parquet, from_pandas, from_map and most others; what "
+        "comes of delayed() needs pure=True or dask_key_name=, of a random source a seed or name=, "
+        'arrays of read_parquet its filesystem="arrow", and persist() must be the last step'
+    )
 
     def __init__(self, given: Any) -> None:
         self.parts: tuple[Any, ...] = tuple(given) if isinstance(given, tuple | list) else (given,)
@@ -95,6 +101,10 @@ class Collection:
     def __len__(self) -> int:
         first = self.parts[0]
         return int(first.npartitions if self.framed else first.numblocks[0])
+
+    def part_name(self, number: int) -> str:
+        """For messages."""
+        return f"partition {number} of the Dask collection"
 
     def fingerprint(self) -> list[dict[str, Any]]:
         """One dict per partition, in order: Dask's token of its contents, and its columns.

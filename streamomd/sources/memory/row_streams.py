@@ -1,4 +1,4 @@
-"""Rows in Python, written as shards: they can be read again, in another process too.
+"""Rows in Python: read once, or written as shards, which can be read again.
 
 A DataFrame, a polars LazyFrame, a pyarrow Dataset or RecordBatchReader, what has Arrow's C stream,
 or an iterable of record batches. Of a stream at no time are all rows in memory.
@@ -95,13 +95,44 @@ class RowFolder:
 
 
 def write_rows(rows: Any, folder: Path) -> int:
-    """Write a stream to Parquet files in a folder; the number of rows.
+    """Write a stream to Parquet files in a folder; the number of rows. Raises what ``plain_rows``
+    raises, and DataError for what Parquet cannot store."""
+    # Few runs write rows.
+    from streamomd.sources.text.output_formats import FORMS
+    from streamomd.sources.text.shard_writer import ShardWriter, opened_target
+
+    name, count = stream_name(rows), 0
+    with _refused(name, "written"):
+        schema, batches = plain_rows(rows)
+        with opened_target(str(folder), None) as target:
+            per_shard = lambda place: ROWS_PER_SHARD  # noqa: E731
+            writer = ShardWriter(target, FORMS["parquet"], schema, per_shard, None)
+            try:
+                for batch in batches:
+                    writer.add(batch)
+                    count += batch.num_rows
+                target.publish(writer.finish(None), "parquet")
+            except BaseException:
+                writer.abandon()
+                raise
+    return count
+
+
+def stream_name(rows: Any) -> str:
+    """What messages and jobs call a stream."""
+    return "iterator" if isinstance(rows, chain) else type(rows).__name__
+
+
+def plain_rows(rows: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The columns of a stream and its batches, with the types that they have in shards.
 
     Raises DataError for what is not a record batch, batches of other columns, no rows, and a stream
     that fails.
     """
-    name = "iterator" if isinstance(rows, chain) else type(rows).__name__
-    try:
+    from streamomd.sources.text.arrow_source import plain_schema
+
+    name = stream_name(rows)
+    with _refused(name, "read"):
         batches = _read(rows, f"{name} given as shards")
         first = next(batches, None)
         if first is None:
@@ -111,51 +142,45 @@ def write_rows(rows: Any, folder: Path) -> int:
                 f"shards is a {name} of {type(first).__name__}: expected Arrow record batches, or "
                 "a list of names"
             )
-        return _write(first, batches, folder, name)
+        schema = plain_schema(first.schema, f"the {name} given as shards")
+    return schema, _plain(chain([first], batches), schema, name)
+
+
+def _plain(batches: Iterator[Any], schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+    from streamomd.sources.text.arrow_source import plain, plain_schema
+
+    count, known = 0, None
+    for batch in batches:
+        if not isinstance(batch, pa.RecordBatch):
+            raise UsageError(
+                f"the {name} given as shards, after {count:,} rows: found a "
+                f"{type(batch).__name__}, expected an Arrow record batch"
+            )
+        if batch.schema != known:  # mostly the same object
+            known = batch.schema
+            if plain_schema(known, name) != schema:
+                raise DataError(
+                    f"the {name} given as shards, after {count:,} rows: other columns than "
+                    f"before ({', '.join(schema.names[:10])})"
+                )
+        with _refused(name, "read"):
+            found = plain(batch, schema)
+        yield found
+        count += batch.num_rows
+    if not count:
+        raise DataError(f"no rows: the {name} given as shards has empty batches only")
+
+
+@contextmanager
+def _refused(name: str, what: str) -> Iterator[None]:
+    """Arrow's own errors as DataError that names the stream."""
+    try:
+        yield
     except StreamomdError:
         raise
     except (pa.ArrowException, TypeError) as error:
         text = scrub(str(error).split("\n")[0])[:300]
-        raise DataError(f"the {name} given as shards cannot be written: {text}") from error
-
-
-def _write(
-    first: pa.RecordBatch, batches: Iterator[pa.RecordBatch], folder: Path, name: str
-) -> int:
-    """Writes record batches as Parquet shards to a folder; returns the number of rows."""
-    # Few runs write rows.
-    from streamomd.sources.text.arrow_source import plain, plain_schema
-    from streamomd.sources.text.output_formats import FORMS
-    from streamomd.sources.text.shard_writer import ShardWriter, opened_target
-
-    schema, count, known = plain_schema(first.schema, f"the {name} given as shards"), 0, None
-    with opened_target(str(folder), None) as target:
-        writer = ShardWriter(target, FORMS["parquet"], schema, lambda place: ROWS_PER_SHARD, None)
-        try:
-            batch: Any = first
-            while batch is not None:
-                if not isinstance(batch, pa.RecordBatch):
-                    raise UsageError(
-                        f"the {name} given as shards, after {count:,} rows: found a "
-                        f"{type(batch).__name__}, expected an Arrow record batch"
-                    )
-                if batch.schema != known:  # mostly the same object
-                    known = batch.schema
-                    if plain_schema(known, name) != schema:
-                        raise DataError(
-                            f"the {name} given as shards, after {count:,} rows: other columns than "
-                            f"before ({', '.join(schema.names[:10])})"
-                        )
-                writer.add(plain(batch, schema))
-                count += batch.num_rows
-                batch = next(batches, None)
-            if not count:
-                raise DataError(f"no rows: the {name} given as shards has empty batches only")
-            target.publish(writer.finish(None), "parquet")
-        except BaseException:
-            writer.abandon()
-            raise
-    return count
+        raise DataError(f"the {name} given as shards cannot be {what}: {text}") from error
 
 
 def _read(rows: Any, name: str) -> Iterator[Any]:
@@ -207,36 +232,29 @@ def _listed(given: Any) -> Any:
     return chain(first, given)
 
 
-@contextmanager
-def written_rows(
-    job: Any, flags: Mapping[str, Any], report: Callable[[str], object]
-) -> Iterator[tuple[Any, dict[str, Any], Callable[[str], None]]]:
-    """The job and flags with a folder in the place of a stream of rows, if there is one; and what
-    to call with the checkpoint's URL when the run has started: then the folder stays, unless there
-    is not a checkpoint to resume from."""
+def split_rows_given(
+    job: Any, flags: Mapping[str, Any], place: Callable[[Any], str]
+) -> tuple[Any, dict[str, Any], Any]:
+    """The job and flags with a name in the place of a stream of rows, and the stream if there is
+    one. place: gives the name."""
     job, flags = _listed(job), dict(flags)
     tables = dict(job) if isinstance(job, Mapping) else {}
     data = dict(tables.get("data") or {})
-    for place in (flags, data):
-        if "shards" in place:
-            place["shards"] = _listed(place["shards"])
+    for table in (flags, data):
+        if "shards" in table:
+            table["shards"] = _listed(table["shards"])
     if data:
         job = tables = {**tables, "data": data}
     streams = [one for one in (flags.get("shards"), job, data.get("shards")) if is_row_stream(one)]
     if not streams:
-        yield job, flags, lambda url: None
-        return
+        return job, flags, None
     if len(streams) > 1 or (streams[0] is job and flags.get("shards")):
         raise UsageError("shards are given twice: once is enough")
-    folder = RowFolder(streams[0])
-    report(folder.note)
+    name = place(streams[0])
     if streams[0] is job:
-        job = str(folder.path)
+        job = name
     elif streams[0] is flags.get("shards"):
-        flags["shards"] = str(folder.path)
+        flags["shards"] = name
     else:
-        job = {**tables, "data": {**data, "shards": str(folder.path)}}
-    try:
-        yield job, flags, lambda url: None if url == "none" else folder.retain()
-    finally:
-        folder.remove()
+        job = {**tables, "data": {**data, "shards": name}}
+    return job, flags, streams[0]
