@@ -17,7 +17,7 @@ from streamomd.features.arrow_types import DATES, MEASURED, SCALARS, is_text_lis
 from streamomd.features.classes import targets
 from streamomd.features.infer_plan import nearest
 from streamomd.sources.column_facts import ColumnFacts, DataFacts
-from streamomd.sources.text.csv_source import MISSING
+from streamomd.sources.text.csv_source import MISSING, is_number
 
 LABELS = (
     "y", "label", "labels", "target", "class", "outcome", "response", "churn", "churned",
@@ -69,10 +69,12 @@ DATE_FORMATS = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y")
 TIMES = ("", " %H:%M", " %H:%M:%S")
 
 
-def suggest_csv(facts: DataFacts, given: Mapping[str, str], label: str | None) -> dict[str, str]:
+def suggest_csv(facts: DataFacts, given: Mapping[str, Any], label: str | None) -> dict[str, Any]:
     """Options of CSV that make numbers and dates of columns that are text without them, and nulls
     of codes for missing values; not those that were given."""
-    found: dict[str, str] = {}
+    if "header" not in given and _first_line_is_values(facts):
+        return {"header": False}
+    found: dict[str, Any] = {}
     texts = [[str(one) for one in column.values] for column in facts.columns
              if column.family == "string" and column.name != label]  # fmt: skip
     if any(_have_commas(values) for values in texts):
@@ -83,6 +85,23 @@ def suggest_csv(facts: DataFacts, given: Mapping[str, str], label: str | None) -
     if codes := _global_codes(facts, label):
         found["null_values"] = join_list([*MISSING, *codes])
     return {key: value for key, value in found.items() if key not in given}
+
+
+def _first_line_is_values(facts: DataFacts) -> bool:
+    """Whether the names of the columns are values: numbers of numbers, and texts that their columns
+    have. Whole numbers alone may be names, such as years."""
+    given = [column for column in facts.columns if not column.of_directory]
+    numbers = [column for column in given if column.family in MEASURED]
+    texts = [column for column in given if column.family == "string"]
+    sure = any("." in column.name for column in numbers) or texts
+    return (
+        bool(sure)
+        and len(numbers) + len(texts) == len(given)
+        and all(
+            is_number(column.name) if column.family in MEASURED else column.name in column.values
+            for column in given
+        )
+    )
 
 
 def _have_commas(values: Sequence[str]) -> bool:

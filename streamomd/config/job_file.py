@@ -42,7 +42,7 @@ class Proposal:
     hashed: tuple[str, ...] = ()
     hashed_reasons: Mapping[str, str] = field(default_factory=dict)
     codes: Chosen = ()
-    csv: Mapping[str, str] = field(default_factory=dict)
+    csv: Mapping[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
 
     def tables(self) -> dict[str, Any]:
@@ -76,7 +76,10 @@ class Proposal:
         yield commented(f"shards = [{', '.join(names)}]" if names[1:] else f"shards = {names[0]}",
                         f"{where}; relative to the current directory")  # fmt: skip
         if self.csv:
-            values = ", ".join(f"{key} = {quoted(value)}" for key, value in self.csv.items())
+            values = ", ".join(
+                f"{key} = {quoted(value) if isinstance(value, str) else str(value).lower()}"
+                for key, value in self.csv.items()
+            )
             yield commented(f"csv = {{ {values} }}", "how text is read")
         yield commented(f"label = {quoted(self.label)}", self.label_reason)
         if self.weight:
