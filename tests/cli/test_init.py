@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from running import Ran, run, write
 from terminal import MODULE
 
-from streamomd.config.values import quoted
+from streamomd.config.job_file import quoted
 from streamomd.runs.session import Session
 
 ROWS = 60
