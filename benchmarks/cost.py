@@ -7,7 +7,8 @@ worker (Dask over loopback). Two kinds of rows as in cluster.py, NAG in float64.
 Assumed: rows cost alike everywhere; each worker has one core like this one, and a link of
 --link bytes a second; the store gives and takes --store bytes a second in all; a round of sharded
 mode costs --round seconds beside its bytes (rounds.py measures it for two workers on one machine);
-nobody waits for a straggler. The formulas are those of `streamomd plan --workers`.
+nobody waits for a straggler. The formulas are those of `streamomd plan --workers`. Cores of one
+machine are workers whose link is its memory: --workers 1,2,16,64 --link 1e10 --epoch 1e8.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ from streamomd.sources.find import find
 from streamomd.training.load_model import load_model
 from streamomd.training.row_stream import rows_of_group
 
-WORKERS = (1, 10, 100, 1000)
 ROUND_SECONDS = 60.0  # an averaged round is to last so long, unless the epoch is shorter
 BATCH_ROWS = 256
 
@@ -127,6 +127,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000, help="rows a shard, of four")
     parser.add_argument("--times", type=int, default=5, help="runs of each; the median counts")
     parser.add_argument("--epoch", type=float, default=1e9, help="rows of the epoch on paper")
+    parser.add_argument("--workers", default="1,10,100,1000", help="numbers of workers")
     parser.add_argument("--link", type=float, default=1.25e9, help="bytes a second of a worker")
     parser.add_argument("--store", type=float, default=1e10, help="bytes a second of the store")
     parser.add_argument("--round", type=float, default=5e-4, help="seconds of an exchange")
@@ -152,7 +153,7 @@ def main() -> None:
             for power in (18, 28):
                 state = nbytes * 2.0 ** (power - 22)
                 epoch = Epoch(args.epoch, [], state, cost, StateCost(**per_byte))
-                for workers in WORKERS:
+                for workers in map(int, args.workers.split(",")):
                     found = minutes(epoch, workers, place)
                     line = [text for time, limit in found for text in (time, limit)]
                     lines.append([f"2^{power}, {workers:,} workers", *line])

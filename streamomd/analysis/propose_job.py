@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from streamomd.config.values import array, commented, join_list, quoted
+from streamomd.config.job_file import Proposal, short_names
+from streamomd.config.values import join_list
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import printable
-from streamomd.core.wording import counted, listed
+from streamomd.core.wording import counted
 from streamomd.features.arrow_types import DATES, MEASURED, SCALARS, is_text_list
 from streamomd.features.classes import targets
 from streamomd.features.infer_plan import nearest
 from streamomd.sources.column_facts import ColumnFacts, DataFacts
-from streamomd.sources.text.csv_source import MISSING
+from streamomd.sources.text.csv_source import MISSING, is_number
 
 LABELS = (
     "y", "label", "labels", "target", "class", "outcome", "response", "churn", "churned",
@@ -31,122 +32,8 @@ LEAST_ROWS = 20
 LEAST_WORDS = 4.0
 LARGEST_COUNT = 1 << 40
 """Larger whole numbers, all different, are taken for keys."""
-MOST_NAMES = 5
-MOST_NAME = 40
 _IDS = re.compile(r"(^|[_\- .])(id|ids|uuid|guid)$|^id[_\- ]|[a-z0-9](Id|ID|Uuid|UUID)$", re.A)
 _COUNTERS = re.compile(r"(unnamed: ?\d+|index|row_?(id|number|num|no)|__index_level_\d+__)", re.I)
-
-Chosen = tuple[tuple[str, str], ...]
-"""Columns, each with the reason."""
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A job. Each column without a role is numeric or a category by its type, unless ``listed``:
-    then numeric and hashed name them, as vectors and a sparse pair require.
-    """
-
-    shards: tuple[str, ...]
-    checkpoint: str
-    label: str
-    label_reason: str
-    weight: str = ""
-    task: str = "auto"
-    task_reason: str = ""
-    ignore: Chosen = ()
-    dates: Chosen = ()
-    text: Chosen = ()
-    vectors: Chosen = ()
-    sparse: tuple[str, str] | None = None
-    nulls: Chosen = ()
-    skip_reason: str = ""
-    listed: bool = False
-    numeric: tuple[str, ...] = ()
-    hashed: tuple[str, ...] = ()
-    hashed_reasons: Mapping[str, str] = field(default_factory=dict)
-    codes: Chosen = ()
-    csv: Mapping[str, str] = field(default_factory=dict)
-    classes: tuple[str, ...] = ()
-
-    def tables(self) -> dict[str, Any]:
-        """Returns the tables of the job."""
-        data: dict[str, Any] = {"shards": list(self.shards), "label": self.label}
-        data |= {"weight": self.weight} if self.weight else {}
-        data |= {"csv": dict(self.csv)} if self.csv else {}
-        for key in ("ignore", "dates", "text", "vectors"):
-            data |= {key: [name for name, _ in getattr(self, key)]} if getattr(self, key) else {}
-        if self.listed:
-            data |= {"numeric": list(self.numeric), "hashed": list(self.hashed)}
-        if self.sparse:
-            data["sparse"] = dict(zip(("indices", "values"), self.sparse, strict=True))
-        data |= {"on_bad_row": "skip"} if self.skip_reason else {}
-        data |= {"nulls": {name: "mean" for name, _ in self.nulls}} if self.nulls else {}
-        model: dict[str, Any] = {"task": self.task}
-        model |= {"classes": list(self.classes)} if self.classes else {}
-        return {"data": data, "model": model, "checkpoint": {"url": self.checkpoint}}
-
-    def toml(self) -> str:
-        """The job file."""
-        return "\n".join(self._lines()) + "\n"
-
-    def _lines(self) -> Iterator[str]:
-        """Yields the lines of the job file."""
-        yield "# Written by `streamomd init`. Each choice has its reason; change what is wrong."
-        yield "# Keys that are not here have the defaults of docs/job-file.md."
-        yield "[data]"
-        names = [quoted(shard) for shard in self.shards]
-        where = "files, directories, globs or URLs"
-        yield commented(f"shards = [{', '.join(names)}]" if names[1:] else f"shards = {names[0]}",
-                        f"{where}; relative to the current directory")  # fmt: skip
-        if self.csv:
-            values = ", ".join(f"{key} = {quoted(value)}" for key, value in self.csv.items())
-            yield commented(f"csv = {{ {values} }}", "how text is read")
-        yield commented(f"label = {quoted(self.label)}", self.label_reason)
-        if self.weight:
-            yield commented(f"weight = {quoted(self.weight)}", "the importance of each row")
-        for key in ("ignore", "dates", "text", "vectors"):
-            yield from array(key, getattr(self, key)) if getattr(self, key) else ()
-        if self.listed:
-            yield "# Vectors, sparse pairs and numbers as categories require that all are named:"
-            yield from array("numeric", ((name, "") for name in self.numeric))
-            reasons = self.hashed_reasons
-            yield from array("hashed", ((name, reasons.get(name, "")) for name in self.hashed))
-        if self.sparse:
-            pair = f"indices = {quoted(self.sparse[0])}, values = {quoted(self.sparse[1])}"
-            yield commented(f"sparse = {{ {pair} }}", "a pair of lists; its size is in the shards")
-        if self.skip_reason:
-            yield commented('on_bad_row = "skip"', self.skip_reason)
-        for name, numbers in self.codes:
-            yield f"# {printable(name)}: {numbers} may mean missing: then write null in its place"
-        if self.nulls:
-            yield "[data.nulls]"
-            for name, reason in self.nulls:
-                yield commented(f'{quoted(name)} = "mean"', reason)
-        yield "[model]"
-        yield commented(f"task = {quoted(self.task)}", self.task_reason)
-        if self.classes:
-            both = ", ".join(map(quoted, self.classes))
-            yield commented(f"classes = [{both}]", "negative, positive; else in sorted order")
-        yield commented(
-            'shapes = "none"', '"columns" learns curves of numbers, too, "all" also trees'
-        )
-        yield "[checkpoint]"
-        yield commented(f"url = {quoted(self.checkpoint)}", "where the run is saved")
-
-    def summary(self) -> list[str]:
-        """The choices in at most five lines."""
-        others = {"dates": self.dates, "text": self.text, "vectors": self.vectors}
-        roles = [f"{key} {_names(chosen)}" for key, chosen in others.items() if chosen]
-        roles += [f"sparse pair {' and '.join(map(printable, self.sparse))}"] if self.sparse else []
-        roles += [f"ignored {_names(self.ignore)}"] if self.ignore else []
-        lines = [
-            f"label {_short(self.label)!r}: {self.label_reason}",
-            f"task {self.task}: {self.task_reason}",
-            f"columns: {'; '.join(roles)}" if roles else "",
-            f"missing numbers become the mean: {_names(self.nulls)}" if self.nulls else "",
-            f"bad rows are skipped: {self.skip_reason}" if self.skip_reason else "",
-        ]
-        return [line for line in lines if line]
 
 
 def suggest_label(facts: DataFacts) -> tuple[str, str]:
@@ -182,10 +69,12 @@ DATE_FORMATS = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y")
 TIMES = ("", " %H:%M", " %H:%M:%S")
 
 
-def suggest_csv(facts: DataFacts, given: Mapping[str, str], label: str | None) -> dict[str, str]:
+def suggest_csv(facts: DataFacts, given: Mapping[str, Any], label: str | None) -> dict[str, Any]:
     """Options of CSV that make numbers and dates of columns that are text without them, and nulls
     of codes for missing values; not those that were given."""
-    found: dict[str, str] = {}
+    if "header" not in given and _first_line_is_values(facts):
+        return {"header": False}
+    found: dict[str, Any] = {}
     texts = [[str(one) for one in column.values] for column in facts.columns
              if column.family == "string" and column.name != label]  # fmt: skip
     if any(_have_commas(values) for values in texts):
@@ -196,6 +85,23 @@ def suggest_csv(facts: DataFacts, given: Mapping[str, str], label: str | None) -
     if codes := _global_codes(facts, label):
         found["null_values"] = join_list([*MISSING, *codes])
     return {key: value for key, value in found.items() if key not in given}
+
+
+def _first_line_is_values(facts: DataFacts) -> bool:
+    """Whether the names of the columns are values: numbers of numbers, and texts that their columns
+    have. Whole numbers alone may be names, such as years."""
+    given = [column for column in facts.columns if not column.of_directory]
+    numbers = [column for column in given if column.family in MEASURED]
+    texts = [column for column in given if column.family == "string"]
+    sure = any("." in column.name for column in numbers) or texts
+    return (
+        bool(sure)
+        and len(numbers) + len(texts) == len(given)
+        and all(
+            is_number(column.name) if column.family in MEASURED else column.name in column.values
+            for column in given
+        )
+    )
 
 
 def _have_commas(values: Sequence[str]) -> bool:
@@ -388,16 +294,7 @@ def _skipped(target: ColumnFacts, numbers: Sequence[ColumnFacts]) -> str:
     if target.missing + target.infinite:
         return f"{counted(target.missing + target.infinite, 'row')} or more without a label"
     infinite = [(one.name, "") for one in numbers if one.infinite]
-    return f"infinite numbers in {_names(infinite)}" if infinite else ""
-
-
-def _names(chosen: Sequence[tuple[str, str]]) -> str:
-    return listed([_short(name) for name, _ in chosen], MOST_NAMES)
-
-
-def _short(name: str) -> str:
-    text = printable(name)
-    return text if len(text) <= MOST_NAME else f"{text[: MOST_NAME - 1]}…"
+    return f"infinite numbers in {short_names(infinite)}" if infinite else ""
 
 
 def job_figures(proposal: Proposal, facts: DataFacts) -> Mapping[str, Any]:

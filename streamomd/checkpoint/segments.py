@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import Any
 
 from streamomd.checkpoint.sealed_json import Fields, canonical, parse
-from streamomd.core.errors import CorruptionError
+from streamomd.core.errors import CorruptionError, UsageError
 
 MAGIC = b"OMDSEG1\n"
 HASH_BYTES = 16
@@ -47,8 +47,9 @@ LATER = "later_groups"
 """Fact of a shard: the rows of its row groups after the first three, as ``run_lengths``."""
 TYPES = "types"
 """Fact of a shard: its schema as a text of the reader's. Saved once, like ``schema``."""
-SHARD_JSON, DIGEST_JSON, MIN_JSON = 1 << 12, 64, 1 << 20
-"""Limit of unpacked JSON bytes for each shard, for each digest, and the minimum limit."""
+SHARD_JSON, DIGEST_JSON, MIN_JSON = 1 << 12, 64, 1 << 26
+"""Limit of unpacked JSON bytes for each shard, for each digest, and the minimum limit. A column of
+a schema takes 90 bytes."""
 _HEAD = struct.Struct("<QQQ")
 Facts = Mapping[str, Any]
 """Saved facts of a shard; see ``shorten_facts``."""
@@ -169,11 +170,18 @@ def encode(segment: Segment) -> bytes:
             )
         ],
     }
-    text = zlib.compress(canonical(header), 9)
+    json = canonical(header)
     footers = [bytes.fromhex(entry.get("footer_sha256", "00" * HASH_BYTES)) for entry in facts]
     digests = b"".join(run[2] for run in segment.digests)
+    if len(json) > (limit := _json_limit(len(facts), len(digests) // HASH_BYTES)):
+        raise UsageError(f"the ledger of the shards may have {limit:,} bytes; it has {len(json):,}")
+    text = zlib.compress(json, 9)
     head = _HEAD.pack(len(facts), len(digests) // HASH_BYTES, len(text))
     return b"".join([MAGIC, head, text, *footers, digests])
+
+
+def _json_limit(shards: int, digests: int) -> int:
+    return MIN_JSON + SHARD_JSON * shards + DIGEST_JSON * digests
 
 
 def _distinct_schemas(facts: Sequence[Facts]) -> tuple[list[int], list[tuple[Any, Any]]]:
@@ -253,7 +261,7 @@ def _parse_segment(data: bytes) -> Segment:
     shards, digests, length = _HEAD.unpack_from(data, len(MAGIC))
     if start + length + HASH_BYTES * (shards + digests) != len(data):
         raise ValueError(f"{len(data)} bytes, but its header gives another length")
-    limit = MIN_JSON + SHARD_JSON * shards + DIGEST_JSON * digests
+    limit = _json_limit(shards, digests)
     unpacked = zlib.decompressobj()
     text = unpacked.decompress(data[start : start + length], limit)
     if not unpacked.eof or unpacked.unused_data:

@@ -22,7 +22,7 @@ from streamomd.cli.options import (
     python_arguments,
     read_options_file,
 )
-from streamomd.core.errors import OutputExistsError, UsageError
+from streamomd.core.errors import OutputExistsError, SchemaError, UsageError
 from streamomd.core.run_events import phase
 from streamomd.core.urls import (
     protocol,
@@ -129,21 +129,28 @@ def init(
 
 
 def _look(
-    sources: tuple[str, ...], given: dict[str, Any], csv: dict[str, str], label: str | None
-) -> tuple[Any, dict[str, str]]:
+    sources: tuple[str, ...], given: dict[str, Any], csv: dict[str, Any], label: str | None
+) -> tuple[Any, dict[str, Any]]:
     """The facts of the data and how text is read: as given, and as its first reading suggests."""
     from streamomd.analysis.propose_job import suggest_csv
     from streamomd.config.build_job import build_job
     from streamomd.core.run_events import phase
     from streamomd.runs.session import find_shards
     from streamomd.sources.column_facts import look
+    from streamomd.sources.text.csv_source import NO_HEADER
     from streamomd.sources.text.text_cache import is_csv, text_notes
     from streamomd.training.progress import note
 
     while True:
         data = {"shards": list(sources), "csv": csv}
         job = build_job({"data": data, "checkpoint": {"url": "none"}}, given)
-        shards = find_shards(job)
+        try:
+            shards = find_shards(job)
+        except SchemaError as error:
+            if error.message.code != NO_HEADER:
+                raise
+            csv = {**csv, "header": False}
+            continue
         with phase("looking at some rows"):
             facts = look(shards, job.data.store_options)
         paths = [shard.path for shard in shards]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def connect_client(
     stop: the run's signals. Raises UsageError for an invalid client, file or factory, ClusterError
     if no scheduler answers, StoppedError after a signal.
     """
-    with _client(client, address, stop) as opened:
+    with restored_log_levels(), _client(client, address, stop) as opened:
         try:
             with report_lost_scheduler(opened):
                 yield opened
@@ -94,9 +95,9 @@ def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[
     run."""
     if isinstance(client, ClusterFactory):
         with open_made(client, stop) as made, _connected(made):
-            if isinstance(client, LocalProcesses):
-                made.register_plugin(QuietTaskErrors())
-            yield made
+            own = isinstance(client, LocalProcesses)
+            with own_cluster(made) if own else nullcontext():
+                yield made
     elif isinstance(client, Client):
         with _connected(client):
             yield client
@@ -109,8 +110,11 @@ def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[
         with open_client(address, stop) as opened:
             yield opened
     else:
-        with local_cluster(None) as local, Client(local, set_as_default=False) as opened:
-            opened.register_plugin(QuietTaskErrors())
+        with (
+            local_cluster(None) as local,
+            Client(local, set_as_default=False) as opened,
+            own_cluster(opened),
+        ):
             yield opened
 
 
@@ -136,6 +140,39 @@ def local_cluster(workers: int | None) -> Any:
         dashboard_address="127.0.0.1:0",
         security=local_security(),  # other users of the machine can reach the address
     )
+
+
+@contextmanager
+def own_cluster(client: Client) -> Iterator[None]:
+    """A cluster that this process made and closes afterwards: a signal ends its tasks, about which
+    neither workers nor nannies, which are in this process, log warnings."""
+    client.register_plugin(QuietTaskErrors())
+    try:
+        yield
+    except StoppedError:
+        with suppress(Exception):  # a cluster that is lost logs nothing
+            client.run(_log_errors_alone)
+        _log_errors_alone()
+        raise
+
+
+@contextmanager
+def restored_log_levels() -> Iterator[None]:
+    """Around a cluster of this process until it is closed: then its loggers log as before."""
+    levels = {name: logging.getLogger(name).level for name in LOGGERS_OF_ENDS}
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _log_errors_alone() -> None:
+    for name in LOGGERS_OF_ENDS:
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+LOGGERS_OF_ENDS = ("distributed.nanny", "distributed.worker", "distributed.worker.state_machine")
 
 
 def local_security() -> Security:

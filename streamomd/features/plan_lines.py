@@ -11,7 +11,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from streamomd.config.data_table import Data
-from streamomd.config.values import join_list, quoted
+from streamomd.config.job_file import quoted
+from streamomd.config.values import join_list
 from streamomd.core.errors import SchemaError
 from streamomd.core.message import Message, PerReader, Words, joined
 from streamomd.core.urls import printable

@@ -22,7 +22,7 @@ from streamomd.checkpoint.segments import (
     encode,
     shorten_facts,
 )
-from streamomd.core.errors import CorruptionError
+from streamomd.core.errors import CorruptionError, UsageError
 from streamomd.shards.file_schema import SchemaFacts
 
 COLUMNS = pa.schema([(f"column {at}", pa.float64()) for at in range(50)])
@@ -285,12 +285,22 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
+def test_a_schema_of_many_columns_is_read_back() -> None:
+    """A ledger that is written can be read: what would be too large for a reader is refused."""
+    columns = [[f"{at:0100}", "double", True] for at in range(20_000)]
+    segment = Segment(0, ({**RECORDED, "url": "a", "schema": columns},))
+    assert decode(encode(segment)).shards[0]["schema"] == columns
+    large = Segment(0, ({**RECORDED, "url": "a", "projection": "x" * (MIN_JSON + (1 << 13))},))
+    with pytest.raises(UsageError, match="ledger"):
+        encode(large)
+
+
 def test_a_small_segment_does_not_unfold_to_a_large_one() -> None:
     """The JSON of a segment is bounded by how many shards and digests it has bytes for."""
     import struct
     import zlib
 
-    text = zlib.compress(b" " * (MIN_JSON + (1 << 20)))
+    text = zlib.compress(b" " * (MIN_JSON + (1 << 13)))
     data = MAGIC + struct.pack("<QQQ", 0, 0, len(text)) + text
     with pytest.raises(CorruptionError, match="JSON"):
         decode(data)

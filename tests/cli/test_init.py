@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from running import Ran, run, write
 from terminal import MODULE
 
-from streamomd.config.values import quoted
+from streamomd.config.job_file import quoted
 from streamomd.runs.session import Session
 
 ROWS = 60
@@ -252,6 +252,28 @@ def test_decimal_commas() -> None:
     )
     data = in_csv(columns, "--decimal", ".", delimiter=";")
     assert data["csv"] == {"decimal": "."}
+
+
+def without_header(lines: list[str]) -> dict[str, Any]:
+    Path("rows.csv").write_text("\n".join(lines) + "\n")
+    done = run("init", "rows.csv", "--overwrite")
+    assert done.code == 0, done.err
+    return tomllib.loads(Path("job.toml").read_text())["data"]
+
+
+def test_a_first_line_of_values() -> None:
+    """Numbers with fractions, texts that are values, or a number twice: none is a header, as years
+    are. The job says so, and trains."""
+    flowers = [f"{5 + k / 10:.1f},{k % 7}.5,{'ab'[k % 2]}" for k in range(ROWS)]
+    for lines, label in (
+        (flowers, "f2"),
+        ([f"7,7,{k % 9}.0,{k % 2}" for k in range(ROWS)], "f3"),
+    ):
+        data = without_header(lines)
+        assert (data["csv"], data["label"]) == ({"header": False}, label)
+        assert run("train", "job.toml", "--json", "--restart").result["rows"] == ROWS
+    years = ["place,1999,2000", *(f"p{k % 5},{k},{k % 2}" for k in range(ROWS))]
+    assert "csv" not in without_header(years)
 
 
 @pytest.mark.parametrize(

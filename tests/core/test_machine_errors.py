@@ -25,9 +25,9 @@ from streamomd.checkpoint.stores.local import is_abandoned, temporary_name
 COMMAND = (sys.executable, "-m", "streamomd")
 # Four attempts, each of which s3fs makes from five, would take eight seconds.
 TWO_ATTEMPTS = """
-from streamomd.checkpoint.stores import retry
+from streamomd.checkpoint.stores import remote
 
-retry.ATTEMPTS = 2
+remote.ATTEMPTS = 2
 from streamomd.__main__ import main
 
 main()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from clustered import PARTS, QUIET, REMOTE, ROUNDS, at_task, job, long, waits
 from distributed import Client, LocalCluster
@@ -143,6 +147,25 @@ def test_processes_of_this_machine(data: Path, tmp_path: Path, expected: str, co
     assert run(*words, "--checkpoint", tmp_path / "run").result["state_sha256"] == expected
     again = run("resume", tmp_path / "run", "--processes", "1", "--json")
     assert again.result["state_sha256"] == expected
+
+
+@pytest.mark.slow
+def test_a_stopped_run_of_processes_logs_no_warning(tmp_path: Path) -> None:
+    """Its tasks end with the cluster: that is as it should be."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=400_000)
+    pq.write_table(pa.table({"x": x, "y": (x > 0).astype(int)}), tmp_path / "a.parquet")
+    words = ["train", tmp_path / "a.parquet", "--label", "y", "--processes", "2", "--epochs", "999"]
+    words += ["--checkpoint", tmp_path / "run", "--log", tmp_path / "log"]
+    command = [sys.executable, "-m", "streamomd", *map(str, words)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and len([*(tmp_path / "run").glob("commits/*")]) < 3:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "WARNING" not in said, said
+    assert "of the last complete round" in said
 
 
 def test_processes_and_another_cluster_are_refused(data: Path, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
+from running import run
 
-import streamomd
 from streamomd.cli import main
 from streamomd.config.spec import Spec
 from streamomd.core import errors
@@ -63,12 +63,22 @@ def keys(table: type[BaseModel], above: str = "job") -> Iterator[str]:
 
 
 def result_keys() -> Iterator[str]:
-    """Keys of the result of a run."""
-    rows = pa.table({"x": np.arange(20.0), "y": np.arange(20) % 2})
+    """Keys of what commands print with --json."""
+    table = pa.table({"x": np.arange(40.0), "y": np.arange(40) % 2})
     with tempfile.TemporaryDirectory() as folder:
-        pq.write_table(rows, f"{folder}/rows.parquet")
-        model = streamomd.train(f"{folder}/rows.parquet", label="y", quiet=True)
-    yield from (f"result {name}" for name in sorted(model.result()))
+        rows, url = f"{folder}/rows.parquet", f"{folder}/run"
+        pq.write_table(table, rows)
+        for words in (
+            f"train {rows} --label y --checkpoint {url}", f"plan {rows} --label y",
+            f"init {rows} --yes -o {folder}/job.toml", f"evaluate {url} {rows}",
+            f"predict {url} {rows} --to {folder}/out", f"inspect {url}", f"update {url} --settle 0",
+            f"report {url} --to {folder}/a.html", f"export {url} --as scorer --to {folder}/a.zip",
+            f"checkpoint list {url}", f"checkpoint shards {url}", f"checkpoint verify {url}",
+            f"sweep {rows} --label y --grid eta=0.1,1 --rule nag --checkpoint none", "list rules",
+        ):  # fmt: skip
+            found = run(*words.split(), "--json").result
+            command = words.partition(f" {folder}")[0]
+            yield from (f"result of {command}: {name}" for name in sorted(found))
 
 
 def surface() -> list[str]:

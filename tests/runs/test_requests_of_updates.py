@@ -55,7 +55,7 @@ def update(server: S3Server) -> Counter[str]:
     )
 
 
-@pytest.mark.parametrize("files", [300, pytest.param(2 * PAGE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("files", [60, pytest.param(2 * PAGE, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("source", ["rows/", "rows", "rows/*/*.parquet"])
 def test_an_update_takes_few_requests(server: S3Server, source: str, files: int) -> None:
     """One new file: 11, and nothing new: 4, whatever the numbers of directories and of commits;

@@ -43,6 +43,12 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamomd.training.first_trees.HARM", 1e9)
 
 
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees are not checked for harm: in plain Python that takes most of these tests' time."""
+    monkeypatch.setattr("streamomd.training.new_model.without_harm", lambda spec, plan, rows: plan)
+
+
 def table(count: int = N, seed: int = 0, classes: int = 2) -> pa.Table:
     """A label by the product of two numbers, one with gaps, a list and a category."""
     draw = np.random.default_rng(seed)
@@ -96,6 +102,7 @@ def raw(rows: pa.Table) -> tuple[Any, Any, Any]:
     return x, rows["y"].to_numpy().astype(float), rows["w"].to_numpy()
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("classes", [2, 4])
 def test_a_row_has_the_margin_of_trees_of_earlier_rows(tmp_path: Path, classes: int) -> None:
     """That of LightGBM's own prediction, grown on the first t rows; later rows, and all rows of
@@ -146,7 +153,8 @@ def test_margins_of_a_row_depend_on_no_later_label(tmp_path: Path) -> None:
     assert not np.array_equal(a[409:], b[409:])
 
 
-@pytest.mark.parametrize("rule", ["auto", "nag"])
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("rule", [pytest.param("auto", marks=pytest.mark.slow), "nag"])
 def test_cuts_and_interruptions_change_no_bit(rule: str, tmp_path: Path) -> None:
     """Shards, row groups, commits, a cache and a stop that is resumed leave the state as it is."""
     with plain():
@@ -318,6 +326,7 @@ def test_rows_that_are_dropped_have_no_place(tmp_path: Path) -> None:
     assert second.metrics.total_rows == N
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_learners_of_a_sweep_share_them(tmp_path: Path) -> None:
     """Each ends with the bits of one trained alone."""
     shard = write(tmp_path / "0.parquet", table())
@@ -385,7 +394,7 @@ def test_trees_that_harm_later_rows_are_left_out(
         rows = rows.set_column(2, "z", pa.array(turned))
     given = {"shuffle": False, "early_stopping": False, "nulls": "mean"}
     X, y = rows.drop_columns(["z"]), rows["z"].to_numpy()
-    shard = str(write(tmp_path / "0.parquet", rows))
+    shard = str(in_parts(tmp_path, rows, 230, 70))
     found, others = (
         streamomd.train(
             shard, label="z", shapes=shapes, nulls="mean", checkpoint="none", rule="nag"

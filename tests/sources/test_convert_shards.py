@@ -24,6 +24,7 @@ from streamomd.core.errors import (
     DataError,
     InputNotFoundError,
     OutputExistsError,
+    SchemaError,
     StorageError,
     UsageError,
 )
@@ -236,6 +237,39 @@ def test_appended_shards_are_numbered_on(tmp_path, form):
     assert [url.rsplit("/", 1)[-1] for url in added.shards] == new
     assert all((tmp_path / "out" / name).read_bytes() == data for name, data in old.items())
     assert numbers(added) == numbers(first) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_other_columns_are_not_appended(tmp_path, form):
+    """Nor other types: the error names both; whole numbers and others are numbers."""
+    (tmp_path / "a.csv").write_text("a,b,c\n1,x,2.5\n")
+    out, before = tmp_path / "out", None
+    convert([str(tmp_path / "a.csv")], source_format="csv", to=str(out), form=form)
+    for text, words in (
+        ("a,b\n1,x\n", r"part-00000.*: 'c' is missing, there double; convert"),
+        ("a,b,c,d\n1,x,2,3\n", "'d' is int64, there missing"),
+        ("a,b,c\n1,x,z\n", "'c' is string, there double"),
+    ):
+        (tmp_path / "b.csv").write_text(text)
+        before = sorted(out.rglob("*"))
+        with pytest.raises(SchemaError, match=words):
+            convert([str(tmp_path / "b.csv")], source_format="csv", to=str(out), append=True)
+        assert sorted(out.rglob("*")) == before
+    (tmp_path / "b.csv").write_text("c,b,a\n2,y,1.5\n")
+    convert([str(tmp_path / "b.csv")], source_format="csv", to=str(out), append=True)
+    assert len([*out.iterdir()]) == 2
+
+
+def test_a_split_into_a_directory_of_shards_is_refused(tmp_path):
+    """Its shards would be read with those of all parts; a split is appended to its own."""
+    csv(tmp_path, shards=1)
+    halves = {"train": 0.5, "test": 0.5}
+    with pytest.raises(OutputExistsError, match="contains 1 shard of no part"):
+        csv(tmp_path, split=halves, append=True)
+    assert names(tmp_path) == ["part-00000.parquet"]
+    for _ in range(2):
+        csv(tmp_path, split=halves, append=True, to="parts")
+    assert len([*(tmp_path / "parts/train").iterdir()]) == 2
 
 
 def test_two_that_append_at_once_keep_both(tmp_path):

@@ -84,7 +84,7 @@ def test_numbers_whose_effect_is_no_line_are_curved(label: str, rule: str, tmp_p
     [
         {"data.standardize": "running"},
         {"model.dtype": "float32"},
-        {"model.rule": "ons", "data.bits": 4},
+        {"model.rule": "ons"},
         {"model.rule": "nag_projected", "model.certificate": True},
     ],
 )
@@ -93,7 +93,7 @@ def test_whatever_the_job_says_the_default_rule_decides(
 ) -> None:
     """Not with the job's standardization, parameters or certificate."""
     shard = write(tmp_path / "0.parquet", table("number"))
-    assert curved(shard, sets={"model.rule": "nag"} | sets) == ["c"]
+    assert curved(shard, sets={"model.rule": "nag", "data.bits": 4} | sets) == ["c"]
 
 
 @pytest.mark.parametrize("loss", ["huber", "pinball", "hinge", "squared_hinge"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -26,6 +27,7 @@ from streamomd.integrations.sklearn.fit import (
     chosen_epochs,
     distinct,
     is_dask,
+    is_indicators,
     learn_epochs,
     learn_more_rows,
     report_label_runs,
@@ -313,6 +315,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
             refuse_changed(self, self._held.model.spec)
             self._held.parameters = parameters
         read = validate_input(self, X, reset=reset)
+        if reset and is_indicators(self, read):
+            read = csr_array(read)
         targets = self._targets(y, classes, reset=reset)
         check_consistent_length(read, targets.y)
         weight = weights_of(sample_weight, targets.y) * targets.weight

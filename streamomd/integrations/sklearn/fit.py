@@ -32,9 +32,35 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
+OFTEN = 0.1
+"""Share of the rows up to which a one-hot column is rare."""
+FEWEST_COLUMNS, FEWEST_ROWS = 8, 100
+"""Of an array that is looked at for them."""
+
+
 def is_dask(given: Any) -> bool:
     """Whether it is a Dask collection, without importing Dask."""
     return hasattr(given, "__dask_graph__")
+
+
+def is_indicators(estimator: Any, rows: Any) -> bool:
+    """Whether most columns of an array are 0 or 1, and 1 in a tenth of the rows at most, as
+    one-hot encoders make them; and the others are about centred.
+
+    A rare column that is divided by its standard deviation is hardly held back by the prior: such
+    arrays are learned as the sparse matrices that they are.
+    """
+    if type(rows) is not np.ndarray or estimator.nulls not in (None, "error"):
+        return False
+    few = len(rows) < FEWEST_ROWS or rows.shape[1] < FEWEST_COLUMNS
+    if few or estimator.shapes != "none":
+        return False
+    means = rows.mean(axis=0, dtype=np.float64)
+    rare = (means >= 0.0) & (means <= OFTEN)
+    rare[rare] = ((rows[:, rare] == 0) | (rows[:, rare] == 1)).all(axis=0)
+    others = rows[:, ~rare]
+    centred = np.abs(means[~rare]) <= others.std(axis=0, dtype=np.float64)
+    return others.shape[1] < rare.sum() and bool(centred.all())
 
 
 def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: Floats) -> Model:

@@ -190,8 +190,10 @@ def _is_plain(X: Any, estimator: Any) -> bool:
 
 def batch_of(plan: Plan, read: Any, names: Names | None = None) -> Batch:
     """The input as a batch for the engine; names: records hashed values."""
-    frame = hasattr(read, "column_names")
-    return batch_of_frame(plan, read, names) if frame else batch_of_array(plan, read)
+    if hasattr(read, "column_names"):
+        return batch_of_frame(plan, read, names)
+    is_sparse = plan.sparse is not None and isinstance(read, np.ndarray)
+    return batch_of_array(plan, csr_array(read) if is_sparse else read)
 
 
 def labelled(batch: Batch, y: Floats, weight: Floats) -> Batch:

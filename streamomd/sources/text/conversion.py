@@ -27,7 +27,7 @@ from streamomd.sources.text.output_formats import (
     with_binary_lists,
     with_compression,
 )
-from streamomd.sources.text.shard_writer import ShardWriter, Target, opened_target
+from streamomd.sources.text.shard_writer import ShardWriter, Target, opened_target, refuse_split
 from streamomd.sources.text.shuffle_split import Split, TimeKeys, make_split, part_of, shuffled
 from streamomd.sources.text.svmlight_source import SvmlightReader
 from streamomd.sources.text.text_source import STANDARD_INPUT, TextReader
@@ -181,6 +181,8 @@ def write_shards(
     if parts and shards is not None:
         raise UsageError("shards is their number in one directory: with split pass rows_per_shard")
     places = [f"{to.rstrip('/')}/{name}" for name in parts.names] if parts else [to]
+    if parts:
+        refuse_split(to, storage_options)
     with ExitStack() as opened:
         if parts and not os.path.exists(to):
             opened.callback(_remove_if_empty, to)
@@ -357,6 +359,13 @@ def _cuts(counted: int, shards: int | None, rows_per_shard: int | None) -> Calla
     return lambda place: (place + 1) * counted // shards - place * counted // shards
 
 
+def _begun(begin: Callable[[Target], ShardWriter], targets: Sequence[Target]) -> list[ShardWriter]:
+    writers = [begin(target) for target in targets]
+    for writer in writers:
+        writer.target.refuse_other_columns(writer.schema)
+    return writers
+
+
 def _write(
     batches: Iterator[pa.RecordBatch],
     stream: _Stream,
@@ -370,7 +379,7 @@ def _write(
     rows = [0] * len(targets)
     try:
         for batch in batches:
-            writers = writers or [begin(target) for target in targets]
+            writers = writers or _begun(begin, targets)
             for place, writer in enumerate(writers):
                 own = part_of(batch, place) if split else batch
                 writer.add(encoded(own, writer.schema) if declared(writer.schema) else own)
@@ -378,7 +387,7 @@ def _write(
             stream.report()
         if split:
             split.refuse_empty(rows)
-        writers = writers or [begin(target) for target in targets]  # shards without rows
+        writers = writers or _begun(begin, targets)  # shards without rows
         return rows, [writer.finish(stream.reader.size) for writer in writers]
     except BaseException:
         for writer in writers:

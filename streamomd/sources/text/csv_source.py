@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from streamomd.core.errors import DataError, UsageError
+from streamomd.core.errors import DataError, SchemaError, UsageError
+from streamomd.core.message import Message
 from streamomd.core.urls import printable, typed
 from streamomd.features.infer_plan import twice
 from streamomd.sources.text.text_source import Text
@@ -123,7 +124,14 @@ _RAGGED = re.compile(
 _NUMBER = r"^\s*[-+]?(\d+{mark}?\d*|{mark}\d+)([eE][-+]?\d+)?\s*$"
 _WITH_COMMA = r"^\s*[-+]?\d+,\d+\s*$"
 MOST_WORDS = 5
+NO_HEADER = "no_header"
+"""Code of the error where the first line probably has values."""
 _INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number as CSV files have them."""
+    return bool(re.match(_NUMBER.replace("{mark}", "[.,]"), text))
 
 
 class CsvReader:
@@ -321,7 +329,14 @@ class CsvReader:
 
     def _fixed(self, inferred: pa.Schema, name: str) -> pa.Schema:
         if again := twice(inferred.names):
-            raise DataError(f"{name} has several columns named {_shown(min(again))}: rename them")
+            form = "{shard} has several columns named {found}: rename them"
+            code = "repeated_column"
+            if self._header and is_number(min(again)):
+                form += ", or pass --no-header if the first line has values"
+                code = NO_HEADER
+            raise SchemaError(
+                Message(code, form, shard=name, column=min(again), found=_shown(min(again)))
+            )
         if unknown := sorted(set(self._types) - set(inferred.names)):
             raise UsageError(f"types names {_shown(unknown[0])}, which is not a column of {name}")
         return pa.schema([self._field(field, name) for field in inferred])

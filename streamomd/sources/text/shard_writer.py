@@ -10,14 +10,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from streamomd.checkpoint.stores.local import remove_abandoned_outputs, temporary_name
-from streamomd.core.errors import OutputExistsError, StorageError, StreamomdError, UsageError
+from streamomd.core.errors import (
+    OutputExistsError,
+    SchemaError,
+    StorageError,
+    StreamomdError,
+    UsageError,
+)
 from streamomd.core.machine_errors import store_error
 from streamomd.core.platform_calls import replace
-from streamomd.core.urls import absolute, protocol, shown
+from streamomd.core.urls import absolute, printable, protocol, shown
 from streamomd.core.wording import counted
-from streamomd.shards.filesystem import connect_output, is_local, output_errors
+from streamomd.features.arrow_types import family
+from streamomd.shards.filesystem import connect_output, is_local, output_errors, store_errors
 from streamomd.sources.files.paths import is_shard_name
 from streamomd.sources.text.output_formats import FORMS, OutputFormat
 
@@ -38,9 +46,9 @@ class Target:
     temporary: str
     fs: fsspec.AbstractFileSystem
     old: tuple[str, ...] = ()
-    """Paths of shards written earlier, to be replaced."""
+    """Paths of shards written earlier."""
     append: bool = False
-    """Whether new shards are numbered on from those that are there at the end."""
+    """Whether they stay, and new shards are numbered on from those that are there at the end."""
 
     def temporary_path(self, place: int) -> str:
         """The temporary path of a shard."""
@@ -50,6 +58,26 @@ class Target:
     def scratch(self) -> str | None:
         """A local directory for temporary files on the disk the shards go to; None: any."""
         return self.temporary if is_local(self.fs) else None
+
+    def refuse_other_columns(self, schema: pa.Schema) -> None:
+        """Raise SchemaError if shards of this schema are appended to those of other columns, or of
+        types that no model reads as one column."""
+        if not self.append or not self.old:
+            return
+        path = max(self.old, key=_number)
+        with store_errors(path), self.fs.open(path, "rb") as file:
+            parquet = path.endswith(".parquet")
+            known = pq.read_schema(file) if parquet else pa.ipc.open_file(file).schema
+        differ = [
+            f"{printable(name)!r} is {_type(schema, name)}, there {_type(known, name)}"
+            for name in dict.fromkeys([*known.names, *schema.names])
+            if _kind(schema, name) != _kind(known, name)
+        ]
+        if differ:
+            raise SchemaError(
+                f"the rows have other columns than {shown(path)}: {'; '.join(differ[:10])}; "
+                "convert them to the same ones (--type, --decimal, --date-format), or elsewhere"
+            )
 
     def publish(self, count: int, suffix: str) -> tuple[str, ...]:
         """Replace the old shards by the new ones, or add to them; the new ones' URLs."""
@@ -61,7 +89,7 @@ class Target:
         width = max(5, len(str(numbers[-1])))
         names = [f"part-{number:0{width}d}.{suffix}" for number in numbers]
         with output_errors(self.url):
-            for path in self.old:
+            for path in () if self.append else self.old:
                 self.fs.rm_file(path)
             self._put([f"{self.root}/{name}" for name in names])
         return tuple(f"{self.url.rstrip('/')}/{name}" for name in names)
@@ -108,15 +136,12 @@ def opened_target(
     Raises `OutputExistsError` where shards are already, unless they are of an earlier convert and
     ``overwrite``, or ``append``; `StorageError` for a store that refuses.
     """
-    url = absolute(to)
-    fs = connect_output(url, options if protocol(url) else None)
-    root = (str(fs._strip_protocol(url)) if protocol(url) else url).rstrip("/")
+    url, fs, root = _place(to, options)
     with output_errors(url):
         found = _old_shards(fs, root, url, kept=overwrite or append)
         remove_abandoned_outputs(fs, root)
         made = not fs.exists(root)
-        old = () if append else found
-        target = Target(url, root, f"{root}/{temporary_name()}", fs, old, append)
+        target = Target(url, root, f"{root}/{temporary_name()}", fs, found, append)
         fs.makedirs(target.temporary, exist_ok=True)
     try:
         with _storing(url):
@@ -166,6 +191,36 @@ def _old_shards(
             "directory, add to them (--append), or overwrite them (--overwrite)"
         )
     return tuple(found)
+
+
+def refuse_split(to: str, options: Mapping[str, Any] | None) -> None:
+    """Raise OutputExistsError for a directory of shards: those of a split would be read with
+    them."""
+    url, fs, root = _place(to, options)
+    with output_errors(url):
+        found = _old_shards(fs, root, url, kept=True)
+    if found:
+        raise OutputExistsError(
+            f"{shown(url)} contains {counted(len(found), 'shard')} of no part: split into another "
+            "directory, or leave --split out"
+        )
+
+
+def _place(to: str, options: Mapping[str, Any] | None) -> tuple[str, Any, str]:
+    """The absolute URL of a directory, its file system, and its path there."""
+    url = absolute(to)
+    fs = connect_output(url, options if protocol(url) else None)
+    return url, fs, (str(fs._strip_protocol(url)) if protocol(url) else url).rstrip("/")
+
+
+def _type(schema: pa.Schema, name: str) -> str:
+    return str(schema.field(name).type) if name in schema.names else "missing"
+
+
+def _kind(schema: pa.Schema, name: str) -> str:
+    """What a column of all shards of a run must be: whole numbers and others are numbers."""
+    found = family(schema.field(name).type) if name in schema.names else ""
+    return "number" if found in ("integer", "float") else found
 
 
 def _number(path: str) -> int:
