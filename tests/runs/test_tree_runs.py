@@ -46,7 +46,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees are not checked for harm: in plain Python that takes most of these tests' time."""
-    monkeypatch.setattr("streamomd.training.new_model.without_harm", lambda spec, plan, rows: plan)
+    monkeypatch.setattr("streamomd.training.first_trees.without_harm", lambda spec, plan, rows: plan)
 
 
 def table(count: int = N, seed: int = 0, classes: int = 2) -> pa.Table:
