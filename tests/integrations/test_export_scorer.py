@@ -228,6 +228,8 @@ def test_the_file_is_all_that_it_takes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["rule", "trees", "loss", "version"])
 def test_what_a_reader_does_not_know_is_refused(reader: Reads, change: str) -> None:
     """A file that Scorer.save or a later version wrote."""
+    if change == "trees" and reader is python:
+        pytest.skip("it reads trees")
     rows = table(labels="numbers")
     rows = rows.set_column(0, "y", pa.array(np.abs(np.arange(len(rows)))))
     model = model_of(rows, data=EVERYTHING, model={"loss": "poisson", "task": "regress"})

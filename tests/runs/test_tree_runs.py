@@ -3,6 +3,7 @@ every way to train, continue, predict and export."""
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import MissingExtraError, StoppedError, UnsupportedError
 from streamomd.features import grow_trees, name_of
 from streamomd.features.grow_trees import Grower, counts_of
-from streamomd.integrations.export import FORMATS
+from streamomd.integrations.export import FORMATS, scorer_reader
 from streamomd.integrations.export.to_sklearn import matrix_of, to_sklearn
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.reader import read_batches
@@ -46,7 +47,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees are not checked for harm: in plain Python that takes most of these tests' time."""
-    monkeypatch.setattr("streamomd.training.first_trees.without_harm", lambda spec, plan, rows: plan)
+    monkeypatch.setattr(
+        "streamomd.training.first_trees.without_harm", lambda spec, plan, rows: plan
+    )
 
 
 def table(count: int = N, seed: int = 0, classes: int = 2) -> pa.Table:
@@ -211,7 +214,8 @@ def test_a_scorer_predicts_as_the_model(classes: int, tmp_path: Path) -> None:
 
 
 def test_exports(tmp_path: Path) -> None:
-    """scikit-learn's estimator takes the margins as columns; graphs and VW refuse by name."""
+    """scikit-learn's estimator takes the margins as columns, a scorer has trees; graphs and VW
+    refuse by name."""
     rows = table()
     model = learn(write(tmp_path / "0.parquet", rows))
     frame = rows.drop_columns(["y", "z", "w"])
@@ -220,12 +224,22 @@ def test_exports(tmp_path: Path) -> None:
     assert np.allclose(found, [model.scorer().score(one) for one in frame.to_pylist()])
     place = model.plan.tree_offset
     assert name_of(model.plan, model.names, place) == "trees"
-    for name in ("onnx", "vw", "scorer"):
+    for name in ("onnx", "vw"):
         with (
             pytest.raises(UnsupportedError, match=r"boosted trees|curves"),
             (tmp_path / name).open("wb") as file,
         ):
             FORMATS[name].write(model, file)
+    scorer = io.BytesIO()
+    FORMATS["scorer"].write(model, scorer)
+    predict = scorer_reader.load(scorer)
+    rows_to_score = [
+        {**one, "h": "new"} if k == 3 else one for k, one in enumerate(frame.to_pylist())
+    ]
+    expected = [model.scorer().score(one) for one in rows_to_score]
+    np.testing.assert_allclose(
+        [predict(one)["score"] for one in rows_to_score], expected, 1e-9, 1e-9
+    )
     with (tmp_path / "w.parquet").open("wb") as file:
         FORMATS["parquet"].write(model, file)
     assert learn(tmp_path / "0.parquet", start=str(tmp_path / "w.parquet")).plan == model.plan

@@ -29,7 +29,7 @@ export async function load(file) {
   }
   const head = JSON.parse(new TextDecoder().decode(members["scorer.json"]));
   if (head.format !== "streamomd scorer" || head.version !== 1 || head.margins.rule || head.columns.trees)
-    throw new Error("expected a file of streamomd export --as scorer");
+    throw new Error("expected a file of streamomd export --as scorer, of a model without trees (model.shapes)");
   const kinds = { int64: BigInt64Array, float64: Float64Array };  // little-endian, as all machines are
   for (const [name, [kind]] of Object.entries(head.arrays)) arrays[name] = new kinds[kind](members[`${name}.bin`]);
   const { coordinates } = arrays, places = coordinates && new Map(Array.from(coordinates, (at, k) => [Number(at), k]));

@@ -1,7 +1,7 @@
 """Predictions of a file that ``streamomd export --as scorer`` wrote, with numpy alone.
 
 This module imports nothing of streamomd: copy it, or take it out of the exported file, which is a
-zip archive. ``scorer_reader.mjs`` is the same in JavaScript.
+zip archive. ``scorer_reader.mjs`` is the same in JavaScript, without trees.
 
     from scorer_reader import load
     predict = load("bank.scorer")
@@ -15,8 +15,11 @@ for a missing column.
 
 from __future__ import annotations
 
+import base64
 import datetime
 import decimal
+import io
+import itertools
 import json
 import math
 import unicodedata
@@ -38,14 +41,16 @@ class Predict:
     def __init__(self, head: dict[str, Any], arrays: dict[str, Any]) -> None:
         if head.get("format") != "streamomd scorer" or head["version"] != 1:
             raise ValueError("not a scorer of version 1")
-        if "rule" in head["margins"] or head["columns"].get("trees"):
-            raise ValueError("a rule that predicts more than a sum, or trees: use streamomd")
+        if "rule" in head["margins"]:
+            raise ValueError("a rule that predicts more than a sum: use streamomd")
         if head["link"]["mean"] == "loss" and head["link"]["loss"] not in RATES:
             raise ValueError(f"loss {head['link']['loss']!r} is not known here: use streamomd")
         self.columns, self.link, self.arrays = head["columns"], head["link"], arrays
         c = self.columns
         self._hashed = int(c["bias"]) + len(c["numbers"]) + sum(v[1] for v in c["vectors"])
         self._hashed += sum(len(curve[3]) for curve in c.get("curves", ()))
+        self._trees = Trees(c["trees"]) if c.get("trees") else None
+        self._hashed += self._trees.margins if self._trees else 0
         hashes = c["categories"] or c["lists"] or c["texts"] or c["dates"]
         self._sparse = self._hashed + (2 ** c["bits"] if hashes else 0)
         self._places: dict[bytes, int] = {}
@@ -69,11 +74,13 @@ class Predict:
     def entries(self, row: dict[str, Any]) -> dict[int, float]:
         """The values of a row by coordinate, without the bias."""
         c = self.columns
-        numbers, indicators = self._numbers(row)
+        numbers, indicators, absent = self._numbers(row)
+        sums, single = self._sums(row)
+        if self._trees:
+            numbers += self._trees.of(numbers, absent, [at - self._hashed for at in single])
         if "reference" in self.arrays:
             for k, (centre, scale) in enumerate(self.arrays["reference"].T):
                 numbers[k] = (numbers[k] - centre) / scale if scale > 0.0 else 0.0
-        sums = self._sums(row)
         if c["sparse"]:
             indices, values, size, kind = c["sparse"]
             read = listed(value_of(row, indices)), listed(value_of(row, values))
@@ -88,8 +95,8 @@ class Predict:
         return {**dict(enumerate(numbers, int(c["bias"]))), **sums,
                 **dict(enumerate(indicators, first))}  # fmt: skip
 
-    def _numbers(self, row: dict[str, Any]) -> tuple[list[float], list[float]]:
-        """Numbers, elements of vectors and hats; and the missing-value indicators."""
+    def _numbers(self, row: dict[str, Any]) -> tuple[list[float], list[float], set[int]]:
+        """Numbers, elements of vectors, hats; missing-value indicators; numbers without hats."""
         found, indicators, hatless = list[float](), list[float](), set[int]()
         c = self.columns
         numbers = [(name, 0, kind, nulls, False) for name, kind, nulls in c["numbers"]]
@@ -117,7 +124,7 @@ class Predict:
                 share = min(1.0, max(0.0, (x - knots[k]) / (knots[k + 1] - knots[k])))
                 hats[k], hats[k + 1] = 1.0 - share, share
             found += hats
-        return found, indicators
+        return found, indicators, hatless
 
     def _checked(self, value: Any, kind: str, name: str) -> float | None:
         """A number in the range of the model; None if it is missing."""
@@ -127,8 +134,8 @@ class Predict:
             raise ValueError(f"{name!r}: {value!r} is out of the model's range")
         return x
 
-    def _sums(self, row: dict[str, Any]) -> dict[int, float]:
-        """The sums of hashed coordinates: categories, parts of dates, crosses, lists, texts."""
+    def _sums(self, row: dict[str, Any]) -> tuple[dict[int, float], list[int]]:
+        """Sums of hashed coordinates, and the coordinates of categories and parts of dates."""
         c, texts = self.columns, dict[str, Any]()
         alone = []
         for name, kind, is_alone in c["categories"]:
@@ -140,6 +147,7 @@ class Predict:
                 texts[f"{name}.{part}"] = None if moment is None else part_of(moment, part)
                 alone.append(f"{name}.{part}")
         keys = [key(name, texts[name]) for name in alone]
+        single = [self._place(one) for one in keys]
         for cross in c["crosses"]:
             name = "^".join(n.replace("\\", "\\\\").replace("^", "\\^") for n in cross)
             keys.append(key(name, b"^".join(escaped(texts[n]) for n in cross)))
@@ -156,7 +164,7 @@ class Predict:
             for at, n in counted.items():
                 x = 1.0 if how == "presence" else float(n) if how == "count" else math.log1p(n)
                 sums[at] = sums.get(at, 0.0) + x
-        return sums
+        return sums, single
 
     def _place(self, name: bytes) -> int:
         at = self._places.get(name)
@@ -190,6 +198,31 @@ class Predict:
                 each = [(1.0 - e) * mean(one) + e / 2 for one in margins.tolist()]
                 total, n = sum(each), len(each)
                 found["probability"] = [p / total if total else 1.0 / n for p in each]
+        return found
+
+
+class Trees:
+    """Boosted trees, whose margins are numbers."""
+
+    def __init__(self, saved: dict[str, Any]) -> None:
+        arrays = np.load(io.BytesIO(base64.b64decode(saved["growths"])), allow_pickle=False)
+        a = {name.removeprefix("0."): arrays[name].tolist() for name in arrays.files}
+        self.margins, self._given = saved["margins"], saved["columns"] - len(a["ends"])
+        self._nodes = a["feature"], a["value"], a["right"], a["nan_left"]
+        self._roots, self._unseen = a["roots"], a["unseen"]
+        codes, ends = [*zip(a["places"], a["codes"], strict=True)], [0, *a["ends"]]
+        self._codes = [dict(codes[low:high]) for low, high in itertools.pairwise(ends)]
+
+    def of(self, numbers: list[float], absent: set[int], places: list[int]) -> list[float]:
+        """The margins of a row. places: of its categories."""
+        x = [math.nan if k in absent else v for k, v in enumerate(numbers[: self._given])]
+        x += map(dict.get, self._codes, places, self._unseen)
+        (feature, value, right, nan_left), found = self._nodes, [0.0] * self.margins
+        for tree, at in enumerate(self._roots[:-1]):
+            while (column := feature[at]) >= 0:
+                left = nan_left[at] if math.isnan(x[column]) else x[column] <= value[at]
+                at = at + 1 if left else right[at]  # noqa: PLW2901
+            found[tree % self.margins] += value[at]
         return found
 
 
@@ -247,9 +280,8 @@ def number(value: Any, kind: str, name: str) -> float | None:
     if isinstance(value, datetime.timedelta):
         per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
         return value // datetime.timedelta(microseconds=1) * per_second // 10**6 / per_second
-    if isinstance(value, bool) != (kind == "boolean") or not isinstance(
-        value, int | float | decimal.Decimal
-    ):
+    numeric = isinstance(value, int | float | decimal.Decimal)
+    if isinstance(value, bool) != (kind == "boolean") or not numeric:
         raise ValueError(f"{name!r}: {value!r}, expected a {kind}")
     return rounded(float(value), kind)
 
@@ -267,13 +299,12 @@ def category(value: Any, kind: str, name: str) -> bytes | None:
         return None
     if isinstance(value, bytes) and kind in ("text", "bytes"):
         return value
-    if isinstance(value, str) != (kind in ("text", "bytes")) or isinstance(value, bool) != (
-        kind == "boolean"
-    ):
+    texts, booleans = kind in ("text", "bytes"), kind == "boolean"
+    if isinstance(value, str) != texts or isinstance(value, bool) != booleans:
         raise ValueError(f"{name!r}: {value!r}, expected a category of kind {kind}")
-    if kind in ("text", "bytes"):
+    if texts:
         return str(value).encode()
-    if kind == "boolean":
+    if booleans:
         return b"true" if value else b"false"
     if kind == "integer":
         if value != int(value):

@@ -126,9 +126,7 @@ def _note_nulls(plan: Plan, weights: NDArray[np.float64]) -> None:
 def _refuse_columns(model: ModelData) -> None:
     plan = model.plan
     families = {column.name: column.family for column in plan.types}
-    instead = "--as parquet exports the weights by name"
-    if plan.trees is None:  # the scorer has none either
-        instead = f"--as scorer does; {instead}"
+    instead = "--as scorer does; --as parquet exports the weights by name"
     kinds = {
         "texts": [text.column for text in plan.text],
         "crosses": [" × ".join(cross) for cross in plan.crosses],

@@ -2,7 +2,7 @@
 
 The file is a zip archive of a JSON description and arrays. It also has ``scorer_reader.py`` (numpy
 alone) and ``scorer_reader.mjs`` (JavaScript, no dependency), which give the numbers of
-``streamomd predict`` for a row of any columns.
+``streamomd predict`` for a row of any columns; that in JavaScript has no boosted trees.
 """
 
 from __future__ import annotations
@@ -32,10 +32,6 @@ def write(model: ModelData, file: Any) -> dict[str, Any]:
         raise UnsupportedError(
             f"--as scorer does not support the prediction of loss {model.engine.loss.name!r}: use "
             "streamomd predict; --as parquet exports the weights only"
-        )
-    if model.plan.trees:
-        raise UnsupportedError(
-            "--as scorer has no boosted trees (model.shapes): Scorer.save has them, for streamomd"
         )
     state = model.state if isinstance(model.state, State) else model.state.load()
     parts = parts_of(model.plan, model.engine, state, model.calibration)
