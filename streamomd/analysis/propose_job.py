@@ -49,9 +49,9 @@ def suggest_label(facts: DataFacts) -> tuple[str, str]:
         if column.family in (*SCALARS, "string") and column.distinct > 1 and not _is_text(column)
         and not column.of_directory
     ]  # fmt: skip
-    named = {
-        column.name.strip().lower().removeprefix("is_"): column.name for column in reversed(able)
-    }
+    # Of two that are named alike, the one that more rows have, then the first.
+    likely = sorted(able[::-1], key=lambda column: -column.missing)
+    named = {column.name.strip().lower().removeprefix("is_"): column.name for column in likely}
     for name in LABELS:
         if name in named:
             return named[name], "named like a label"
