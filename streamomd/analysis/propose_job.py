@@ -50,8 +50,9 @@ def suggest_label(facts: DataFacts) -> tuple[str, str]:
         and not column.of_directory
     ]  # fmt: skip
     # Of two that are named alike, the one that more rows have, then the first.
-    likely = sorted(able[::-1], key=lambda column: -column.missing)
-    named = {column.name.strip().lower().removeprefix("is_"): column.name for column in likely}
+    named: dict[str, str] = {}
+    for column in sorted(able, key=lambda one: one.missing):
+        named.setdefault(column.name.strip().lower().removeprefix("is_"), column.name)
     for name in LABELS:
         if name in named:
             return named[name], "named like a label"
