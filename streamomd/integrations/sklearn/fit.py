@@ -70,9 +70,9 @@ def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: 
     targets and weights. name: of the label.
     """
     from streamomd.features.grow_trees import ROWS as TREE_ROWS
+    from streamomd.training.curved_columns import with_curves
     from streamomd.training.first_trees import trees_of_memory, without_harm
     from streamomd.training.model import Model
-    from streamomd.training.new_model import with_curves
     from streamomd.training.progress import note
 
     names = rows.column_names if hasattr(rows, "column_names") else []
