@@ -43,7 +43,7 @@ from streamomd.training.row_stream import compiling_kernels
 from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_threads import available_memory, classes_divided
 
-WORTH_ADVICE = 5.0
+WORTH_ADVICE = 20.0
 """Seconds of a run from which on a part of one is spent on what would help the next one."""
 
 

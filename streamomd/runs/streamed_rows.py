@@ -157,6 +157,7 @@ def why_written(spec: Spec) -> str:
         "model.rule": spec.rule.looks(spec.model.params),  # at all rows before the first
         "train.mode": train.mode != "exact",
         "model.shapes": spec.model.shapes != "none",
+        "model.certificate": spec.model.certificate,  # which is computed from the rows
         "cluster": spec.cluster.scheduler is not None or spec.cluster.learner == "worker",
         **{f"data.{key}": bool(getattr(data, key))
            for key in ("cache", "where", "rename", "select", "delay", "time", "holdout", "sample")},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import os
+import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from any_columns import worlds
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import streamomd
-from streamomd.core.errors import BadRowError, ChangedDataError, DataError, UsageError
+from streamomd.core.errors import BadRowError, ChangedDataError, DataError, StoppedError, UsageError
 from streamomd.sources.memory import stream_blocks
 from streamomd.sources.memory.stream_blocks import block_rows
 
@@ -72,6 +77,23 @@ def test_the_bits_are_those_of_a_file(size: int, tmp_path: Path, small_blocks: P
     for key in ("state_sha256", "rows", "skipped", "progressive_loss"):
         assert found.get(key) == expected.get(key), key
     assert not small_blocks.exists()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(world=worlds(), size=st.integers(1, 12))
+def test_any_columns_are_those_of_a_file(tmp_path_factory: Any, world: Any, size: int) -> None:
+    """Of any types, in structs, with nulls; dictionaries and lists, too."""
+    rows, data = world
+    path = tmp_path_factory.mktemp("rows") / "a.parquet"
+    pq.write_table(rows, path)
+    job = {"data": {**data, "label": "y"}, "model": {"classes": [0, 1]}}
+    given: dict[str, Any] = {"checkpoint": "none", "quiet": True}
+    results = []
+    for shards in (str(path), iter(rows.to_batches(max_chunksize=size))):
+        model = streamomd.train(job, shards=shards, **given)
+        families = [(column.name, column.family) for column in model.plan.types]
+        results.append((model.state_sha256, model.metrics.total_rows, families))
+    assert results[0] == results[1]
 
 
 class BreaksError(Exception):
@@ -154,6 +176,7 @@ NEEDS = {
     "hold-out": {"holdout": 5},
     "filter": {"where": "x > 0"},
     "shapes": {"shapes": "columns"},
+    "certificate": {"rule": "adagrad", "sets": {"model.certificate": True}},
 }
 
 
@@ -165,6 +188,21 @@ def test_rows_that_are_read_again_are_written(
     url, job = str(tmp_path / "run"), {**JOB, **NEEDS[need]}
     streamomd.train(shards=cut(table(), 100), **job, checkpoint=url)
     assert [*small_blocks.rglob("*.parquet")]
+
+
+def test_a_stopped_run_says_how_to_resume(tmp_path: Path) -> None:
+    """With the same rows, which no command line has."""
+
+    def stopping() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(cut(table(), 100)):
+            if number == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield batch
+
+    url = str(tmp_path / "run")
+    with pytest.raises(StoppedError, match=r"streamomd.resume\('.*run', shards=the same rows\)"):
+        streamomd.train(shards=stopping(), **JOB, checkpoint=url)
+    assert streamomd.resume(url, shards=table(), quiet=True).finished
 
 
 def test_the_stream_is_read_by_the_calling_thread() -> None:
