@@ -49,9 +49,10 @@ def suggest_label(facts: DataFacts) -> tuple[str, str]:
         if column.family in (*SCALARS, "string") and column.distinct > 1 and not _is_text(column)
         and not column.of_directory
     ]  # fmt: skip
-    named = {
-        column.name.strip().lower().removeprefix("is_"): column.name for column in reversed(able)
-    }
+    # Of two that are named alike, the one that more rows have, then the first.
+    named: dict[str, str] = {}
+    for column in sorted(able, key=lambda one: one.missing):
+        named.setdefault(column.name.strip().lower().removeprefix("is_"), column.name)
     for name in LABELS:
         if name in named:
             return named[name], "named like a label"

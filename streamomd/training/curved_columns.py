@@ -10,7 +10,7 @@ by the outer product of gradients). It depends on the unit of neither losses nor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
@@ -41,6 +41,7 @@ from streamomd.shards.encoded_rows import encode_rows, learned_rows
 from streamomd.shards.reader import ShardBatch, read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.training.model_data import engine_of
+from streamomd.training.progress import note
 
 Floats = NDArray[np.float64]
 FEWEST_ROWS = 1_000
@@ -197,17 +198,14 @@ def _score(slopes: Floats, numbers: Floats, hats: Floats) -> tuple[float, int]:
     return float((along**2 / values[kept]).sum()), int(kept.sum())
 
 
-def curves_of_shards(spec: Spec, plan: Plan, shards: ShardSet) -> CurveChoice:
-    """The curves that the first ``ROWS`` valid rows decide which the shards' filter does not drop,
-    of at most ``MOST_READ``. Raises what reading and encoding raise."""
-    if (none := none_of(plan)) is not None:
-        return none
-    with closing(_pieces(plan, shards)) as pieces:
-        first = rows_of(plan, pieces)
-    return choose_curves(spec, plan, first, shards.rows - shards.unread_rows)
+def with_curves(plan: Plan, found: CurveChoice) -> Plan:
+    """The plan with chosen curves; prints a line where there are none."""
+    if not found.curves:
+        note(f"no column is curved (model.shapes): {found.reason}")
+    return replace(plan, curves=found.curves)
 
 
-def _pieces(plan: Plan, shards: ShardSet) -> Generator[ShardBatch]:
+def first_pieces(plan: Plan, shards: ShardSet) -> Generator[ShardBatch]:
     """The rows in the order of the source, little read ahead."""
     batches = read_batches(
         shards, places=range(len(shards)), columns=plan.columns, dictionary=plan.dictionary,
@@ -217,19 +215,31 @@ def _pieces(plan: Plan, shards: ShardSet) -> Generator[ShardBatch]:
         yield from pieces
 
 
+def first_of(
+    plan: Plan, pieces: Iterable[ShardBatch], most: int, most_read: int
+) -> Iterator[tuple[ShardBatch, Batch, int]]:
+    """Pieces, their valid rows, and how many of these are of the first ``most``, of at most
+    ``most_read`` rows that are read."""
+    rows = read = 0
+    for given in pieces:
+        # Coordinates that an encoding cached are of its plan: other plans have others.
+        piece = given._replace(hashed=None)
+        batch = encode_rows(plan, piece).value.batch
+        count = min(len(batch), most - rows)
+        yield piece, batch, count
+        rows, read = rows + count, read + piece.rows
+        if rows == most or read >= most_read:
+            return
+
+
 def rows_of(plan: Plan, pieces: Iterable[ShardBatch]) -> FirstRows:
     """The first rows of pieces of shards."""
-    used, numbers, weights, rows, read = [], [], [], 0, 0
-    for piece in pieces:
-        batch = encode_rows(plan, piece).value.batch
-        count = min(len(batch), ROWS - rows)
+    used, numbers, weights = [], [], []
+    for piece, batch, count in first_of(plan, pieces, ROWS, MOST_READ):
         used += [(piece, count)] if count else []
         values, _ = first_numbers(plan, piece.batch)
         numbers.append(values[learned_rows(piece, batch)][:count])
         weights.append(batch.weight[:count])
-        rows, read = rows + count, read + piece.rows
-        if rows == ROWS or read >= MOST_READ:
-            break
 
     def encode(some: Plan) -> list[Batch]:
         return [encode_rows(some, piece).value.batch.rows(0, count) for piece, count in used]
@@ -262,5 +272,5 @@ def curve_advice(spec: Spec, plan: Plan, pieces: Iterable[ShardBatch], total: in
 
 def advice_of_shards(spec: Spec, plan: Plan, shards: ShardSet) -> list[str]:
     """The same, of a run's shards."""
-    with closing(_pieces(plan, shards)) as pieces:
+    with closing(first_pieces(plan, shards)) as pieces:
         return curve_advice(spec, plan, pieces, shards.rows - shards.unread_rows)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from itertools import tee
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,19 @@ from streamomd.features.grow_trees import (
     library_name,
     margins_of_trees,
 )
-from streamomd.shards.encoded_rows import Rows, encode_rows
-from streamomd.shards.reader import Piece, read_batches
+from streamomd.shards.encoded_rows import encode_rows
+from streamomd.shards.reader import ShardBatch
 from streamomd.shards.shard import ShardSet
 from streamomd.training.class_weights import sampled_rows
-from streamomd.training.curved_columns import screening_job
+from streamomd.training.curved_columns import (
+    choose_curves,
+    first_of,
+    first_pieces,
+    none_of,
+    rows_of,
+    screening_job,
+    with_curves,
+)
 from streamomd.training.holdout import rows_held_out, with_places
 from streamomd.training.model_data import engine_of
 from streamomd.training.progress import note
@@ -42,9 +51,30 @@ EVERY_ROW = 1 << 62
 """A row that no shard has."""
 
 
-def first_trees(spec: Spec, plan: Plan, shards: ShardSet) -> Trees | None:
+def with_shapes(spec: Spec, plan: Plan, shards: ShardSet) -> Plan:
+    """The plan with the curves, and trees, of the first rows, which are read once. Raises what
+    reading and encoding raise."""
+    trees, total = None, shards.rows - shards.unread_rows
+    with closing(first_pieces(plan, shards)) as source:
+        of_trees, of_curves, of_check = tee(source, 3)
+        if spec.model.shapes == "all":
+            trees = first_trees(spec, plan, shards, of_trees)
+        if (choice := none_of(plan)) is None:
+            choice = choose_curves(spec, plan, rows_of(plan, of_curves), total)
+        plan = replace(with_curves(plan, choice), trees=trees)
+
+        def encode(trial: Plan) -> list[Batch]:
+            found = first_of(trial, of_check, ROWS, MOST_READ)
+            return [batch.rows(0, count) for _, batch, count in found]
+
+        return without_harm(spec, plan, encode)
+
+
+def first_trees(
+    spec: Spec, plan: Plan, shards: ShardSet, pieces: Iterable[ShardBatch]
+) -> Trees | None:
     """Trees grown on the first rows that are learned, see ``Grower``; None of too few. A row of the
-    first ones is predicted by those that were grown on earlier rows.
+    first ones is predicted by those that were grown on earlier rows. pieces: of these shards.
 
     Raises MissingExtraError, UnsupportedError for a loss, and what reading raises.
     """
@@ -54,52 +84,31 @@ def first_trees(spec: Spec, plan: Plan, shards: ShardSet) -> Trees | None:
     if data.holds_out or data.sample:
         shards = with_places(shards, "name")
     plan = replace(plan, tree_columns=True)
-    x: list[Floats] = []
-    y: list[Floats] = []
-    weight: list[Floats] = []
-    at: list[tuple[int, Numbers]] = []
+    found: list[tuple[NDArray[Any], ...]] = []
     rows = read = 0
-    with closing(_pieces(plan, shards)) as pieces:
-        for piece in pieces:
-            shard, numbers = shards.shards[piece.position], range(piece.row, piece.row + piece.rows)
-            batch = sampled_rows(data, plan, shard.place, numbers, piece.value.batch)
-            held = rows_held_out(data, shard.place, numbers, batch.skipped, batch.time)
-            assert batch.columns is not None
-            x.append(batch.columns.numbers[: ROWS - rows])
-            y.append(batch.y[: ROWS - rows])
-            learned = batch.weight if held is None else np.where(held, 0.0, batch.weight)
-            weight.append(learned[: ROWS - rows])
-            at.append((piece.position, np.delete(numbers, batch.skipped.places)[: ROWS - rows]))
-            rows, read = rows + len(y[-1]), read + piece.rows
-            if rows == ROWS or read >= MOST_READ:
-                break
-    every = [np.concatenate(some) if some else np.empty(0) for some in (x, y, weight)]
-    grower = _grower(spec, plan, *every) if rows else None
-    window = _window(counts_of(rows), at, shards)
-    return _trees(plan, grower, rows, window)
-
-
-def _pieces(plan: Plan, shards: ShardSet) -> Generator[Piece[Rows]]:
-    """Encoded rows in the order of the source, little read ahead."""
-    batches = read_batches(
-        shards, places=range(len(shards)), columns=plan.columns, dictionary=plan.dictionary,
-        threads=1, budget_bytes=1, unit_bytes=1 << 20,
-    )  # fmt: skip
-    with closing(iter(batches.map(partial(encode_rows, plan)))) as pieces:
-        yield from pieces
-
-
-def first_batches(shards: ShardSet, plan: Plan) -> list[Batch]:
-    """The first rows, as many as trees are grown on."""
-    found: list[Batch] = []
-    rows = read = 0
-    with closing(_pieces(plan, shards)) as pieces:
-        for piece in pieces:
-            found.append(piece.value.batch.rows(0, min(len(piece.value.batch), ROWS - rows)))
-            rows, read = rows + len(found[-1]), read + piece.rows
-            if rows == ROWS or read >= MOST_READ:
-                break
-    return found
+    for piece in pieces:
+        place, numbers = (
+            shards.shards[piece.position].place,
+            range(piece.row, piece.row + piece.rows),
+        )
+        batch = encode_rows(plan, piece).value.batch
+        batch = sampled_rows(data, plan, place, numbers, batch)
+        held = rows_held_out(data, place, numbers, batch.skipped, batch.time)
+        assert batch.columns is not None
+        learned = batch.weight if held is None else np.where(held, 0.0, batch.weight)
+        at = np.full(len(batch), piece.position), np.delete(numbers, batch.skipped.places)
+        found.append((batch.columns.numbers, batch.y, learned, *at))
+        rows, read = rows + len(batch), read + piece.rows
+        if rows >= ROWS or read >= MOST_READ:
+            break
+    rows = min(rows, ROWS)
+    if not rows:
+        return _trees(plan, None, 0, {})
+    x, y, weight, places, at_row = (
+        np.concatenate(part)[:ROWS] for part in zip(*found, strict=True)
+    )
+    window = _window(counts_of(rows), places, at_row, shards)
+    return _trees(plan, _grower(spec, plan, x, y, weight), rows, window)
 
 
 def trees_of_memory(
@@ -184,22 +193,18 @@ def _trees(
 
 
 def _window(
-    counts: list[int], at: list[tuple[int, Numbers]], shards: ShardSet
+    counts: list[int], places: Numbers, rows: Numbers, shards: ShardSet
 ) -> dict[str, list[int]]:
-    """Of each shard that was read, the first row of each growth, see ``Trees``."""
+    """Of each shard that was read, the first row of each growth, see ``Trees``. places, rows: shard
+    and row of each row."""
     if not counts:
         return {}
-    places = np.concatenate([np.full(len(rows), place) for place, rows in at])
-    numbers = np.concatenate([rows for _, rows in at])
-    begins: list[tuple[int, int]] = []
-    for count in counts:
-        more = count < len(places)
-        begins.append(
-            (int(places[count]), int(numbers[count])) if more
-            else (int(places[-1]), int(numbers[-1]) + 1)
-        )  # fmt: skip
+    begins = [
+        (places[count], rows[count]) if count < len(places) else (places[-1], rows[-1] + 1)
+        for count in counts
+    ]
     window = {}
     for place in range(int(places[-1]) + 1):
-        first = [0 if of < place else row if of == place else EVERY_ROW for of, row in begins]
+        first = [0 if of < place else int(row) if of == place else EVERY_ROW for of, row in begins]
         window[shards.shards[place].url] = first
     return window

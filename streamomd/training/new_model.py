@@ -21,8 +21,7 @@ from streamomd.shards.distinct_values import Enough, distinct_labels, label_boun
 from streamomd.shards.first_rows import longest_list
 from streamomd.shards.renames import check_columns, distinct_schemas
 from streamomd.shards.shard import ShardSet
-from streamomd.training.curved_columns import CurveChoice, curves_of_shards
-from streamomd.training.first_trees import first_batches, first_trees, without_harm
+from streamomd.training.first_trees import with_shapes
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -46,18 +45,7 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
     plan = make_plan(spec.data, spec.model, first.schema, labels, partitions, lengths)
     for shard in distinct_schemas(shards):
         check_columns(plan, shard)
-    if spec.model.shapes == "none":
-        return plan
-    trees = first_trees(spec, plan, shards) if spec.model.shapes == "all" else None
-    plan = replace(with_curves(plan, curves_of_shards(spec, plan, shards)), trees=trees)
-    return without_harm(spec, plan, partial(first_batches, shards))
-
-
-def with_curves(plan: Plan, found: CurveChoice) -> Plan:
-    """The plan with chosen curves; prints a line where there are none."""
-    if not found.curves:
-        note(f"no column is curved (model.shapes): {found.reason}")
-    return replace(plan, curves=found.curves)
+    return plan if spec.model.shapes == "none" else with_shapes(spec, plan, shards)
 
 
 def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:

@@ -46,7 +46,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees are not checked for harm: in plain Python that takes most of these tests' time."""
-    monkeypatch.setattr("streamomd.training.new_model.without_harm", lambda spec, plan, rows: plan)
+    monkeypatch.setattr("streamomd.training.first_trees.without_harm", lambda spec, plan, rows: plan)
 
 
 def table(count: int = N, seed: int = 0, classes: int = 2) -> pa.Table:
@@ -424,3 +424,17 @@ def test_the_first_growths_alone(tmp_path: Path) -> None:
     assert now is not None
     assert before is not None
     assert (now == np.minimum(before, 1)).all()
+
+
+def test_the_first_rows_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By trees, curves and the check of both."""
+    shards, calls = write(tmp_path / "0.parquet", table()), []
+
+    def counted(*args: Any, **more: Any) -> Any:
+        calls.append(1)
+        return read_batches(*args, **more)
+
+    monkeypatch.setattr("streamomd.training.curved_columns.read_batches", counted)
+    monkeypatch.setattr("streamomd.training.first_trees.HARM", 0.005)
+    assert learn(shards).plan.trees is not None
+    assert len(calls) == 1

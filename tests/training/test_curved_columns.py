@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from streamomd import OMDClassifier
 from streamomd.core.errors import DivergedError
 from streamomd.core.scalars import Curve
 from streamomd.features.curves import BUDGET, MOST, best_curves
-from streamomd.training.curved_columns import FEWEST_ROWS, _score
+from streamomd.shards.encoded_rows import encode_rows
+from streamomd.sources.find import find
+from streamomd.training.curved_columns import FEWEST_ROWS, _score, first_pieces, rows_of
 
 N = 3_000
 
@@ -233,3 +236,16 @@ def test_labels_of_any_size_end_no_run_with_another_error(unit: float, tmp_path:
     shard = write(tmp_path / "0.parquet", rows.set_column(4, "y", y))
     with suppress(DivergedError):
         curved(shard, task="regress")
+
+
+def test_first_rows_are_encoded_by_any_plan(tmp_path: Path) -> None:
+    """Categories follow the hats of each plan, also where a row group shares a dictionary."""
+    shard = write(tmp_path / "0.parquet", table("number"))
+    plan = streamomd.train(str(shard), label="y", checkpoint="none", quiet=True).plan
+    trial = replace(plan, curves=(Curve(2, -1.0, 1.0, (-1.0, 0.0, 1.0)),))
+    shards = find(str(write(tmp_path / "1.parquet", table("number", 60_000))))
+    pieces = [*first_pieces(plan, shards)]
+    assert pieces[0].hashed is not None
+    (found,) = rows_of(plan, pieces[:1]).encode(trial)
+    fresh = encode_rows(trial, next(first_pieces(trial, shards))).value.batch
+    assert found.indices.tolist() == fresh.indices.tolist()
