@@ -2,7 +2,7 @@
 
 Measured, medians: seconds a row to decode and hash, and to learn, in one thread; seconds a byte of
 state to merge two states, to commit and to load them (local disk), and to fetch one from another
-worker (Dask over loopback). Two kinds of rows as in cluster.py, NAG in float64.
+worker (Dask over loopback). Two kinds of rows as in cluster.py, --rule in float64.
 
 Assumed: rows cost alike everywhere; each worker has one core like this one, and a link of
 --link bytes a second; the store gives and takes --store bytes a second in all; a round of sharded
@@ -64,9 +64,10 @@ def minutes(epoch: Epoch, workers: int, place: Place) -> list[tuple[float, str]]
     ]
 
 
-def of_rows(data: dict[str, Any], times: int) -> tuple[float, float, float]:
+def of_rows(data: dict[str, Any], rule: str, times: int) -> tuple[float, float, float]:
     """Seconds to decode a row, and to learn it, and its bytes when decoded."""
-    model = streamomd.train({"data": data, "checkpoint": {"url": "none"}}, quiet=True)
+    job = {"data": data, "model": {"rule": rule}, "checkpoint": {"url": "none"}}
+    model = streamomd.train(job, quiet=True)
     shards = find(data["shards"])
     batches = decoded(model.plan, shards)
     rows = sum(map(len, batches))
@@ -127,6 +128,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000, help="rows a shard, of four")
     parser.add_argument("--times", type=int, default=5, help="runs of each; the median counts")
     parser.add_argument("--epoch", type=float, default=1e9, help="rows of the epoch on paper")
+    parser.add_argument("--rule", default="nag", help="what learns the rows")
     parser.add_argument("--workers", default="1,10,100,1000", help="numbers of workers")
     parser.add_argument("--link", type=float, default=1.25e9, help="bytes a second of a worker")
     parser.add_argument("--store", type=float, default=1e10, help="bytes a second of the store")
@@ -142,7 +144,7 @@ def main() -> None:
         for make in (cluster.numbers, cluster.texts):
             folder = Path(temporary) / make.__name__
             folder.mkdir()
-            decode, learn, row = of_rows(make(folder, args.rows), args.times)
+            decode, learn, row = of_rows(make(folder, args.rows), args.rule, args.times)
             cost = RowCost(decode, learn, row)
             figures[make.__name__] = vars(cost)
             common.table(

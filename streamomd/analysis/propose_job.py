@@ -49,9 +49,10 @@ def suggest_label(facts: DataFacts) -> tuple[str, str]:
         if column.family in (*SCALARS, "string") and column.distinct > 1 and not _is_text(column)
         and not column.of_directory
     ]  # fmt: skip
-    named = {
-        column.name.strip().lower().removeprefix("is_"): column.name for column in reversed(able)
-    }
+    # Of two that are named alike, the one that more rows have, then the first.
+    named: dict[str, str] = {}
+    for column in sorted(able, key=lambda one: one.missing):
+        named.setdefault(column.name.strip().lower().removeprefix("is_"), column.name)
     for name in LABELS:
         if name in named:
             return named[name], "named like a label"
@@ -134,10 +135,6 @@ def _global_codes(facts: DataFacts, label: str | None) -> list[str]:
     return [text for one in alone for text in (f"{one:.0f}", f"{one:.1f}")]
 
 
-def _listed(codes: Sequence[float]) -> str:
-    return " and ".join(f"{one:g}" for one in codes)
-
-
 def require_column(facts: DataFacts, name: str) -> ColumnFacts:
     """The column of that name. Raises UsageError with a similar name, or all of them."""
     names = [one.name for one in facts.columns]
@@ -190,7 +187,8 @@ def propose(
         numeric=tuple(column.name for column in numbers),
         hashed=tuple(column.name for column in others),
         hashed_reasons=ids,
-        codes=tuple((column.name, _listed(column.codes)) for column in numbers if column.codes),
+        codes=tuple((column.name, " and ".join(f"{one:g}" for one in column.codes))
+                    for column in numbers if column.codes),
         nulls=tuple((column.name, _missing(column, facts)) for column in numbers if column.missing),
         skip_reason=_skipped(target, numbers),
     )  # fmt: skip
@@ -295,8 +293,3 @@ def _skipped(target: ColumnFacts, numbers: Sequence[ColumnFacts]) -> str:
         return f"{counted(target.missing + target.infinite, 'row')} or more without a label"
     infinite = [(one.name, "") for one in numbers if one.infinite]
     return f"infinite numbers in {short_names(infinite)}" if infinite else ""
-
-
-def job_figures(proposal: Proposal, facts: DataFacts) -> Mapping[str, Any]:
-    """For ``--json``."""
-    return {"job": proposal.tables(), "rows": facts.rows, "rows_seen": facts.seen}

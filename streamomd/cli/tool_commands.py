@@ -125,7 +125,8 @@ def init(
         command += f" --storage-options {typed(storage_options)}"
     wrote = f"wrote {typed(to)}, from {counted(facts.seen, 'row')} of {facts.rows:,}"
     lines = [wrote, *proposal.summary(), f"next: {command}"]
-    return {**propose_job.job_figures(proposal, facts), "to": to, "next": command}, "\n".join(lines)
+    figures = {"job": proposal.tables(), "rows": facts.rows, "rows_seen": facts.seen}
+    return {**figures, "to": to, "next": command}, "\n".join(lines)
 
 
 def _look(

@@ -18,7 +18,7 @@ from streamomd.core.batch import FILTERED, REASONS, Skipped
 from streamomd.core.errors import BadRowError
 from streamomd.core.message import Message, PerReader, Words
 from streamomd.core.urls import printable
-from streamomd.features.canonical import row_of
+from streamomd.features.csr import row_of
 
 _LONGEST = 80
 MOVE = 'move the rows to the directory of their value, or set data.partitions = "none"'

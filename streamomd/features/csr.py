@@ -1,4 +1,5 @@
-"""Blocks of entries as CSR rows, laid side by side or taken row by row."""
+"""CSR rows: made canonical (coordinates ascend and are distinct; equal ones are summed), laid side
+by side, taken row by row."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.features.buffers import empty
-from streamomd.features.canonical import Csr
-from streamomd.features.numeric import Numbers
 
+Numbers = NDArray[Any]
+Csr = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]
 Places = NDArray[np.int64]
 Columns = NDArray[np.int32]
 
@@ -63,3 +64,59 @@ def taken(block: Csr, rows: Places) -> Csr:
     indptr = indptr_of(counts)
     at = np.arange(indptr[-1]) + np.repeat(begins - indptr[:-1], counts)
     return indptr, block[1][at], block[2][at]
+
+
+def canonical(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[Any]) -> Csr:
+    """The same rows with ascending, distinct coordinates.
+
+    indptr: (n + 1,), from 0. Equal coordinates of a row are summed in float64 in order of
+    appearance and stored in the values' dtype (a sum may overflow to inf: the caller checks). The
+    given arrays are never changed; they are returned when each row is canonical already.
+    """
+    rows = out_of_order(indptr, indices)
+    if not len(rows):
+        return indptr, indices, values
+    from streamomd.features.kernels.csr_passes import sorter  # late: it imports numba
+
+    longest = int((indptr[rows + 1] - indptr[rows]).max())
+    room = np.empty(longest, np.int32), np.empty(longest, values.dtype)
+    indices, values = indices.copy(), values.copy()
+    sorter(values.dtype.name)(indptr, rows, indices, values, *room)
+    return _merged(indptr, indices, values)
+
+
+def out_of_order(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The rows, ascending, in which some coordinate is not above the one before it."""
+    from streamomd.features.kernels.csr_passes import faller  # late: it imports numba
+
+    starts = _starts(indptr, len(indices))
+    if faller()(indices) == np.count_nonzero(indices[starts] <= indices[starts - 1]):
+        return np.empty(0, np.int64)
+    falls = indices[1:] <= indices[:-1]
+    falls[starts - 1] = False
+    rows = row_of(indptr, np.flatnonzero(falls))  # they ascend
+    return np.asarray(rows[np.diff(rows, prepend=-1) > 0])
+
+
+def row_of(indptr: NDArray[np.int64], place: Any) -> Any:
+    """The row, or rows, that the entries at ``place`` belong to."""
+    return np.searchsorted(indptr, place, side="right") - 1
+
+
+def _starts(indptr: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """The places, each once, where a row begins that has entries before it."""
+    inner = indptr[1:-1]
+    begins = (inner > 0) & (inner < size)
+    begins[1:] &= inner[1:] != inner[:-1]
+    return inner[begins]
+
+
+def _merged(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[Any]) -> Csr:
+    """Rows whose coordinates ascend, with equal neighbours summed."""
+    from streamomd.features.kernels.csr_passes import summer  # late: it imports numba
+
+    begins, places, sums = np.empty_like(indptr), np.empty_like(indices), np.empty_like(values)
+    size = summer(values.dtype.name)(indptr, indices, values, begins, places, sums)
+    if size == len(indices):
+        return indptr, indices, values
+    return begins, places[:size], sums[:size]

@@ -21,8 +21,7 @@ from streamomd.features.bad_rows import (
     note_conflicts,
 )
 from streamomd.features.buffers import empty
-from streamomd.features.canonical import Csr, canonical
-from streamomd.features.csr import Columns, counted_rows, indptr_of, joined
+from streamomd.features.csr import Columns, Csr, canonical, counted_rows, indptr_of, joined
 from streamomd.features.curves import PackedCurves
 from streamomd.features.hashed import (
     HashedValues,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.features.arrow_types import TEXTS, family
 from streamomd.features.buffers import buffers
-from streamomd.features.canonical import Csr
+from streamomd.features.csr import Csr
 from streamomd.features.lists import elements_of, of_any_length
 from streamomd.features.names import AsciiValues, Names, name_of
 from streamomd.features.plan import Plan

@@ -17,7 +17,6 @@ from streamomd.core.errors import DataError
 from streamomd.core.scalars import Curve, check_curves, hats_of
 from streamomd.core.trees import Trees
 from streamomd.features.arrow_types import is_category_list
-from streamomd.features.plan_checks import check_types
 from streamomd.features.plan_columns import (
     Column,
     Date,
@@ -27,6 +26,7 @@ from streamomd.features.plan_columns import (
     SparsePair,
     Text,
     Vector,
+    check_types,
 )
 from streamomd.rules.ranges import ANY, Limits
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.bad_rows import BadRows, CheckedValues
-from streamomd.features.canonical import Csr, canonical, row_of
+from streamomd.features.csr import Csr, canonical, row_of
 from streamomd.features.lists import ELEMENTS, Indptr, elements_of
 from streamomd.features.numeric import ANYTHING, expected, narrow, numbers, unfit
 from streamomd.features.plan_columns import LegalValues, SparsePair

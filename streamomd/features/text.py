@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.features.bad_rows import CheckedValues, shown
 from streamomd.features.buffers import buffers, empty, ones
-from streamomd.features.canonical import Csr
-from streamomd.features.csr import Places, taken
+from streamomd.features.csr import Csr, Places, taken
 from streamomd.features.hashed import STORED_AS_BYTES, as_bytes, category, coded
 from streamomd.features.name_table import Watch
 from streamomd.features.names import Names

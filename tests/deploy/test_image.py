@@ -92,6 +92,17 @@ def test_all_say_the_same_version() -> None:
     assert tags == {VERSION}
 
 
+def test_the_image_has_what_the_wheel_contains() -> None:
+    """Each file that the wheel takes from outside of the package, and each licence."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["force-include"], *project["project"]["license-files"]}
+    given = {one for name, rest in BUILD if name == "COPY" for one in copied(rest)[0]}
+    for name in needed:
+        assert {name, *map(str, Path(name).parents)} & given
+        assert let_through(name)
+
+
 @pytest.mark.parametrize(("port", "code"), [("", 0), ("1", 1)])
 def test_health(port: str, code: int) -> None:
     """Without a port nothing is asked; where nobody answers it is ill."""
@@ -108,7 +119,9 @@ def going_on(*given: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_going_on(tmp_path: Path) -> None:
     """Begun where there is nothing, else gone on with; what is neither is told, and left."""
-    job, url = ROOT / "pipelines" / "quickstart.toml", tmp_path / "run"
+    job, url = tmp_path / "job.toml", tmp_path / "run"
+    quickstart = (ROOT / "pipelines" / "quickstart.toml").read_text()
+    job.write_text(quickstart + '[model]\nrule = "nag"\n')  # auto may undo a second pass
     first, again, more = [
         json.loads(going_on(job, url, *flags).stdout.splitlines()[-1])
         for flags in ((), (), ("--epochs", "2"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamomd.checkpoint import sealed_json
 from streamomd.features import Names
-from streamomd.features.canonical import canonical, out_of_order
+from streamomd.features.csr import canonical, out_of_order
 from streamomd.features.hashed import as_bytes, category, coordinate
 
 ENTRY = st.tuples(st.integers(0, 6), st.floats(-1e3, 1e3))

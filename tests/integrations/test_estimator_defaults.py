@@ -308,6 +308,15 @@ def test_arrays_of_a_pickle_return_to_the_bit(array: np.ndarray, *, start: bool)
     assert again.tobytes() == array.tobytes()
 
 
+def test_a_pickled_array_of_few_numbers_is_small() -> None:
+    """Also where the start of a state has another shape, as copies of weights have."""
+    array, first = np.zeros((9_000, 2)), np.empty((0, 2))
+    array[7] = 0.1, -0.0
+    saved = pickling._saved(array, first)
+    assert len(pickle.dumps(saved)) < 1_000
+    assert pickling._array(saved, first).tobytes() == array.tobytes()
+
+
 def test_scikit_learns_wrappers() -> None:
     """Votes, selections, importances, curves."""
     X, y, _ = made(3)

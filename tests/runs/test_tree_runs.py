@@ -47,9 +47,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees are not checked for harm: in plain Python that takes most of these tests' time."""
-    monkeypatch.setattr(
-        "streamomd.training.first_trees.without_harm", lambda spec, plan, rows: plan
-    )
+    unchanged = "streamomd.training.first_trees.without_harm", lambda spec, plan, rows: plan
+    monkeypatch.setattr(*unchanged)
 
 
 def table(count: int = N, seed: int = 0, classes: int = 2) -> pa.Table:

@@ -45,7 +45,7 @@ def is_dask(given: Any) -> bool:
 
 def is_indicators(estimator: Any, rows: Any) -> bool:
     """Whether most columns of an array are 0 or 1, and 1 in a tenth of the rows at most, as
-    one-hot encoders make them; and the others are about centred.
+    one-hot encoders make them; and those that are not 0 or 1 are about centred.
 
     A rare column that is divided by its standard deviation is hardly held back by the prior: such
     arrays are learned as the sparse matrices that they are.
@@ -56,11 +56,11 @@ def is_indicators(estimator: Any, rows: Any) -> bool:
     if few or estimator.shapes != "none":
         return False
     means = rows.mean(axis=0, dtype=np.float64)
-    rare = (means >= 0.0) & (means <= OFTEN)
-    rare[rare] = ((rows[:, rare] == 0) | (rows[:, rare] == 1)).all(axis=0)
-    others = rows[:, ~rare]
-    centred = np.abs(means[~rare]) <= others.std(axis=0, dtype=np.float64)
-    return others.shape[1] < rare.sum() and bool(centred.all())
+    flags = (means >= 0.0) & (means <= 1.0)
+    flags[flags] = ((rows[:, flags] == 0) | (rows[:, flags] == 1)).all(axis=0)
+    numbers = rows[:, ~flags]
+    centred = np.abs(means[~flags]) <= numbers.std(axis=0, dtype=np.float64)
+    return 2 * int((flags & (means <= OFTEN)).sum()) > len(means) and bool(centred.all())
 
 
 def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: Floats) -> Model:

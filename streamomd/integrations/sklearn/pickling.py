@@ -57,10 +57,12 @@ def filled(parts: list[Part], layout: Layout) -> Iterator[tuple[int, int, Arrays
 def _saved(array: NDArray[Any], first: NDArray[Any] | None) -> Any:
     there = np.ascontiguousarray(array)
     flat = there.reshape(-1)
-    if first is not None and (first.shape, first.dtype) == (array.shape, array.dtype):
-        places = np.flatnonzero(_bits(flat) != _bits(np.ascontiguousarray(first).reshape(-1)))
-        if len(places) * SHARE <= flat.size:
-            return "places", _narrow(places), _narrow(flat[places])
+    same = first is not None and (first.shape, first.dtype) == (array.shape, array.dtype)
+    begun = np.ascontiguousarray(first).reshape(-1) if same else np.zeros_like(flat)
+    places = np.flatnonzero(_bits(flat) != _bits(begun))
+    if len(places) * SHARE <= flat.size:
+        kind = ("places",) if same else ("non-zero", array.shape, array.dtype.name)
+        return *kind, _narrow(places), _narrow(flat[places])
     if array.ndim >= 2 and array.shape[-1] == array.shape[-2] > 1:
         row, column = np.triu_indices(array.shape[-1])
         bits = _bits(there).astype(np.int64)
@@ -78,9 +80,9 @@ def _array(saved: Any, first: NDArray[Any] | None) -> NDArray[Any]:
         return saved
     array: NDArray[Any]
     how, *rest = saved
-    if how == "places":
-        places, values = rest
-        array = np.array(first)
+    if how in ("places", "non-zero"):
+        *form, places, values = rest
+        array = np.zeros(*form) if form else np.array(first)
         array.reshape(-1)[places] = values
     elif how == "upper":
         shape, values, packed = rest

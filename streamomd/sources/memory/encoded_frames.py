@@ -20,7 +20,7 @@ from streamomd.core.wording import missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named
 from streamomd.features.bad_rows import DROP, of_memory
-from streamomd.features.canonical import canonical
+from streamomd.features.csr import canonical
 from streamomd.features.encode import first_numbers, write_hats
 from streamomd.features.grow_trees import ROWS
 from streamomd.features.number_table import may_differ

@@ -97,8 +97,13 @@ class RowBlocks:
 
     def _joined(self, batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.RecordBatch:
         rows = table_with_fields(pa.Table.from_batches(batches, self.stored))
-        (found,) = rows.select([*columns]).combine_chunks().to_batches()
-        return found
+        found = rows.select([*columns]).combine_chunks().to_batches()
+        if len(found) > 1:  # the offsets of string and list count to 2 GiB
+            raise DataError(
+                f"{len(rows):,} rows of the stream have more than 2 GiB in a column: cast it to "
+                "large_string, large_binary or large_list"
+            )
+        return found[0]
 
 
 def block_rows(head: Sequence[pa.RecordBatch], nbytes: int) -> int:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import printable
-from streamomd.features.canonical import canonical
+from streamomd.features.csr import canonical
 from streamomd.sources.text.output_formats import pair_of, required
 from streamomd.sources.text.text_source import Text, blocks
 
