@@ -14,7 +14,13 @@ from streamomd.core.errors import DataError, SchemaError, UsageError
 from streamomd.core.message import Message
 from streamomd.core.urls import printable, typed
 from streamomd.features.infer_plan import twice
-from streamomd.sources.text.text_source import Text
+from streamomd.sources.text.text_source import (
+    Text,
+    arrow_type,
+    check_same_columns,
+    short,
+    shorts,
+)
 
 DELIMITERS = ("\t", ";", "|", ",", ", ")
 _SNIFFED_LINES = 20
@@ -170,7 +176,7 @@ class CsvReader:
             raise UsageError("column_names are for text without a header: pass header=False too")
         self._delimiter, self._header = delimiter or "", header
         self._names = list(column_names)
-        self._types = {name: _arrow_type(name, kind) for name, kind in (types or {}).items()}
+        self._types = {name: arrow_type(name, kind) for name, kind in (types or {}).items()}
         self._null_values = ["", *(MISSING if null_values is None else null_values)]
         self._quotes, self._decimal, self._date_format = quotes, decimal, date_format
         self.schema: pa.Schema = pa.schema([])
@@ -188,7 +194,7 @@ class CsvReader:
         own = self._inferred(head, delimiter, text.name)
         if not self.schema.names:
             self.schema = self._fixed(own, text.name)
-        _check_same(own, self.schema, text.name)
+        check_same_columns(own, self.schema, text.name)
         stream = CsvStream(head, text, delimiter, quotes=self._quotes)
         types = {field.name: field.type for field in self.schema}
         try:
@@ -211,7 +217,7 @@ class CsvReader:
             byte = error.object[error.start]
             raise DataError(
                 f"{name}, line 1: the header is not UTF-8 (byte 0x{byte:02x} in "
-                f"{_shown(error.object.decode('latin-1'))}): pass its encoding, for example "
+                f"{short(error.object.decode('latin-1'))}): pass its encoding, for example "
                 "--encoding latin-1"
             ) from None
         except pa.ArrowInvalid as error:
@@ -223,7 +229,7 @@ class CsvReader:
             return self._keep_zeros(start, delimiter, block, opened.schema)
         if codes := self._codes(start, delimiter, block, self.schema):
             self.notes.append(
-                f"{name}: {_all(codes)} lose leading zeros, since the first file has numbers "
+                f"{name}: {shorts(codes)} lose leading zeros, since the first file has numbers "
                 f"without (as text: --type {printable(codes[0])}=string)"
             )
         return opened.schema
@@ -251,7 +257,7 @@ class CsvReader:
         codes = self._codes(start, delimiter, block, inferred)
         if codes:
             self.notes.append(
-                f"{_all(codes)}: numbers with leading zeros, such as codes, are text "
+                f"{shorts(codes)}: numbers with leading zeros, such as codes, are text "
                 f"(as numbers: --type {printable(codes[0])}=int64)"
             )
         return pa.schema(
@@ -298,7 +304,7 @@ class CsvReader:
                 self.almost_numbers[name] = tuple(words[:MOST_WORDS])
         if commas:
             self.notes.append(
-                f"{_all(commas)}: numbers with a comma are text "
+                f"{shorts(commas)}: numbers with a comma are text "
                 "(if it is the decimal mark: --decimal ,)"
             )
 
@@ -335,10 +341,10 @@ class CsvReader:
                 form += ", or pass --no-header if the first line has values"
                 code = NO_HEADER
             raise SchemaError(
-                Message(code, form, shard=name, column=min(again), found=_shown(min(again)))
+                Message(code, form, shard=name, column=min(again), found=short(min(again)))
             )
         if unknown := sorted(set(self._types) - set(inferred.names)):
-            raise UsageError(f"types names {_shown(unknown[0])}, which is not a column of {name}")
+            raise UsageError(f"types names {short(unknown[0])}, which is not a column of {name}")
         return pa.schema([self._field(field, name) for field in inferred])
 
     def _field(self, field: pa.Field, name: str) -> pa.Field:
@@ -347,30 +353,11 @@ class CsvReader:
         if pa.types.is_binary(field.type):
             binary = f"--type={field.name}=binary"
             raise DataError(
-                f"{name}: column {_shown(field.name)} is not UTF-8: pass its encoding, "
+                f"{name}: column {short(field.name)} is not UTF-8: pass its encoding, "
                 f"for example --encoding latin-1; or, for bytes, {typed(binary)}"
             )
         # Nothing but missing values so far: most likely numbers, and text is reported.
         return field.with_type(pa.float64()) if pa.types.is_null(field.type) else field
-
-
-def _arrow_type(column: str, kind: str) -> pa.DataType:
-    try:
-        return pa.type_for_alias(kind)
-    except (ValueError, TypeError):
-        raise UsageError(
-            f"types: {column!r} is {kind!r}, an unknown type; known are string, int64, float64, "
-            "float32, bool and Arrow's other names"
-        ) from None
-
-
-def _check_same(own: pa.Schema, first: pa.Schema, name: str) -> None:
-    if sorted(own.names) != sorted(first.names):
-        other = set(own.names) ^ set(first.names)
-        raise DataError(
-            f"{name} has other columns than the first file ({len(own.names)} and "
-            f"{len(first.names)}; only one has {_all(sorted(other)[:5])})"
-        )
 
 
 def _data_error(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataError:
@@ -379,7 +366,7 @@ def _data_error(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> Da
     if match := _RAGGED.match(text):
         row, expected, got, line = match.groups()
         return DataError(
-            f"{name}, {_line(row)}: expected {expected} fields, got {got}: {_shown(line or '')}; "
+            f"{name}, {_line(row)}: expected {expected} fields, got {got}: {short(line or '')}; "
             "fix the line, or pass --delimiter or --no-quotes (train: --set data.csv.quotes=false; "
             "in Python delimiter, quotes)"
         )
@@ -387,9 +374,9 @@ def _data_error(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> Da
         number, row, kind, problem = match.groups()
         column = columns[int(number)] if int(number) < len(columns) else f"#{number}"
         value = _INVALID.match(problem)
-        got = _shown(value[1]) if value else printable(problem)
+        got = short(value[1]) if value else printable(problem)
         return DataError(
-            f"{name}, {_line(row)}: column {_shown(column)}: expected {kind} as in the lines "
+            f"{name}, {_line(row)}: column {short(column)}: expected {kind} as in the lines "
             f"before, got {got}; pass --type {printable(column)}=string (or another type), "
             "or --null if it means a missing value (train: --set data.csv.null_values=…; in Python "
             "types, null_values)"
@@ -405,11 +392,3 @@ def _data_error(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> Da
 def _line(row: str | None) -> str:
     """Arrow counts records: lines, but for blank ones and those inside quotes."""
     return f"about line {row}" if row else "a line"
-
-
-def _shown(value: str) -> str:
-    return repr(printable(value[:60]))
-
-
-def _all(values: Sequence[str]) -> str:
-    return ", ".join(map(_shown, values))

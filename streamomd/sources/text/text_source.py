@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import DataError, StorageError, UsageError
 from streamomd.core.run_events import count_request
-from streamomd.core.urls import absolute, protocol, shown
+from streamomd.core.urls import absolute, printable, protocol, shown
 from streamomd.core.wording import workbook
 from streamomd.shards.filesystem import connect, is_local, stat_entry, store_errors
 
@@ -317,3 +317,34 @@ def line_of(text: Text, record: int, *, quotes: bool) -> int:
                 inside = not inside
             line += 1
     return 0
+
+
+def arrow_type(column: str, kind: str) -> pa.DataType:
+    """Arrow's type of that name. Raises UsageError."""
+    try:
+        return pa.type_for_alias(kind)
+    except (ValueError, TypeError):
+        raise UsageError(
+            f"types: {column!r} is {kind!r}, an unknown type; known are string, int64, float64, "
+            "float32, bool and Arrow's other names"
+        ) from None
+
+
+def check_same_columns(own: pa.Schema, first: pa.Schema, name: str) -> None:
+    """Raises DataError for a file whose columns are not those of the first."""
+    if sorted(own.names) != sorted(first.names):
+        other = set(own.names) ^ set(first.names)
+        raise DataError(
+            f"{name} has other columns than the first file ({len(own.names)} and "
+            f"{len(first.names)}; only one has {shorts(sorted(other)[:5])})"
+        )
+
+
+def short(value: str) -> str:
+    """A value of a file, for a message."""
+    return repr(printable(value[:60]))
+
+
+def shorts(values: Sequence[str]) -> str:
+    """Values of a file, for a message."""
+    return ", ".join(map(short, values))
