@@ -25,7 +25,10 @@ from streamomd.core.errors import ChangedDataError, NoCommitError, StreamomdErro
 pytestmark = pytest.mark.smoke
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-FORMATS = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir() and path.name[0] != "_")
+FORMATS = sorted(
+    (path.name for path in GOLDEN.iterdir() if path.is_dir() and path.name[0] != "_"),
+    key=lambda name: (name.startswith("release-"), [*map(int, re.findall(r"\d+", name))], name),
+)
 ROWS = {"exact": 180, "averaged": 120, "sharded": 192}
 MODES = tuple(ROWS)
 LOADED = {
@@ -64,6 +67,12 @@ def copied(tmp_path: Path) -> Callable[[str, str], Path]:
 Copy = Callable[[str, str], Path]
 
 
+def test_the_last_release_is_the_newest_golden() -> None:
+    """Each release adds a checkpoint that all later versions load."""
+    fields, _ = unseal(newest(GOLDEN / FORMATS[-1] / "exact").read_bytes())
+    assert FORMATS[-1] == f"release-{fields['versions']['streamomd']}"
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("format_", FORMATS)
 def test_it_loads_as_what_it_was(format_: str, mode: str, copied: Copy) -> None:
@@ -87,6 +96,25 @@ def test_it_predicts_and_resumes(format_: str, mode: str, copied: Copy, tmp_path
         model = streamomd.resume(url, client=client, quiet=True)
     assert model.state_sha256 == RESUMED[mode]
     assert model.metrics.total_rows == 480
+
+
+DEFAULTS = {"release-0.2.0": "374120dfc733e3f9a466c2c5aeb0e7e5056cdd4d1e924627d5798ccdcec54d9c"}
+
+
+def test_every_release_has_the_default_rule() -> None:
+    assert [*DEFAULTS] == [name for name in FORMATS if name.startswith("release-")]
+
+
+@pytest.mark.parametrize("format_", DEFAULTS)
+def test_the_default_rule_loads_and_resumes(format_: str, copied: Copy) -> None:
+    """With its block and its counts; where it leads depends on the machine's
+    exp and log in the last bits."""
+    url = str(copied(format_, "default"))
+    model = streamomd.load(url)
+    assert (model.state_sha256, model.metrics.total_rows) == (DEFAULTS[format_], ROWS["exact"])
+    model = streamomd.resume(url, quiet=True)
+    assert model.metrics.total_rows == 480
+    assert model.result()["loss"] == pytest.approx(0.07558351626718562, rel=1e-9)
 
 
 def a_client(mode: str) -> Any:
@@ -243,7 +271,7 @@ def test_its_digests_are_those_of_the_shards(format_: str, mode: str, copied: Co
     """What it has learned was hashed as it is hashed today; an older version refuses to read it."""
     url = copied(format_, mode)
     fields, _ = unseal(newest(url).read_bytes())
-    compressed = ["zstd"] if format_ == "1.1-compressed" else []
+    compressed = [] if format_ == "1.1" else ["zstd"]
     assert fields["required_features"] == ["segments", *compressed]
     assert [*ledger(url).digests()]
     change_labels()
