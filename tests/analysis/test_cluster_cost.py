@@ -53,7 +53,7 @@ ROWS = {
 
 def test_the_page_has_both_tables() -> None:
     assert set(ROWS) == {"numbers", "texts"}
-    assert len(documented()) == 16
+    assert len(documented()) == 12
     assert all(len(minutes) == 3 for *_, minutes in documented())
 
 
