@@ -174,7 +174,10 @@ def encode(segment: Segment) -> bytes:
     footers = [bytes.fromhex(entry.get("footer_sha256", "00" * HASH_BYTES)) for entry in facts]
     digests = b"".join(run[2] for run in segment.digests)
     if len(json) > (limit := _json_limit(len(facts), len(digests) // HASH_BYTES)):
-        raise UsageError(f"the ledger of the shards may have {limit:,} bytes; it has {len(json):,}")
+        raise UsageError(
+            f"the names and columns of the shards take {len(json):,} bytes in the ledger, expected "
+            f"{limit:,} at most: write shards with fewer columns, or shorter names"
+        )
     text = zlib.compress(json, 9)
     head = _HEAD.pack(len(facts), len(digests) // HASH_BYTES, len(text))
     return b"".join([MAGIC, head, text, *footers, digests])

@@ -110,9 +110,8 @@ def take_copy(engine: EngineOf, state: State) -> None:
     """Copy the weights of B and G in raw units, and the range of predicted numbers. Of the square
     loss rows are scored by the copy before this one."""
     layout, chain, extra = state.layout, state.extra["chain"], state.extra
-    waits = engine.loss.quadratic
-    name = "next_" if waits else ""
-    if waits and len(extra["next_copies"]):
+    name = "next_" if engine.loss.quadratic else ""
+    if name and len(extra["next_copies"]):
         for one in ("copies", "front"):
             extra[one], extra[f"next_{one}"] = extra[f"next_{one}"], extra[one]
         for one in ("low", "high"):

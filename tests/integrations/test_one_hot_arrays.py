@@ -42,13 +42,15 @@ def test_one_hot_columns_are_those_of_a_sparse_matrix(made: Any) -> None:
     np.testing.assert_array_equal(whole.coef_, sparse.coef_)
 
 
-@pytest.mark.parametrize("why", ["level", "often", "other", "few", "shapes"])
+@pytest.mark.parametrize("why", ["level", "often", "other", "late", "few", "shapes"])
 def test_other_arrays_are_columns_of_numbers(why: str) -> None:
-    """Numbers far from 0, frequent ones, counts, few rows, and curves."""
+    """Numbers far from 0, frequent ones, counts, also after the first rows, few rows, curves."""
     X, y = rows(level=5.0 if why == "level" else 0.0)
     X[:, NUMBERS:] += X[:, NUMBERS:] * (why == "other")
     if why == "often":
         X[:, NUMBERS:] = 1.0 - X[:, NUMBERS:]
+    if why == "late":
+        X[150:, NUMBERS:] *= 2.0
     if why == "few":
         X, y = X[:90], y[:90]
     model = OMDRegressor(max_iter=1, shapes="columns" if why == "shapes" else "none").fit(X, y)

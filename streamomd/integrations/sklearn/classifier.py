@@ -50,10 +50,10 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     in scikit-learn; it multiplies the rows' weights. dtype: of the state, "float64" or "float32".
     bits: text is hashed to 2^bits coordinates. warm_start: ``fit`` continues.
 
-    X: arrays (n, columns), those of rare one-hot columns for the most part as if they were sparse;
-    scipy.sparse matrices; or frames (pandas, polars, Arrow, anything with Arrow's C stream), whose
-    text and category columns are hashed as in shards and listed in ``feature_names_in_``. ``fit``
-    and ``predict`` also accept Dask collections.
+    X: arrays (n, columns), as sparse matrices where most columns are rare one-hot ones and the
+    others are about centred; scipy.sparse matrices; or frames (pandas, polars, Arrow, anything with
+    Arrow's C stream), whose text and category columns are hashed as in shards and listed in
+    ``feature_names_in_``. ``fit`` and ``predict`` also accept Dask collections.
 
     Three classes and more are learned jointly by default; one against all with another loss than
     "softmax", or another rule without a loss.

@@ -55,12 +55,21 @@ def is_indicators(estimator: Any, rows: Any) -> bool:
     few = len(rows) < FEWEST_ROWS or rows.shape[1] < FEWEST_COLUMNS
     if few or estimator.shapes != "none":
         return False
-    means = rows.mean(axis=0, dtype=np.float64)
-    flags = (means >= 0.0) & (means <= 1.0)
-    flags[flags] = ((rows[:, flags] == 0) | (rows[:, flags] == 1)).all(axis=0)
+    flags = _flags(rows[:FEWEST_ROWS])
+    if 2 * int(flags.sum()) <= len(flags):
+        return False  # most arrays, of which no more is read
+    flags[flags] = _flags(rows[:, flags])
     numbers = rows[:, ~flags]
-    centred = np.abs(means[~flags]) <= numbers.std(axis=0, dtype=np.float64)
-    return 2 * int((flags & (means <= OFTEN)).sum()) > len(means) and bool(centred.all())
+    rare = rows[:, flags].mean(axis=0, dtype=np.float64) <= OFTEN
+    with np.errstate(over="ignore", invalid="ignore"):
+        means, spreads = (of(numbers, axis=0, dtype=np.float64) for of in (np.mean, np.std))
+    return 2 * int(rare.sum()) > len(flags) and bool((np.abs(means) <= spreads).all())
+
+
+def _flags(rows: Any) -> NDArray[np.bool_]:
+    """Whether each column is 0 or 1 alone."""
+    found: NDArray[np.bool_] = ((rows == 0) | (rows == 1)).all(axis=0)
+    return found
 
 
 def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: Floats) -> Model:

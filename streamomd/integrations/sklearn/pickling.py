@@ -58,8 +58,8 @@ def _saved(array: NDArray[Any], first: NDArray[Any] | None) -> Any:
     there = np.ascontiguousarray(array)
     flat = there.reshape(-1)
     same = first is not None and (first.shape, first.dtype) == (array.shape, array.dtype)
-    begun = np.ascontiguousarray(first).reshape(-1) if same else np.zeros_like(flat)
-    places = np.flatnonzero(_bits(flat) != _bits(begun))
+    initial = np.ascontiguousarray(first).reshape(-1) if same else np.zeros_like(flat)
+    places = np.flatnonzero(_bits(flat) != _bits(initial))
     if len(places) * SHARE <= flat.size:
         kind = ("places",) if same else ("non-zero", array.shape, array.dtype.name)
         return *kind, _narrow(places), _narrow(flat[places])
