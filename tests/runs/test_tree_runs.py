@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightgbm
@@ -19,6 +20,7 @@ from sweeping import plain
 import streamomd
 from streamomd import OMDClassifier, OMDRegressor
 from streamomd.config.spec import Spec
+from streamomd.core import trees
 from streamomd.core.errors import MissingExtraError, StoppedError, UnsupportedError
 from streamomd.features import grow_trees, name_of
 from streamomd.features.grow_trees import Grower, counts_of
@@ -210,6 +212,32 @@ def test_a_scorer_predicts_as_the_model(classes: int, tmp_path: Path) -> None:
     total = explained.margin if classes == 2 else explained.margin[0]
     assert sum(adds for _, _, adds in one) == pytest.approx(total)
     assert ("trees" if classes == 2 else "trees[0]") in [name for name, _, _ in one]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("walked", ["plain", "compiled"])
+@pytest.mark.parametrize("nulls", ["zero", "mean", "indicator"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_fast_form_predicts_as_the_model(
+    classes: int, nulls: str, walked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of numbers, categories, dates and crosses; by the walk of compiled code and by Python's."""
+    days = (np.arange(N) * 37 % 1000).astype("datetime64[D]")
+    rows = table(classes=classes).append_column("d", pa.array(days)).drop_columns(["v", "z"])
+    sets = {"data.crosses": [["h", "d.month"]]}
+    more = {"vectors": [], "dates": ["d"], "nulls": nulls, "sets": sets}
+    model = learn(write(tmp_path / "0.parquet", rows), **more)
+    assert model.plan.trees
+    assert model.plan.curves
+    assert model.scorer()._fast is not None
+    walk = SimpleNamespace(compiled_after=lambda _: trees.walk if walked == "compiled" else None)
+    monkeypatch.setattr(trees, "tree_walker", lambda: walk)
+    some = rows.drop_columns(["w"]).slice(0, 30).to_pylist()
+    for name, row in zip(["a", "b", "h", "d"], some, strict=False):
+        row[name] = None
+    some[4]["h"] = "unseen"
+    schema = rows.drop_columns(["w"]).schema
+    assert_same_scores(model, pa.Table.from_pylist(some, schema))
 
 
 def test_exports(tmp_path: Path) -> None:
