@@ -277,7 +277,7 @@ def curve_advice(spec: Spec, plan: Plan, pieces: Iterable[ShardBatch], total: in
 
 def _trees_too(spec: Spec, plan: Plan) -> str:
     """More of the line, where trees can be grown."""
-    if find_spec("lightgbm") is None or spec.data.delay:
+    if find_spec("lightgbm") is None:
         return ""
     try:
         margins_of_trees(spec.of_classes(len(plan.classes)).loss.name, len(plan.classes))

@@ -158,6 +158,49 @@ def test_margins_of_a_row_depend_on_no_later_label(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("delay", [60, 250, 450])
+def test_trees_wait_for_labels(delay: int, tmp_path: Path) -> None:
+    """Of a run with ``data.delay`` the rows that arrive before the labels of the first t rows have
+    earlier trees; so it is after an interruption. Growths whose labels arrive in no row are none.
+    """
+    draw = np.random.default_rng(3)
+    times = np.cumsum(draw.integers(0, 3, N))
+    times[[120, 300]] -= 90  # late rows
+    rows = table().append_column("t", pa.array(times, pa.timestamp("s")))
+    shards = in_parts(tmp_path / "data", rows, 230, 70)
+    more = {"time": "t", "delay": delay, "sets": {"checkpoint.every_rows": 40}}
+    with plain():
+        model = learn(shards, **more)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(StoppedError):
+            patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(200))
+            learn(shards, checkpoint=str(tmp_path / "run"), quiet=False, **more)
+        resumed = streamomd.resume(str(tmp_path / "run"), quiet=True)
+    assert resumed.state_sha256 == model.state_sha256
+    assert resumed.plan == model.plan
+    stream = np.maximum.accumulate(times)
+    ready = {count: np.flatnonzero(stream >= stream[count - 1] + delay) for count in COUNTS}
+    starts = [int(found[0]) for found in ready.values() if len(found)]
+    assert len(model.plan.trees.growths) == len(starts)
+    assert len(starts) < len(COUNTS) or delay == 60
+    for k, (_, begins) in enumerate(model.plan.trees.window):
+        assert [min(max(start - 230 * k, 0), 230) for start in starts] == [
+            min(b, 230) for b in begins
+        ]
+    labels = rows["y"].to_numpy().copy()
+    unknown = stream + delay > stream[starts[-1] - 1]  # before the last growth begins
+    labels[unknown] = 1 - labels[unknown]
+    other = rows.set_column(rows.schema.get_field_index("y"), "y", pa.array(labels))
+    with plain():
+        changed = learn(in_parts(tmp_path / "other", other, 230, 70), **more)
+    a = margins_of(model, shards, learning=True)
+    b = margins_of(changed, tmp_path / "other", learning=True)
+    assert np.array_equal(a[: starts[-1]], b[: starts[-1]])
+    assert not a[: starts[0]].any()
+    assert a[starts[0] : starts[0] + 20].any()
+    assert learn(shards, **{**more, "delay": 10_000}).plan.trees is None
+
+
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("rule", [pytest.param("auto", marks=pytest.mark.slow), "nag"])
 def test_cuts_and_interruptions_change_no_bit(rule: str, tmp_path: Path) -> None:
     """Shards, row groups, commits, a cache and a stop that is resumed leave the state as it is."""
