@@ -179,3 +179,16 @@ def write_shards(
         parts = [lists(1000 * shard + at, count, size) for at, count in enumerate(chunks)]
         pq.write_table(pa.concat_tables(parts), path, compression="zstd", row_group_size=group_rows)
         yield path
+
+
+def decoded(plan: Any, shards: Any) -> Iterator[Any]:
+    """Batches of all rows, decoded by one thread, as a part of averaged mode has them."""
+    from streamomd.features import Names
+    from streamomd.shards.order import split_rows
+    from streamomd.training.row_stream import rows_of_group
+
+    names = Names()
+    for span in split_rows(shards, range(len(shards)), 1)[0].spans:
+        rows = span.group, span.begin, span.end
+        for piece in rows_of_group(plan, *rows, options={}, names=names, unit_bytes=16 << 20):
+            yield piece.value.batch

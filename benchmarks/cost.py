@@ -39,11 +39,8 @@ from streamomd.analysis.cluster_cost import (
 )
 from streamomd.engine.merge import merge
 from streamomd.engine.state import State
-from streamomd.features import Names
-from streamomd.shards.order import split_rows
 from streamomd.sources.find import find
 from streamomd.training.load_model import load_model
-from streamomd.training.row_stream import rows_of_group
 
 ROUND_SECONDS = 60.0  # an averaged round is to last so long, unless the epoch is shorter
 BATCH_ROWS = 256
@@ -69,28 +66,20 @@ def of_rows(data: dict[str, Any], rule: str, times: int) -> tuple[float, float, 
     job = {"data": data, "model": {"rule": rule}, "checkpoint": {"url": "none"}}
     model = streamomd.train(job, quiet=True)
     shards = find(data["shards"])
-    batches = decoded(model.plan, shards)
+
+    def decode() -> list[Any]:
+        return list(common.decoded(model.plan, shards))
+
+    batches = decode()
     rows = sum(map(len, batches))
 
     def learn() -> None:
         for batch in batches:
             model.engine.learn(model.state, np.zeros(3), batch)
 
-    found = common.in_turn({"decode": lambda: decoded(model.plan, shards), "learn": learn}, times)
+    found = common.in_turn({"decode": decode, "learn": learn}, times)
     held = sum(batch.indices.nbytes + batch.values.nbytes + 8 * len(batch) for batch in batches)
     return (*(statistics.median(found[name]) / rows for name in ("decode", "learn")), held / rows)
-
-
-def decoded(plan: Any, shards: Any) -> list[Any]:
-    """All batches, decoded by one thread, as a part of averaged mode has them."""
-    names = Names()
-    return [
-        piece.value.batch
-        for span in split_rows(shards, range(len(shards)), 1)[0].spans
-        for piece in rows_of_group(
-            plan, span.group, span.begin, span.end, options={}, names=names, unit_bytes=16 << 20
-        )
-    ]
 
 
 def of_states(size: int, folder: str, times: int) -> tuple[dict[str, float], int]:

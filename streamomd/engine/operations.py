@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numba
@@ -188,11 +189,13 @@ def _block(cell: str) -> list[Any]:
     return [_array(cell, written=True), *written, _array("int64", written=True)]
 
 
+@cache  # numba's types are slow to make
 def rebase_signature(cell: str) -> Any:
     """Argument types of ``loops.rebase.rebase``."""
     return (*_block(cell), _kind(), *_scratch(3, 2))
 
 
+@cache
 def solve_signature(cell: str) -> Any:
     """Argument types of ``loops.block_solve.solve``."""
     rows = [_array(dtype) for dtype in ("int64", "int64", "float64", "float64", "float64")]
@@ -200,6 +203,7 @@ def solve_signature(cell: str) -> Any:
     return (*_block(cell), _kind(), *given, *_scratch(2, 2, 3, 2))
 
 
+@cache
 def copy_signature(cell: str) -> Any:
     """Argument types of ``loops.frozen.copy_weights``."""
     return (_array(cell), types.int64, types.int64, types.int64, _array(cell, 3, written=True))
@@ -215,6 +219,7 @@ def _scratch(*dimensions: int) -> list[Any]:
     return [_array("float64", each, written=True) for each in dimensions]
 
 
+@cache
 def standardise_signature() -> Any:
     """Argument types of ``loops.standardized_rows.standardise_rows``."""
     numbers = _array("float64")

@@ -24,9 +24,9 @@ of a group names it (``RowHooks.implicit``, ``Losses.lipschitz``, ``Slots.weight
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple, get_type_hints
 
 from streamomd.core.errors import UsageError
@@ -255,10 +255,15 @@ class Rule:
         make: Callable[..., Any] = self.hyper
         return make(*self.hyper_numbers(params))
 
-    def _hyper_fields(self) -> tuple[dict[str, Kind], dict[str, float]]:
-        hints = get_type_hints(self.hyper, include_extras=True)
-        kinds = {name: hint.__metadata__[0] for name, hint in hints.items()}
-        return kinds, self.hyper._field_defaults  # type: ignore[attr-defined]
+    def _hyper_fields(self) -> tuple[Mapping[str, Kind], dict[str, float]]:
+        return _kinds(self.hyper), self.hyper._field_defaults  # type: ignore[attr-defined]
+
+
+@cache  # an engine asks for parameters in each batch
+def _kinds(hyper: type[Any]) -> Mapping[str, Kind]:
+    """The kinds of a rule's parameters by name."""
+    hints = get_type_hints(hyper, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items()}
 
 
 def no_parameter(name: str, known: Iterable[str]) -> str:
