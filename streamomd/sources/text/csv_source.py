@@ -287,7 +287,7 @@ class CsvReader:
     def _look_for_numbers(self, opened: Any) -> None:
         """Remember the columns of text that are mostly numbers, and words that made them text."""
         texts = [one.name for one in opened.schema if pa.types.is_string(one.type)]
-        guessed = [name for name in texts if name not in self._types]
+        guessed = [name for name in texts if name not in {*self._types, *self.text_columns}]
         if not guessed or twice(opened.schema.names):
             return
         try:
