@@ -487,7 +487,7 @@ class Auto:
     def solve_first_rows(self) -> None:
         """Before row t is predicted: w of the block by Newton's method over all rows before it.
 
-        The recipe's start-up solve, for log losses. Choice: at rows 32, 48, 64, 96, … 16,384 instead
+        The recipe's start-up solve, for log losses. Choice: at rows 32, 48, 64, … 16,384 instead
         of up to 300; then the rows are dropped, or when most of
         their values are outside of the block. Coordinates outside of it are an offset.
         One class after the other steps along P g, P of the weights before, at most 16 times, until
@@ -694,7 +694,7 @@ class Auto:
         known = float(np.sum(1.0 - self.lam_now * diagonal))
         found = (known + 5.0) / (np.sum(self.w[:, 1:] ** 2) + 5.0 / self.lam)
         most = 10.0 if self.loss == "logistic" and self.t >= 1000 else 1.0
-        return held * float(np.clip(found, 0.1 * self.lam, most * self.lam))
+        return held * float(np.clip(found, 1e-3 * self.lam, most * self.lam))
 
     def change_reference(
         self, c_y: float, s_y: float, lam: float, lam0: float, retained: float = 1.0
