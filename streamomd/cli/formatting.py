@@ -232,7 +232,7 @@ def format_inspection(result: Mapping[str, Any]) -> str:
     lines = [
         f"{key}: {printable(_figure(value))}"
         for key, value in shown.items()
-        if key != "top" and value is not None
+        if key not in ("top", "curves") and value is not None
     ]
     several = bool(classes) and any(len(one["weight"]) > 1 for one in result["top"])
     rows = [
@@ -241,7 +241,25 @@ def format_inspection(result: Mapping[str, Any]) -> str:
     ]
     table = format_table(rows, width_of(sys.stdout))
     more = ["not shown: weights of other classes, slots (--json has all)"] if several else []
+    for one in result.get("curves", ())[: len(result["top"])]:
+        more += ["", format_table(_knots(one, classes or ()), width_of(sys.stdout))]
     return "\n".join([*lines, "", table, *more])
+
+
+def _knots(one: Mapping[str, Any], classes: Sequence[Any]) -> list[dict[str, Any]]:
+    """Rows of a table of a curve: at each knot what the column adds to the margin, of a model with
+    a weight for each class to that of each."""
+    several = len(one["effect"][0]) > 1
+    names = [f"effect on {printable(str(name))}" for name in classes] if several else ["effect"]
+    return [
+        {
+            f"knot of {printable(one['column'])}": f"{knot:.6g}",
+            **{name: f"{value:.4g}" for name, value in zip(names, one["effect"][at], strict=True)},
+            **({"error": f"{one['error'][at][0]:.3g}"} if "error" in one and not several else {}),
+            **({"share of rows": f"{one['share'][at]:.1%}"} if "share" in one else {}),
+        }
+        for at, knot in enumerate(one["knots"])
+    ]
 
 
 def _coordinate(one: Mapping[str, Any]) -> dict[str, Any]:

@@ -154,14 +154,21 @@ def predict(
 @url
 @click.option(
     "--top", type=click.IntRange(min=0), default=20, show_default=True,
-    help="Number of coordinates to print.",
+    help="Number of coordinates, and of curves, to print.",
 )  # fmt: skip
 @checkpoint_options
 @guarded
 def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, str]:
-    """Print the features with the largest weights, by name, with their weights and slots."""
+    """Print the features with the largest weights, by name, with their weights and slots.
+
+    Of a model with curves (model.shapes) also the effect of each curve at its knots.
+    """
+    from streamomd.analysis.curve_effects import effect_tables
+
     model = open_model(url, checkpoint_storage_options)
     result = {**model.summary(), "top": model.inspect(top)}
+    if model.plan.curves:
+        result["curves"] = effect_tables(model)
     return result, formatting.format_inspection(result)
 
 

@@ -72,6 +72,22 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
     return np.sqrt(variances * _noise(engine, state))
 
 
+def sum_errors(engine: Engine, state: State, columns: NDArray[np.int64], factors: Floats) -> Floats:
+    """Standard errors of sums of the weights of numeric columns in raw units, (sums, learners).
+
+    columns: their places in the block, from 1. factors: (sums, columns). Covariances of columns in
+    one group of the block count; the rule has none of columns in different groups.
+    """
+    P, scale = state.extra["P"], state.extra["reference"][S, columns]
+    size = P.shape[2]
+    together = columns[:, np.newaxis] // size == columns // size
+    covariance = P[:, columns[:, np.newaxis], columns % size] * together
+    factors = np.divide(factors, scale, out=np.zeros_like(factors), where=scale > 0.0)
+    variances = np.einsum("si,kij,sj->sk", factors, covariance, factors)
+    found: Floats = np.sqrt(np.maximum(variances, 0.0) * _noise(engine, state))
+    return found
+
+
 def _noise(engine: Engine, state: State) -> float:
     """The variance of the noise in whose units A is: 1 for log losses.
 

@@ -88,7 +88,7 @@ def choose_curves(spec: Spec, plan: Plan, first: FirstRows, total: int) -> Curve
     candidates = equal_curves(*given) if few else candidates_of(*given)
     if few or not candidates:
         return CurveChoice(candidates, "" if candidates else _too_few(plan))
-    spec = screening_job(spec, plan)
+    spec, plan = screening_job(spec, plan)
     plain, slopes = _learned(spec, plan, _of_mean_weight_1(first.encode(plan)), rows)
     worth: list[float] = []
     for low in range(0, len(candidates), TOGETHER):
@@ -116,16 +116,17 @@ def _too_few(plan: Plan) -> str:
     )
 
 
-def screening_job(spec: Spec, plan: Plan) -> Spec:
-    """The job with the rule that learns the first rows, to see what would help."""
+def screening_job(spec: Spec, plan: Plan) -> tuple[Spec, Plan]:
+    """The job with the rule that learns the first rows, to see what would help, and the plan with
+    the bias that the rule needs."""
     spec = spec.of_classes(len(plan.classes))
     params = find_rule(DEFAULT).parse_params({})
-    model = {"rule": DEFAULT, "params": params, "certificate": False, "start": ""}
+    model = {"rule": DEFAULT, "params": params, "certificate": False, "start": "", "bias": True}
     own = {
         "model": spec.model.model_copy(update={**model, "scale_target": None}),
         "data": spec.data.model_copy(update={"standardize": "none"}),
     }
-    return spec.model_copy(update=own)
+    return spec.model_copy(update=own), replace(plan, bias=True)
 
 
 def _of_mean_weight_1(batches: Sequence[Batch]) -> list[Batch]:

@@ -130,10 +130,10 @@ def without_harm(spec: Spec, plan: Plan, encode: Callable[[Plan], Sequence[Batch
     if early is None:
         return plan
     half = counts_of(ROWS)[len(early.growths) - 1]
-    trial = replace(plan, trees=early).learning
+    job, trial = screening_job(spec, replace(plan, trees=early).learning)
     given = encode(trial)
     margins = range(trial.numbers - trial.margins, trial.numbers)
-    engine = engine_of(screening_job(spec, plan), trial)
+    engine = engine_of(job, trial)
     found = []
     for batches in (given, [_zeroed(batch, margins) for batch in given]):
         state, sums, low = State.start(engine.layout), np.zeros(3), 0

@@ -61,6 +61,16 @@ def table(label: str, count: int = N, columns: int = 0) -> pa.Table:
     return pa.table({**more, "a": a, "b": b, "c": c, "h": [f"h{k}" for k in h], "y": y})
 
 
+@pytest.mark.parametrize("shapes", ["columns", "all"])
+def test_a_model_without_a_bias(shapes: str, tmp_path: Path) -> None:
+    """The rule that decides has one."""
+    shard = write(tmp_path / "0.parquet", table("number"))
+    job = {"shapes": shapes, "checkpoint": "none", "quiet": True, "label": "y"}
+    model = streamomd.train(str(shard), **job, sets={"model.bias": False})
+    assert not model.plan.bias
+    assert model.plan.curves == streamomd.train(str(shard), **job).plan.curves
+
+
 def curved(source: Path, **more: Any) -> list[str]:
     """The columns with curves."""
     job = {"label": "y", "shapes": "columns", "checkpoint": "none", "quiet": True}

@@ -18,7 +18,7 @@ from standardized import Floats, Rows, Run, sigmoid
 import streamomd
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.engine.loops.rebase import AT
-from streamomd.engine.standard_errors import margin_errors, weight_errors
+from streamomd.engine.standard_errors import margin_errors, sum_errors, weight_errors
 
 N = 300
 FLAT: dict[str, Any] = {"prior": 1e-9, "prior_bias": 1e-9}
@@ -77,6 +77,10 @@ def test_errors_of_least_squares(epochs: int, tmp_path: Path) -> None:
     covariance = noise * np.linalg.inv(X1.T @ X1)
     found = weight_errors(model.engine, model.state, 0, 4)[:, 0]
     np.testing.assert_allclose(found, np.sqrt(np.diag(covariance)), rtol=1e-6)
+    factors = np.array([[2.0, -1.0, 3.0], [0.0, 1.0, 1.0]])
+    sums = sum_errors(model.engine, model.state, np.array([1, 2, 3]), factors)[:, 0]
+    expected = np.einsum("si,ij,sj->s", factors, covariance[1:, 1:], factors)
+    np.testing.assert_allclose(sums, np.sqrt(expected), rtol=1e-6)
     of_mean = np.sqrt(np.einsum("ij,jk,ik->i", X1, covariance, X1))
     shown = intervals(model, tmp_path)
     lower, upper = (shown[name].to_numpy() for name in ("lower", "upper"))

@@ -78,7 +78,10 @@ class Axis:
         found = _decades(self.low, self.high, most) if self.log else []
         if len(found) < 2:
             found = _even(self.low, self.high, most)
-        return [(number, _tick(number)) for number in found]
+        digits = 3
+        while digits < 9 and len({_tick(number, digits) for number in found}) < len(found):
+            digits += 2  # two are equal; of the first digit that tells them apart, one more
+        return [(number, _tick(number, digits)) for number in found]
 
 
 def _whole(axis: Axis, most: int) -> list[tuple[float, str]]:
@@ -94,8 +97,8 @@ def _whole(axis: Axis, most: int) -> list[tuple[float, str]]:
     ]
 
 
-def brief(number: float) -> str:
-    """A number as short text.
+def brief(number: float, digits: int = 3) -> str:
+    """A number as short text. digits: before a letter; without a letter one more.
 
     >>> [brief(one) for one in (0.0, 0.25, 12.0, 20000.0, 1.5e6, 3e9, 1e-5, float("nan"))]
     ['0', '0.25', '12', '20k', '1.5M', '3G', '1e-05', 'nan']
@@ -104,14 +107,14 @@ def brief(number: float) -> str:
         return "nan" if math.isnan(number) else "inf" if number > 0 else "-inf"
     for least, most, unit, letter in LETTERS:
         if least <= abs(number) < most:
-            return f"{number / unit:.3g}{letter}"
-    return f"{number:.4g}"
+            return f"{number / unit:.{digits}g}{letter}"
+    return f"{number:.{digits + 1}g}"
 
 
-def _tick(number: float) -> str:
+def _tick(number: float, digits: int = 3) -> str:
     """Returns the label of a tick: that of ``brief``, but 1,000 is 1k, next to 10k."""
     round_one = 1e3 <= abs(number) < 1e4 and number % 100.0 == 0.0
-    return f"{number / 1e3:.3g}k" if round_one else brief(number)
+    return f"{number / 1e3:.3g}k" if round_one else brief(number, digits)
 
 
 def _log(number: float) -> float:
@@ -136,19 +139,22 @@ def _even(low: float, high: float, most: int) -> list[float]:
 
 
 WIDTH, HEIGHT = 460, 280
-LEFT, RIGHT, TOP, BOTTOM = 66, 16, 10, 46
+LEFT, RIGHT, TOP, BOTTOM = 70, 16, 10, 46
 COLOURS = ("one", "two", "three")
+RUG = 40  # height of the tallest cell
+AXIS_LETTERS = 40  # of the x axis's title
 BAR_LETTERS = 46  # of a name that fit over a bar
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points (x, y) with a name; ``thin``: a secondary series."""
+    """Points (x, y) with a name; ``thin``: a secondary series. error: half the width of a band."""
 
     name: str
     x: Floats
     y: Floats
     thin: bool = False
+    error: Floats | None = None
 
 
 def figure(title: str, drawing: Element, *inside: Element | str | None) -> Element:
@@ -164,15 +170,29 @@ def lines(
     *,
     note: str = "",
     diagonal: bool = False,
+    rug: Sequence[tuple[float, float, float]] = (),
 ) -> Element:
-    """Lines through points, of at most three series; a diagonal if both axes are equal."""
+    """Lines through points, of at most three series; a diagonal if both axes are equal. rug: cells
+    on the x axis, (low, high, height), the tallest of height 1."""
     frame = _frame(x, y)
+    for low, high, tall in rug:
+        left, up = _across(x.at(low)), max(RUG * tall, 1.0)
+        wide = max(_across(x.at(high)) - left - 0.5, 1.0)  # clipped by the axis
+        frame.append(element(
+            "rect", x=f"{left:.1f}", y=f"{HEIGHT - BOTTOM - up:.1f}", width=f"{wide:.1f}",
+            height=f"{up:.1f}", class_="rug",
+        ))  # fmt: skip
     if diagonal:
         frame.append(_path([(x.low, x.low), (x.high, x.high)], x, y, "rule"))
     for index, curve in enumerate(series):
         known = ~np.isnan(curve.y)
         points = list(zip(curve.x[known].tolist(), curve.y[known].tolist(), strict=True))
         style = f"line {COLOURS[index]}{' thin' if curve.thin else ''}"
+        if curve.error is not None and curve.error.any():
+            across = [*curve.x.tolist(), *curve.x[::-1].tolist()]
+            around = [*(curve.y + curve.error).tolist(), *(curve.y - curve.error)[::-1].tolist()]
+            band = [*zip(across, around, strict=True)]
+            frame.append(_path(band, x, y, f"band fill-{COLOURS[index]}"))
         frame.append(_path(points, x, y, style))
         if len(points) <= 40 and not curve.thin:
             frame.extend(_dot(x.at(a), y.at(b), COLOURS[index]) for a, b in points)
@@ -209,8 +229,9 @@ def bars(title: str, label: str, named: Sequence[tuple[str, float]], *, note: st
     frame = element("g")
     for index, (name, number) in enumerate(named):
         top, wide = index * tall, (WIDTH - 90) * abs(number) / most
-        short = name if len(name) <= BAR_LETTERS else f"{name[: BAR_LETTERS - 1]}…"
-        frame.append(element("text", short, element("title", name), x=0, y=top + 15))
+        frame.append(
+            element("text", _clipped(name, BAR_LETTERS), element("title", name), x=0, y=top + 15)
+        )
         frame.append(element(
             "rect", x=0, y=top + 21, width=f"{max(wide, 1.0):.1f}", height=11, rx=2,
             class_=f"fill-{COLOURS[number < 0.0]}",
@@ -273,7 +294,7 @@ def _frame(x: Axis, y: Axis) -> Element:
     middle = (TOP + floor) / 2
     wide = (LEFT + WIDTH - RIGHT) / 2
     style = {"text_anchor": "middle", "class_": "label"}
-    made.append(element("text", x.title, x=wide, y=HEIGHT - 6, **style))
+    made.append(element("text", _clipped(x.title, AXIS_LETTERS), x=wide, y=HEIGHT - 6, **style))
     turned = f"rotate(-90 12 {middle})"
     made.append(element("text", y.title, x=12, y=middle, transform=turned, **style))
     return made
@@ -298,9 +319,12 @@ def _dot(across: float, up: float, colour: str) -> Element:
 
 
 def _short(name: str, letters: int, x: float, y: float, anchor: str) -> Element:
-    short = name if len(name) <= letters else f"{name[: max(letters - 1, 0)]}…"
     index = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text_anchor": anchor}
-    return element("text", short, element("title", name), **index)
+    return element("text", _clipped(name, letters), element("title", name), **index)
+
+
+def _clipped(name: str, letters: int) -> str:
+    return name if len(name) <= letters else f"{name[: max(letters - 1, 0)]}…"
 
 
 def _key(name: str, colour: str, thin: bool = False) -> Element:

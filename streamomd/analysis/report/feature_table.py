@@ -3,64 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.analysis.curve_effects import Effect, effects_of
 from streamomd.analysis.report.charts import COLOURS, Axis, Series, bars, brief, columns, lines
 from streamomd.analysis.report.data_warnings import DataWarning
 from streamomd.analysis.report.feature_weights import FeatureScales, Weights
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
+from streamomd.analysis.report.verdict import NORMAL
 from streamomd.features import name_of
-from streamomd.features.plan import number_name
 from streamomd.training.model_data import ModelData
 
 Floats = NDArray[np.float64]
 DRAWN_CURVES = 24
 
 
-class Effect(NamedTuple):
-    """What a number adds to each learner's margin at ``x``, its knots and the ends of the first
-    rows; 0 in the mean of the knots. spread: standard deviation over the knots, of the learner
-    where it is largest."""
-
-    name: str
-    x: Floats
-    y: Floats
-    spread: float
-
-
-def effects_of(model: ModelData) -> list[Effect]:
-    """The effect of each curve, that of the largest spread first."""
-    return sorted(_effects(model), key=lambda one: (-one.spread, one.name))
-
-
-def _effects(model: ModelData) -> Iterator[Effect]:
-    plan, bias = model.plan, int(model.plan.bias)
-    weights = model.engine.weights(model.state, 0, plan.hashed_offset)
-    for curve, places in plan.hats_of_curves:
-        knots = np.array(curve.knots)
-        x = np.unique([curve.least, *knots, curve.most])
-        hats = np.array([np.interp(x, knots, row) for row in np.eye(len(knots))]).T
-        y = np.outer(x, weights[bias + curve.place]) + hats @ weights[places]
-        y -= y[np.isin(x, knots)].mean(axis=0)
-        spread = float(y[np.isin(x, knots)].std(axis=0).max())
-        yield Effect(number_name(plan, curve.place), x, y, spread)
-
-
-def curves_of_columns(model: ModelData) -> list[Element]:
-    """A chart for each curve, at most ``DRAWN_CURVES``; nothing of a model without any."""
-    effects = effects_of(model)
+def curves_of_columns(model: ModelData, mean: Floats | None = None) -> list[Element]:
+    """A chart for each curve, at most ``DRAWN_CURVES``; nothing of a model without any. mean: of
+    each coordinate in rows that were measured."""
+    effects = effects_of(model, mean)
     if not effects:
         return []
     text = (
         "What a column adds to the margin at each value, relative to its mean over the knots; the "
-        "column whose effect varies most comes first. The lines end at the least and the largest "
-        "value of the rows that decided the knots."
+        "column whose effect varies most comes first. Beyond the knots effects are lines, of "
+        "which the beginning is drawn."
     )
+    if effects[0].errors is not None:
+        text += (
+            " Bands: 1.96 standard errors of the effect on either side, of each value alone; they "
+            "include the covariances of the column's weights."
+        )
+    of = "Grey: how dense the rows are around each knot." if effects[0].shares is not None else (
+        "Grey: the knots."
+    )  # fmt: skip
+    text += f" {of}"
     if len(effects) > DRAWN_CURVES:
         text += f" {DRAWN_CURVES} of {len(effects)} curves are drawn."
     charts = [_chart(model, effect) for effect in effects[:DRAWN_CURVES]]
@@ -73,10 +55,29 @@ def _chart(model: ModelData, effect: Effect) -> Element:
     if y.shape[1] > len(COLOURS):  # those that it moves most
         which = sorted(np.argsort(-y.std(axis=0), kind="stable")[: len(COLOURS)].tolist())
     names = [str(classes[k]) for k in which] if y.shape[1] > 1 else [effect.name]
-    series = [Series(name, effect.x, y[:, k]) for name, k in zip(names, which, strict=True)]
-    axis = Axis.of("effect", np.concatenate([one.y for one in series]))
+    errors = np.zeros(y.shape) if effect.errors is None else NORMAL * effect.errors
+    series = [
+        Series(name, effect.x, y[:, k], error=errors[:, k])
+        for name, k in zip(names, which, strict=True)
+    ]
+    ends = [y[:, which], (y + errors)[:, which], (y - errors)[:, which]]
+    axis = Axis.of("effect", np.concatenate([one.ravel() for one in ends]))
     note = f"Standard deviation over the knots: {brief(effect.spread)}."
-    return lines(effect.name, series, Axis.of(effect.name, effect.x), axis, note=note)
+    x = Axis.of(effect.name, effect.x)
+    return lines(effect.name, series, x, axis, note=note, rug=_rug(effect))
+
+
+def _rug(effect: Effect) -> list[tuple[float, float, float]]:
+    """A cell around each knot, (low, high, density), the largest density is 1; without densities
+    the knots."""
+    knots = effect.x[effect.is_knot]
+    if effect.shares is None:
+        return [(knot, knot, 0.3) for knot in knots.tolist()]
+    half = np.diff(knots) / 2.0
+    edges = np.concatenate([knots[:1] - half[:1], knots[1:] - half, knots[-1:] + half[-1:]])
+    density = np.maximum(effect.shares, 0.0) / np.diff(edges)
+    heights = (density / (density.max() or 1.0)).tolist()
+    return [*zip(edges[:-1].tolist(), edges[1:].tolist(), heights, strict=True)]
 
 
 DRAWN = 12
@@ -93,7 +94,7 @@ def features_section(
         grid(*_charts(weights, model.plan.classes)),
         paragraph(_weights_text(model, weights)),
         *_by_column(weights.importances),
-        *curves_of_columns(model),
+        *curves_of_columns(model, sizes.mean if len(sizes.mean) else None),
         *([element("h3", "The heaviest, by name"), _heaviest(model, sizes, weights)]
           if weights.top else []),
         element("h3", "Scale of each column"),
