@@ -190,7 +190,7 @@ def propose(
         codes=tuple((column.name, " and ".join(f"{one:g}" for one in column.codes))
                     for column in numbers if column.codes),
         nulls=tuple((column.name, _missing(column, facts)) for column in numbers if column.missing),
-        skip_reason=_skipped(target, numbers),
+        skip_reason=_skipped(target, numbers, facts),
     )  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def _role(one: ColumnFacts, facts: DataFacts) -> tuple[str, str]:
         (
             one.family in DATES and not constant,
             "dates",
-            f"{one.family}: year, month, weekday, hour",
+            f"{one.family}: year, month, weekday{'' if one.family == 'date' else ', hour'}",
         ),
         (unread, "ignore", f"{one.type} is no number, text or date"),
         (one.distinct == 0, "ignore", f"no values{where}"),
@@ -287,9 +287,10 @@ def _missing(one: ColumnFacts, facts: DataFacts) -> str:
     return f"{least}{one.missing:,} of {facts.rows:,} are missing"
 
 
-def _skipped(target: ColumnFacts, numbers: Sequence[ColumnFacts]) -> str:
+def _skipped(target: ColumnFacts, numbers: Sequence[ColumnFacts], facts: DataFacts) -> str:
     """Why bad rows are skipped; "" if they are errors, as by default."""
     if target.missing + target.infinite:
-        return f"{counted(target.missing + target.infinite, 'row')} or more without a label"
+        more = " or more" if facts.seen < facts.rows else ""
+        return f"{counted(target.missing + target.infinite, 'row')}{more} without a label"
     infinite = [(one.name, "") for one in numbers if one.infinite]
     return f"infinite numbers in {short_names(infinite)}" if infinite else ""

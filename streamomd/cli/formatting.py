@@ -368,7 +368,7 @@ def format_conversion(result: Mapping[str, Any]) -> str:
             *map(printable, result.get("notes", ())),
             *_almost_numbers(result.get("almost_numbers", {})),
             "next:",
-            f"  streamomd train {typed(folder)} {_flags(names, result['size'])}",
+            f"  {_after_conversion(typed(folder), names, result['size'])}",
         ]
     )
 
@@ -384,11 +384,11 @@ def _almost_numbers(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
         yield f"  {typed(f'--type={as_number}')} reports its line (with --overwrite)"
 
 
-def _flags(columns: Sequence[str], size: int | None) -> str:
-    """The flags to train on converted shards; their sparse pair comes last and must be named."""
+def _after_conversion(folder: str, columns: Sequence[str], size: int | None) -> str:
+    """The command for converted shards; a sparse pair comes last and must be named."""
     if size is None:
-        return "--label COLUMN"
+        return f"streamomd init {folder}"
     weight = "--weight weight " if "weight" in columns else ""
     indices, values = columns[-2:]
     pair = printable(f'data.sparse={{indices="{indices}", values="{values}"}}')
-    return f"--label label {weight}--set '{pair}'"
+    return f"streamomd train {folder} --label label {weight}--set '{pair}'"

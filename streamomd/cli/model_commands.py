@@ -25,7 +25,7 @@ from streamomd.cli.options import (
 )
 from streamomd.core.errors import UsageError
 from streamomd.core.run_events import phase
-from streamomd.core.urls import printable
+from streamomd.core.urls import printable, shown
 
 where_option = click.option(
     "--where", default="", metavar="CONDITION",
@@ -128,7 +128,10 @@ def predict(
     prediction-interval is where a new value is, by the residuals of the rows learned.
     """
     from streamomd.core.platform_calls import stopping_promptly
+    from streamomd.sources.tables import text_format
 
+    if text_format(to):
+        raise UsageError(f"-o {shown(to)}: predictions are Parquet files; name a directory")
     if "prediction-interval" in more:
         level = 0.9 if level is None else level
     elif level is not None:

@@ -44,6 +44,9 @@ track_option = click.option(
     help="Experiment tracker to log metrics to: mlflow:URI or tensorboard:DIR. May be repeated.",
 )
 profile_option = click.option("--profile", is_flag=True, help="Print a CPU profile (ns per row).")
+quiet_option = click.option(
+    "--quiet", is_flag=True, help="Print no progress and no notes, only the result."
+)
 
 
 @main.command(cls=JobCommand, epilog=CODES)
@@ -54,6 +57,7 @@ profile_option = click.option("--profile", is_flag=True, help="Print a CPU profi
 @metrics_options
 @track_option
 @profile_option
+@quiet_option
 @verbose_option
 @guarded
 def train(
@@ -285,7 +289,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--accept-rewritten", metavar="URL", multiple=True,
     help="Ignore this learned shard as it is rewritten now, from here on. May be repeated.",
 )  # fmt: skip
-@click.option("--quiet", is_flag=True, help="Print no progress and no notes, only the result.")
+@quiet_option
 @choice_options
 @run_cluster_options
 @data_options

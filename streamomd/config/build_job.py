@@ -147,8 +147,8 @@ def require_label(spec: Spec, columns: Sequence[str]) -> None:
     if not spec.data.label:
         known = listed([*map(repr, columns)], MOST_COLUMNS) or "no columns"
         raise UsageError(
-            'no label: name the column to predict (--label y, or data.label = "y"); '
-            f"there are: {printable(known)}"
+            'no label: name the column to predict (--label y, or data.label = "y"), or write a job '
+            f"with streamomd init; there are: {printable(known)}"
         )
 
 
@@ -305,8 +305,9 @@ def _dotted(above: str, table: dict[str, Any]) -> list[str]:
 COLUMNS = (
     "label", "weight", "numeric", "hashed", "vectors", "text", "dates", "sparse", "crosses",
     "ignore", "nulls", "standardize", "bits", "hash_seed", "partitions", "rename", "csv",
+    "on_bad_row",
 )  # fmt: skip
-"""Keys of [data] that make coordinates."""
+"""Keys of [data] that make coordinates, and what to do with rows that do not."""
 MODEL = (
     "rule", "loss", "loss_params", "certificate", "task", "classes", "bias", "dtype", "params",
     "scale_target",

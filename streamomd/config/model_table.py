@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from streamomd.config.field_types import ClassWeights, Labels
+from streamomd.config.field_types import ClassWeights, Labels, Shapes
 from streamomd.config.job_table import Table, brief, canonical_value, key
 from streamomd.core.errors import UsageError
 from streamomd.core.message import Key, Message, PerReader, invalid_value
@@ -51,7 +51,7 @@ class Model(Table):
         "none", "How probabilities of two classes are calibrated, by margins of rows before they "
         "are learned; the score does not change.", flag="calibrate",
     )  # fmt: skip
-    shapes: Literal["none", "columns", "all"] = key(
+    shapes: Shapes = key(
         "none", "Shapes of the effects of numbers; columns: also curves, between knots that the "
         "first rows decide; all: also the margin of boosted trees, grown on the first rows.",
         flag="shapes",

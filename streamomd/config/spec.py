@@ -195,11 +195,6 @@ def refuse_delay(spec: SpecTables, given: str) -> None:
 
     given: what asks for it.
     """
-    if spec.model.shapes == "all":
-        raise UnsupportedError(
-            f"{given}: model.shapes = 'all' grows trees with labels that are not known yet where "
-            "they predict; take model.shapes = 'columns'"
-        )
     if spec.train.mode != "exact":
         raise UnsupportedError(
             f"{given}: one learner learns the rows in their order, in mode exact, not "

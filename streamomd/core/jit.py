@@ -124,11 +124,15 @@ class LazyCompiled(ItemCount):
 
     def __call__(self, items: int, *given: Any) -> Any:
         """Run it on these arguments, which hold ``items`` items."""
+        return (self.compiled_after(items) or self._function)(*given)
+
+    def compiled_after(self, items: int) -> Any:
+        """The compiled function; None before there were enough items, with these."""
         if not self.is_exceeded(items):
-            return self._function(*given)
+            return None
         if self._compiled is None:  # to look it up takes 20 µs: numba's types are hashed
             self._compiled = compiled(self._function, *self._signature)
-        return self._compiled(*given)
+        return self._compiled
 
 
 def read(dtype: Any) -> Any:

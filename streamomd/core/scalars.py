@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -59,6 +60,12 @@ def hat_at(x: float, knots: Any, low: int, last: int) -> tuple[int, float]:
     elif share > 1.0 - LEAST:
         share = 1.0
     return k, share
+
+
+def hat_of(x: float, knots: Sequence[float]) -> tuple[int, float]:
+    """``hat_at`` of all knots, by bisection, which is faster in Python."""
+    k = bisect_right(knots, x, 1, len(knots) - 1) - 1
+    return hat_at(x, knots, k, k + 1)
 
 
 def hat_names(knots: Sequence[float]) -> Iterator[str]:

@@ -7,8 +7,10 @@ tree's from its root on, the left child next to its parent.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import io
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -155,9 +157,32 @@ class Trees:
         """The nodes of the last growth as plain Python reads them fastest."""
         return [one.tolist() for one in self.growths[-1][:5]]
 
+    @cached_property
+    def _codes(self) -> list[tuple[int, dict[float, float], float]]:
+        """Each column of categories, its codes by coordinate, and that of all others."""
+        growth, low, found = self.growths[-1], 0, []
+        first = self.columns - len(growth.ends)
+        for at, end in enumerate(growth.ends.tolist()):
+            places, codes = growth.places[low:end].tolist(), growth.codes[low:end].tolist()
+            found.append((first + at, dict(zip(places, codes, strict=True)), growth.unseen[at]))
+            low = end
+        return found
+
+    @cached_property
+    def _nodes(self) -> tuple[Any, ...]:
+        return self.growths[-1][:5]
+
     def margins_of(self, values: Sequence[float]) -> list[float]:
-        """The margins of a row by the last growth, without compiled code: those of ``walk``."""
-        x = self.growths[-1].coded(np.array([values], np.float64))[0].tolist()
+        """The margins of a row by the last growth: those of ``walk``, which is compiled only where
+        numba is loaded, and for many rows."""
+        x = list(values)
+        for at, codes, unseen in self._codes:
+            x[at] = codes.get(x[at], unseen)
+        if "numba" in sys.modules and (compiled := tree_walker().compiled_after(1)):
+            out = np.empty(self.margins)
+            compiled(np.array(x), len(x), *self._nodes, self.margins, out)
+            margins: list[float] = out.tolist()
+            return margins
         feature, value, right, nan_left, roots = self._lists
         found = [0.0] * self.margins
         for tree, root in enumerate(roots[:-1]):
@@ -168,6 +193,10 @@ class Trees:
                 node = node + 1 if left else right[node]
             found[tree % self.margins] += value[node]
         return found
+
+    def margins_of_rows(self, values: Floats) -> Floats:
+        """The same of rows, (rows, margins)."""
+        return np.array([self.margins_of(row) for row in values.tolist()])
 
     @cached_property
     def of_shards(self) -> dict[str, NDArray[np.int64]]:
@@ -247,3 +276,17 @@ def walk(
                     node = (node + 1 if left else int(right[node])) & _PLACE
                     column = int(feature[node])
                 out[(row * margins + k) & _PLACE] += value[node]
+
+
+UNCOMPILED = 1 << 14
+"""Trees of rows, or rows one by one, before ``walk`` is compiled."""
+
+
+@functools.cache
+def tree_walker() -> Any:
+    """``walk``, which begins uncompiled."""
+    from streamomd.core.jit import LazyCompiled, int64, read, written  # late: it imports numba
+
+    nodes = [read("int32"), read("float64"), read("int32"), read("int8"), read("int64")]
+    signature = [read("float64"), int64, *nodes, int64, written("float64")]
+    return LazyCompiled(walk, signature, UNCOMPILED)

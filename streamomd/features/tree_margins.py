@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.trees import Growth
+from streamomd.core.trees import Growth, tree_walker
 from streamomd.features.csr import Columns
 from streamomd.features.numeric import Numbers
 from streamomd.features.plan import Plan, number_at
@@ -58,8 +58,6 @@ def write_margins(
 
 
 def _margins(growth: Growth, values: Floats, margins: int) -> Floats:
-    from streamomd.features.kernels.write_columns import tree_walker  # late: it imports numba
-
     found = np.empty((len(values), margins))
     nodes, coded = growth[:5], growth.coded(values)
     items = len(values) * (len(growth.roots) - 1)

@@ -126,6 +126,11 @@ def _refuse(spec: Spec) -> None:
             f"data.holdout = {spec.data.holdout}: a backtest evaluates on all rows of later "
             "periods, and learns them; set data.holdout = 0 (--holdout 0)"
         )
+    if spec.model.shapes == "all":
+        raise UnsupportedError(
+            "backtest: model.shapes = 'all' grows trees with labels that are not known yet where "
+            "they predict; take model.shapes = 'columns'"
+        )
     refuse_delay(spec, "backtest")
 
 

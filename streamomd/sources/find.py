@@ -101,12 +101,13 @@ def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
     """The files that ``find`` would open, in order, and their file system. None is opened."""
     if request.order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {request.order!r}")
-    texts = as_shards(source_texts(shards), request.check, request.tables.csv)
+    tables = request.tables
+    texts = as_shards(source_texts(shards), request.check, tables.csv, tables.texts)
     sources = by_source(texts)
     located = {url: source.locate(url) for source, urls in sources.items() for url in urls}
     options: Mapping[str, Any] = request.storage_options
     for source in sources:
-        options = source.read_options(options, request.tables.types)
+        options = source.read_options(options, tables.types)
     fs = _common_file_system([located[text] for text in texts], options)
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
@@ -122,7 +123,7 @@ def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
         at = None if place is None else path_key(place)
         listed += [(path_key(file.path) if at is None else at, file) for file in files]
         versions |= position
-    _refuse_choice(request.tables, texts, versions)
+    _refuse_choice(tables, texts, versions)
     if request.order != "given":
         listed.sort(key=lambda one: (one[0], one[1].version))
     return Listing(

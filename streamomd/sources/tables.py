@@ -81,6 +81,8 @@ class TableOptions:
     ``convert`` takes them. types: of columns of messages, which have nulls for those they lack.
     given: keys of csv that a command has, in addition to those of a model's job. known: versions of
     the tables that a model learned; it knows the columns of an Iceberg table by names of then.
+    texts: columns that are text to a model, so that text whose values all look like numbers is read
+    as text, too.
     """
 
     version: int | None = None
@@ -90,6 +92,7 @@ class TableOptions:
     types: Mapping[str, str] = field(default_factory=dict)
     given: tuple[str, ...] = ()
     known: Mapping[str, int] = field(default_factory=dict)
+    texts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Data) -> Self:
@@ -112,9 +115,9 @@ class TableOptions:
         """
         absent = (data.label, data.weight)
         types = {name: kind for name, kind in data.csv.types.items() if name not in absent}
-        options = data.csv.changed({"types": types, **csv}).options()
-        types = {**data.csv.types, **csv.get("types", {})}
-        return cls(version, as_of, as_files, options, types, tuple(csv), known)
+        changed = data.csv.changed({"types": types, **csv})
+        types = {**data.csv.types, **changed.types}
+        return cls(version, as_of, as_files, changed.options(), types, tuple(csv), known)
 
     @property
     def chooses_version(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from streamomd.config.model_table import DEFAULT
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
+from streamomd.core.errors import UnsupportedError
 from streamomd.core.scalars import FEWEST, Curve, hats_of
 from streamomd.core.wording import counted
 from streamomd.engine.loops.row import number_of_class, target
@@ -36,6 +38,7 @@ from streamomd.features.curves import (
     equal_curves,
 )
 from streamomd.features.encode import first_numbers
+from streamomd.features.grow_trees import margins_of_trees
 from streamomd.rules import find_rule
 from streamomd.shards.encoded_rows import encode_rows, learned_rows
 from streamomd.shards.reader import ShardBatch, read_batches
@@ -268,7 +271,19 @@ def curve_advice(spec: Spec, plan: Plan, pieces: Iterable[ShardBatch], total: in
     if not found or found.gain < GAIN_TO_SAY:
         return []
     which = f"rows {rows // 2 + 1:,} to {rows:,}"
-    return [f"curved columns: --shapes columns lowers the loss of {which} by {found.gain:.0%}"]
+    line = f"curved columns: --shapes columns lowers the loss of {which} by {found.gain:.0%}"
+    return [line + _trees_too(spec, plan)]
+
+
+def _trees_too(spec: Spec, plan: Plan) -> str:
+    """More of the line, where trees can be grown."""
+    if find_spec("lightgbm") is None:
+        return ""
+    try:
+        margins_of_trees(spec.of_classes(len(plan.classes)).loss.name, len(plan.classes))
+    except UnsupportedError:
+        return ""
+    return "; --shapes all also grows boosted trees, whose gain was not measured"
 
 
 def advice_of_shards(spec: Spec, plan: Plan, shards: ShardSet) -> list[str]:

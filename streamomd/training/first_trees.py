@@ -40,13 +40,17 @@ from streamomd.training.curved_columns import (
     with_curves,
 )
 from streamomd.training.holdout import rows_held_out, with_places
+from streamomd.training.metrics.by_time import NEVER
 from streamomd.training.model_data import engine_of
 from streamomd.training.progress import note
+from streamomd.training.run_records import Schedule, stream_times
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 HARM = 0.005
 """The share that trees may add to the loss of later rows."""
+MOST_WAITED = 8 * ROWS
+"""Rows in which labels of the first ones have to arrive."""
 EVERY_ROW = 1 << 62
 """A row that no shard has."""
 
@@ -74,7 +78,8 @@ def first_trees(
     spec: Spec, plan: Plan, shards: ShardSet, pieces: Iterable[ShardBatch]
 ) -> Trees | None:
     """Trees grown on the first rows that are learned, see ``Grower``; None of too few. A row of the
-    first ones is predicted by those that were grown on earlier rows. pieces: of these shards.
+    first ones is predicted by those that were grown on earlier rows, whose labels have arrived when
+    it does. pieces: of these shards.
 
     Raises MissingExtraError, UnsupportedError for a loss, and what reading raises.
     """
@@ -85,7 +90,8 @@ def first_trees(
         shards = with_places(shards, "name")
     plan = replace(plan, tree_columns=True)
     found: list[tuple[NDArray[Any], ...]] = []
-    rows = read = 0
+    rows = read = due = 0
+    arrived = NEVER
     for piece in pieces:
         place, numbers = (
             shards.shards[piece.position].place,
@@ -97,18 +103,29 @@ def first_trees(
         assert batch.columns is not None
         learned = batch.weight if held is None else np.where(held, 0.0, batch.weight)
         at = np.full(len(batch), piece.position), np.delete(numbers, batch.skipped.places)
-        found.append((batch.columns.numbers, batch.y, learned, *at))
+        stream = at[1] if batch.time is None else stream_times(batch.time, arrived)
+        found.append((batch.columns.numbers, batch.y, learned, *at, stream))
+        if len(batch):
+            arrived = int(stream[-1])
+        if rows < ROWS <= rows + len(batch):
+            due = int(Schedule(data.delay_ns).due(stream)[ROWS - 1 - rows])
         rows, read = rows + len(batch), read + piece.rows
-        if rows >= ROWS or read >= MOST_READ:
+        waits = data.delay and arrived < due and rows < MOST_WAITED
+        if (rows >= ROWS and not waits) or read >= MOST_READ:
             break
-    rows = min(rows, ROWS)
     if not rows:
-        return _trees(plan, None, 0, {})
-    x, y, weight, places, at_row = (
-        np.concatenate(part)[:ROWS] for part in zip(*found, strict=True)
-    )
-    window = _window(counts_of(rows), places, at_row, shards)
-    return _trees(plan, _grower(spec, plan, x, y, weight), rows, window)
+        return _trees(plan, None, 0, {}, [])
+    x, y, weight, places, at_row, stream = map(np.concatenate, zip(*found, strict=True))
+    grower = _grower(spec, plan, x[:ROWS], y[:ROWS], weight[:ROWS])
+    counts = starts = counts_of(rows)
+    if data.delay:  # the first row that arrives when the labels of these rows have
+        last = stream[np.array(counts, np.int64) - 1]
+        starts = np.searchsorted(stream, Schedule(data.delay_ns).due(last)).tolist()
+        starts = [start for start in starts if start < len(stream)]
+    else:
+        places, at_row = places[:ROWS], at_row[:ROWS]
+    window = _window(starts, places, at_row, shards)
+    return _trees(plan, grower, rows, window, counts[: len(starts)])
 
 
 def trees_of_memory(
@@ -118,7 +135,7 @@ def trees_of_memory(
     library_name()
     rows = min(len(y), ROWS)
     grower = _grower(spec, plan, x[:rows], y[:rows], weight[:rows])
-    return _trees(plan, grower, rows, {where: counts_of(rows)})
+    return _trees(plan, grower, rows, {where: counts_of(rows)}, counts_of(rows))
 
 
 def without_harm(spec: Spec, plan: Plan, encode: Callable[[Plan], Sequence[Batch]]) -> Plan:
@@ -172,13 +189,14 @@ def _grower(spec: Spec, plan: Plan, x: Floats, y: Floats, weight: Floats) -> Gro
 
 
 def _trees(
-    plan: Plan, grower: Grower | None, rows: int, window: dict[str, list[int]]
+    plan: Plan, grower: Grower | None, rows: int, window: dict[str, list[int]], counts: list[int]
 ) -> Trees | None:
-    counts = counts_of(rows)
     if grower is None or not counts or not grower.x.shape[1]:
-        why = f"there are {counted(rows, 'row')}, fewer than {FIRST:,}"
-        if counts:
-            why = "no column is a number or a category"
+        why = "no column is a number or a category"
+        if rows < FIRST:
+            why = f"there are {counted(rows, 'row')}, fewer than {FIRST:,}"
+        elif not counts:
+            why = f"the labels of the first {FIRST:,} rows arrive after the first {rows:,} rows"
         note(f"no trees are grown (model.shapes): {why}")
         return None
     growths = [grower.grown(count) for count in counts]
@@ -193,15 +211,15 @@ def _trees(
 
 
 def _window(
-    counts: list[int], places: Numbers, rows: Numbers, shards: ShardSet
+    starts: list[int], places: Numbers, rows: Numbers, shards: ShardSet
 ) -> dict[str, list[int]]:
-    """Of each shard that was read, the first row of each growth, see ``Trees``. places, rows: shard
-    and row of each row."""
-    if not counts:
+    """Of each shard that was read, the first row of each growth, see ``Trees``. starts: the number
+    of that row. places, rows: shard and row of each row."""
+    if not starts:
         return {}
     begins = [
-        (places[count], rows[count]) if count < len(places) else (places[-1], rows[-1] + 1)
-        for count in counts
+        (places[start], rows[start]) if start < len(places) else (places[-1], rows[-1] + 1)
+        for start in starts
     ]
     window = {}
     for place in range(int(places[-1]) + 1):

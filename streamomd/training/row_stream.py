@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import Any, Protocol
@@ -47,6 +48,11 @@ def view_shards(
     return with_filter(with_partitions(shards, known, trained=anywhere), data.where)
 
 
+def text_columns(plan: Plan) -> tuple[str, ...]:
+    """The columns that are text to a trained model."""
+    return tuple(column.name for column in plan.types if column.family == "string")
+
+
 def find_for_model(
     plan: Plan,
     shards: str | Sequence[str],
@@ -68,7 +74,7 @@ def find_for_model(
         named,
         order=order,
         storage_options=options_for(named, storage_options or {}),
-        tables=tables,
+        tables=replace(tables, texts=text_columns(plan)),
         versions=versions,
         statistics=filter_columns(where),
     )

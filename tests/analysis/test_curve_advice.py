@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 from running import run, write
 
+from streamomd.training import curved_columns
+
 ROWS = 3_000
 
 
 @pytest.mark.parametrize("shape", ["curve", "line", "few"])
-def test_a_line_says_by_how_much(shape: str, tmp_path: Path) -> None:
-    """Of rows that are not linear in a column; not of a line, of few rows, or where they are on."""
+def test_a_line_says_by_how_much(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rows that are not linear in a column; not of a line, of few rows, or where they are on. It
+    names trees, where they can be grown."""
     count = 500 if shape == "few" else ROWS
     x = np.random.default_rng(0).normal(size=count)
     y = 2 * x if shape == "line" else np.sin(3 * x)
@@ -22,4 +27,10 @@ def test_a_line_says_by_how_much(shape: str, tmp_path: Path) -> None:
     words = [shard, "--label", "y", "--task", "regress", "--rule", "nag"]
     line = "curved columns: --shapes columns lowers the loss of rows 1,501 to 3,000 by "
     assert (line in run("plan", *words).out) == (shape == "curve")
+    trees = "%; --shapes all also grows boosted trees, whose gain was not measured\n"
+    assert (trees in run("plan", *words).out) == (shape == "curve")
+    if shape == "curve":
+        monkeypatch.setattr(curved_columns, "find_spec", lambda _: None)
+        assert line in run("plan", *words).out
+        assert trees not in run("plan", *words).out
     assert "curved columns" not in run("plan", *words, "--shapes", "columns").out

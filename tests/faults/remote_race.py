@@ -62,11 +62,13 @@ def race(run: Race, moment: int, calm: Callable[[], Store]) -> Verdict:
     run.made[0] = 0
     store._call = racing_call  # type: ignore[method-assign]
     going = all(run.commit(first, number) for number in range(1, 5))
-    second = found[0] if found else None
+    has_second = True
     for number in ROUNDS:
         going = going and run.commit(first, number)
-        second = second if second and run.commit(second, 50 + number) else None
-    if going and second:
+        # The second may come in these rounds only, and then goes on as well.
+        if found and has_second:
+            has_second = found[0] is not None and run.commit(found[0], 50 + number)
+    if going and found and has_second:
         return Verdict.SILENT
     return stands(run, calm(), exclusive=store.exclusive)
 

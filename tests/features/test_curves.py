@@ -16,7 +16,7 @@ from in_memory import batch_of, new_model
 
 from streamomd.core.errors import DataError
 from streamomd.core.jit import recording
-from streamomd.core.scalars import Curve, hat_at
+from streamomd.core.scalars import Curve, hat_at, hat_of
 from streamomd.features import Plan, name_of
 from streamomd.features.curves import BUDGET, MOST, WIDE, PackedCurves, equal_curves, knots_of
 from streamomd.features.kernels.write_columns import hat_writer
@@ -38,6 +38,7 @@ def hats_of(x: float, knots: Any) -> list[float]:
 def test_hats_are_those_of_the_oracle(x: float, knots: list[int]) -> None:
     """Interpolations of 1 at one knot and 0 at the others, constant beyond the first and last."""
     assert np.allclose(hats_of(x, knots), oracle.hats(x, knots), atol=1e-15)
+    assert hat_of(x, knots) == hat_at(x, knots, 0, len(knots) - 1)
 
 
 @given(TENTHS, KNOTS)

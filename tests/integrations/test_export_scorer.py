@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from any_columns import worlds
 from exporting import answers, batch_of, model_of, table
@@ -24,7 +25,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from in_memory import learned, predicted
 
+import streamomd
 from streamomd.core.errors import UnsupportedError
+from streamomd.features import grow_trees
 from streamomd.integrations.export import FORMATS, export, scorer_reader
 from streamomd.losses import all_losses
 from streamomd.training.model import Model
@@ -248,6 +251,39 @@ def test_what_a_reader_does_not_know_is_refused(reader: Reads, change: str) -> N
     except ValueError as error:
         found = str(error)
     assert isinstance(found, str), found
+
+
+@pytest.mark.parametrize("nulls", ["zero", "mean", "indicator"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_boosted_trees(
+    reader: Reads, classes: int, nulls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of numbers with gaps, lists, categories and dates; the archive has the module that reads
+    them."""
+    monkeypatch.setattr(grow_trees, "FIRST", 200)
+    monkeypatch.setattr(grow_trees, "MOST_TREES", 20)
+    draw = np.random.default_rng(classes)
+    a, b = draw.normal(size=(2, 400))
+    h = draw.integers(0, 9, 400)
+    z = a * b + 0.5 * (h % 3)
+    rows = pa.table({
+        "y": np.digitize(z, np.quantile(z, np.linspace(0, 1, classes + 1)[1:-1])), "a": a,
+        "b": pa.array(b, mask=draw.random(400) < 0.2), "h": [f"h{k}" for k in h],
+        "v": [None if k % 17 == 0 else [x, -x] for k, x in enumerate(a.tolist())],
+        "d": pa.array(np.arange(400) * 37 % 1000, pa.int32()).cast(pa.date32()),
+    })  # fmt: skip
+    pq.write_table(rows, tmp_path / "0.parquet")
+    columns = {"numeric": ["a", "b"], "vectors": ["v"], "hashed": ["h"], "dates": ["d"]}
+    job = {"label": "y", "shapes": "all", "nulls": nulls, "checkpoint": "none", "quiet": True}
+    sets = {"data.crosses": [["h", "d.month"]]}
+    model = streamomd.train(str(tmp_path / "0.parquet"), **job, **columns, rule="nag", sets=sets)
+    assert model.plan.trees
+    with zipfile.ZipFile(io.BytesIO(written(model))) as archive:
+        assert "scorer_trees.mjs" in archive.namelist()
+    some = rows.slice(0, 60).to_pylist()
+    some[0]["h"], some[1]["h"] = "unseen", None
+    rows = pa.Table.from_pylist(some, rows.schema)
+    agree(reader, model, rows, predicted(model, rows))
 
 
 def test_the_javascript_reader_is_short() -> None:

@@ -61,7 +61,13 @@ def installed(place: Path, python: str, resolution: str, extras: Sequence[str]) 
 
 @pytest.mark.parametrize(
     "python, resolution",
-    [("3.11", "lowest-direct"), ("3.11", "highest"), ("3.12", "highest"), ("3.13", "highest")],
+    [
+        ("3.11", "lowest-direct"),
+        ("3.11", "highest"),
+        ("3.12", "highest"),
+        ("3.13", "highest"),
+        ("3.14", "highest"),
+    ],
 )
 def test_the_wheel_passes_the_smoke_tests(python: str, resolution: str, tmp_path: Path) -> None:
     """With all extras, in an environment of its own."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightgbm
@@ -19,6 +20,7 @@ from sweeping import plain
 import streamomd
 from streamomd import OMDClassifier, OMDRegressor
 from streamomd.config.spec import Spec
+from streamomd.core import trees
 from streamomd.core.errors import MissingExtraError, StoppedError, UnsupportedError
 from streamomd.features import grow_trees, name_of
 from streamomd.features.grow_trees import Grower, counts_of
@@ -156,6 +158,49 @@ def test_margins_of_a_row_depend_on_no_later_label(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("delay", [60, 250, 450])
+def test_trees_wait_for_labels(delay: int, tmp_path: Path) -> None:
+    """Of a run with ``data.delay`` the rows that arrive before the labels of the first t rows have
+    earlier trees; so it is after an interruption. Growths whose labels arrive in no row are none.
+    """
+    draw = np.random.default_rng(3)
+    times = np.cumsum(draw.integers(0, 3, N))
+    times[[120, 300]] -= 90  # late rows
+    rows = table().append_column("t", pa.array(times, pa.timestamp("s")))
+    shards = in_parts(tmp_path / "data", rows, 230, 70)
+    more = {"time": "t", "delay": delay, "sets": {"checkpoint.every_rows": 40}}
+    with plain():
+        model = learn(shards, **more)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(StoppedError):
+            patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(200))
+            learn(shards, checkpoint=str(tmp_path / "run"), quiet=False, **more)
+        resumed = streamomd.resume(str(tmp_path / "run"), quiet=True)
+    assert resumed.state_sha256 == model.state_sha256
+    assert resumed.plan == model.plan
+    stream = np.maximum.accumulate(times)
+    ready = {count: np.flatnonzero(stream >= stream[count - 1] + delay) for count in COUNTS}
+    starts = [int(found[0]) for found in ready.values() if len(found)]
+    assert len(model.plan.trees.growths) == len(starts)
+    assert len(starts) < len(COUNTS) or delay == 60
+    for k, (_, begins) in enumerate(model.plan.trees.window):
+        assert [min(max(start - 230 * k, 0), 230) for start in starts] == [
+            min(b, 230) for b in begins
+        ]
+    labels = rows["y"].to_numpy().copy()
+    unknown = stream + delay > stream[starts[-1] - 1]  # before the last growth begins
+    labels[unknown] = 1 - labels[unknown]
+    other = rows.set_column(rows.schema.get_field_index("y"), "y", pa.array(labels))
+    with plain():
+        changed = learn(in_parts(tmp_path / "other", other, 230, 70), **more)
+    a = margins_of(model, shards, learning=True)
+    b = margins_of(changed, tmp_path / "other", learning=True)
+    assert np.array_equal(a[: starts[-1]], b[: starts[-1]])
+    assert not a[: starts[0]].any()
+    assert a[starts[0] : starts[0] + 20].any()
+    assert learn(shards, **{**more, "delay": 10_000}).plan.trees is None
+
+
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("rule", [pytest.param("auto", marks=pytest.mark.slow), "nag"])
 def test_cuts_and_interruptions_change_no_bit(rule: str, tmp_path: Path) -> None:
     """Shards, row groups, commits, a cache and a stop that is resumed leave the state as it is."""
@@ -210,6 +255,32 @@ def test_a_scorer_predicts_as_the_model(classes: int, tmp_path: Path) -> None:
     total = explained.margin if classes == 2 else explained.margin[0]
     assert sum(adds for _, _, adds in one) == pytest.approx(total)
     assert ("trees" if classes == 2 else "trees[0]") in [name for name, _, _ in one]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("walked", ["plain", "compiled"])
+@pytest.mark.parametrize("nulls", ["zero", "mean", "indicator"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_fast_form_predicts_as_the_model(
+    classes: int, nulls: str, walked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of numbers, categories, dates and crosses; by the walk of compiled code and by Python's."""
+    days = (np.arange(N) * 37 % 1000).astype("datetime64[D]")
+    rows = table(classes=classes).append_column("d", pa.array(days)).drop_columns(["v", "z"])
+    sets = {"data.crosses": [["h", "d.month"]]}
+    more = {"vectors": [], "dates": ["d"], "nulls": nulls, "sets": sets}
+    model = learn(write(tmp_path / "0.parquet", rows), **more)
+    assert model.plan.trees
+    assert model.plan.curves
+    assert model.scorer()._fast is not None
+    walk = SimpleNamespace(compiled_after=lambda _: trees.walk if walked == "compiled" else None)
+    monkeypatch.setattr(trees, "tree_walker", lambda: walk)
+    some = rows.drop_columns(["w"]).slice(0, 30).to_pylist()
+    for name, row in zip(["a", "b", "h", "d"], some, strict=False):
+        row[name] = None
+    some[4]["h"] = "unseen"
+    schema = rows.drop_columns(["w"]).schema
+    assert_same_scores(model, pa.Table.from_pylist(some, schema))
 
 
 def test_exports(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ MUTANTS = (
         "self._directory = manager.reserve()",
         "pass",
     ),
-    Mutant("parts in use are deleted", Retention, "apply", "if name not in used", "if 1"),
+    Mutant("parts in use are deleted", Retention, "_drop", "if name not in used", "if 1"),
     Mutant("a free number is ours", Writer, "_refuse_late", "if not later:", "if 1:"),
     Mutant(
         "groups share a topic",
@@ -117,7 +117,7 @@ MUTANTS = (
         "listings are believed",
         chain,
         "sequences",
-        "while store.size(manifest_name(following)) is not None",
+        "while not store.consistent and store.size(manifest_name(following)) is not None",
         "while False",
     ),
     Mutant(

@@ -189,7 +189,7 @@ def test_the_command_prints_the_parts(source: Path) -> None:
     counts = [len(part) for part in parts("p", ("fit", "tune", "check"))]
     for name, count in zip(("fit", "tune", "check"), counts, strict=True):
         assert f"{name}: {count} rows in p/{name}" in done.out
-    assert "streamomd train p/fit" in done.out
+    assert "streamomd init p/fit" in done.out
     again = run("convert", "rows.csv", "-o", "p", "--split", "6,2,2")
     assert again.code == 0
     assert {path.name for path in Path("p").iterdir()} == {

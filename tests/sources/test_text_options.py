@@ -118,6 +118,25 @@ def test_types_of_the_label_are_for_training(here: Path) -> None:
     assert run("predict", "run", "b.csv", "--to", "out").code == 0
 
 
+def test_columns_of_text_stay_text_for_a_model(here: Path) -> None:
+    """A file in which all values of such a column look like numbers is read as the model needs it;
+    what the command says stays."""
+    Path("a.csv").write_text(
+        "k,x,y\n" + "".join(f"{'01T'[n % 3]},{n},{n % 2}\n" for n in range(30))
+    )
+    words = ("--label", "y", "--checkpoint", "run", "--bits", "6")
+    assert run("train", "a.csv", *words).code == 0
+    Path("b.csv").write_text("k,x,y\n1,3,0\n0,4,1\n")
+    Path("c.csv").write_text("k,x,y\n1,3,0\nT,4,1\n0,4,1\n")
+    for name in ("b.csv", "c.csv"):
+        assert run("predict", "run", name, "-o", f"{name}-out").code == 0
+    found = [pq.read_table(f"{name}-out")["score"].to_pylist() for name in ("b.csv", "c.csv")]
+    assert found[0] == [found[1][0], found[1][2]]
+    assert run("evaluate", "run", "b.csv").code == 0
+    refused = run("evaluate", "run", "b.csv", "--type", "k=double")
+    assert (refused.code, "column 'k' is double" in refused.err) == (2, True)
+
+
 def test_options_of_csv_are_those_of_convert() -> None:
     """Each key of data.csv is an argument of convert or of its reader, and each option of the
     command that is for reading CSV is a key or is about the sources and the shards."""

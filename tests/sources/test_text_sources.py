@@ -168,7 +168,29 @@ def test_update_of_text_is_refused(here: Path) -> None:
     assert run("train", "rows", "--label", "y", "--nulls", "mean", "--checkpoint", "run").code == 0
     written("rows/2.csv", frame())
     refused = run("update", "run")
-    assert (refused.code, "streamomd convert" in refused.err) == (2, True)
+    assert (refused.code, "streamomd convert FILES -o shards/" in refused.err) == (2, True)
+
+
+def test_the_second_day_of_text(here: Path) -> None:
+    """Commands that messages name, from a file to an update; or a run that starts from the first
+    one's state, which skips bad rows as that one did."""
+    rows = frame()
+    rows.loc[0, "y"] = None
+    written("1.csv", rows)
+    written("2.csv", rows)
+    done = run("convert", "1.csv", "-o", "shards")
+    assert "streamomd init shards" in done.out
+    assert run("init", "shards", "--label", "y").code == 0
+    assert run("train", "job.toml", "--bits", "8", "--quiet").err == ""
+    assert run("convert", "2.csv", "-o", "shards", "--append").code == 0
+    done = run("update", "runs/shards", "--settle", "0", "--accept-duplicates")
+    assert (done.code, "1 new shard" in done.out) == (0, True)
+    done = run("init", "1.csv", "--label", "y", "-o", "text.toml")
+    assert "streamomd convert FILES -o shards/" in done.out
+    assert run("train", "text.toml", "--bits", "8").code == 0
+    done = run("train", "2.csv", "--start", "runs/1", "--checkpoint", "runs/2")
+    assert (done.code, "1 bad row skipped" in done.out) == (0, True), done.err
+    assert run("predict", "runs/1", "2.csv", "-o", "out.csv").code == 2
 
 
 def test_several_files_are_one_source(here: Path) -> None:

@@ -20,7 +20,6 @@ from numba.np.numpy_support import as_dtype, carray
 
 from streamomd.core.jit import LazyCompiled, callable_part, compiled, int64, read, written
 from streamomd.core.scalars import hat_at as _hat_at
-from streamomd.core.trees import walk
 
 TILE = 64
 _STRIDE = TILE + 8
@@ -174,15 +173,3 @@ def write_hats(
                 k, share = hat_at(x, knots, begins[c], begins[c + 1] - 1)
                 table[first + k] = 1.0 - share
                 table[first + k + 1] = share
-
-
-TREES_UNCOMPILED = 1 << 14
-"""Trees of rows before ``walk`` is compiled."""
-
-
-@functools.cache
-def tree_walker() -> Any:
-    """``walk`` of boosted trees, which begins uncompiled."""
-    nodes = [read("int32"), read("float64"), read("int32"), read("int8"), read("int64")]
-    signature = [read("float64"), int64, *nodes, int64, written("float64")]
-    return LazyCompiled(walk, signature, TREES_UNCOMPILED)

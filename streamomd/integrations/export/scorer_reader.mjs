@@ -16,40 +16,45 @@ const utf8 = (text) => binary(new TextEncoder().encode(text));  // texts are has
 const escaped = (text) => (text === null ? "\\N" : text.replace(/[\\^]/g, "\\$&"));
 const key = (column, text) => utf8(column) + (text === null ? "\xff" : "=" + text);
 
-export async function load(file) {
-  const view = new DataView(file.buffer ?? file, file.byteOffset ?? 0, file.byteLength), members = {}, arrays = {};
+async function unzipped(file) {
+  const view = new DataView(file.buffer ?? file, file.byteOffset ?? 0, file.byteLength), end = view.byteLength - 22, members = {};
   const u16 = (at) => view.getUint16(at, true), u32 = (at) => view.getUint32(at, true);
   const slice = (at, size) => new Uint8Array(view.buffer, view.byteOffset + at, size);
-  let end = view.byteLength - 22;
-  for (; u32(end) !== 0x06054b50; end--);  // where a zip archive says where its directory is
+  // The end of a zip archive without a comment says where its directory is.
   for (let n = u16(end + 10), at = u32(end + 16); n > 0; n--, at += 46 + u16(at + 28) + u16(at + 30) + u16(at + 32)) {
     const from = u32(at + 42), packed = slice(from + 30 + u16(from + 26) + u16(from + 28), u32(at + 20));
     const inflated = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
     members[binary(slice(at + 46, u16(at + 28)))] = await new Response(inflated).arrayBuffer();
   }
-  const head = JSON.parse(new TextDecoder().decode(members["scorer.json"]));
-  if (head.format !== "streamomd scorer" || head.version !== 1 || head.margins.rule || head.columns.trees)
-    throw new Error("expected a file of streamomd export --as scorer, of a model without trees (model.shapes)");
-  const kinds = { int64: BigInt64Array, float64: Float64Array };  // little-endian, as all machines are
-  for (const [name, [kind]] of Object.entries(head.arrays)) arrays[name] = new kinds[kind](members[`${name}.bin`]);
-  const { coordinates } = arrays, places = coordinates && new Map(Array.from(coordinates, (at, k) => [Number(at), k]));
-  return (row) => prediction(head.link, margins(head.columns, arrays, places, row));
+  return members;
 }
 
-function margins(c, { start, weights, reference, target, fill }, places, row) {
+export async function load(file) {
+  const members = await unzipped(file), head = JSON.parse(new TextDecoder().decode(members["scorer.json"])), arrays = {};
+  if (head.format !== "streamomd scorer" || head.version !== 1 || head.margins.rule)
+    throw new Error("expected a file of streamomd export --as scorer");
+  for (const [name, [kind]] of Object.entries(head.arrays))  // little-endian, as all machines are
+    arrays[name] = new (kind === "int64" ? BigInt64Array : Float64Array)(members[`${name}.bin`]);
+  const { coordinates } = arrays, places = coordinates && new Map(Array.from(coordinates, (at, k) => [Number(at), k]));
+  const { trees } = head.columns, grown = trees && (await (await import("./scorer_trees.mjs")).treesOf(trees, unzipped));
+  return (row) => prediction(head.link, margins(head.columns, arrays, places, grown, row));
+}
+
+function margins(c, { start, weights, reference, target, fill }, places, grown, row) {
   const found = Array.from(start), first = Number(c.bias), p = reference ? reference.length / 2 : 0, sums = new Map();
   const add = (at, x, k = places ? places.get(at) : at) =>
     found.forEach((_, l) => { found[l] += (weights[k * found.length + l] ?? 0) * x; });
   const addTo = (map, at, x) => map.set(at, (map.get(at) ?? 0) + x), sum = (at, x) => addTo(sums, at, x);
-  const { values, indicators } = numbers(c, fill, row), hashed = first + values.length;
+  const { values, indicators, hatless } = numbers(c, fill, row), hashOf = (text) => murmur3(text, c.seed) % 2 ** c.bits;
+  const hashes = categories(c, row).map(hashOf);  // of a category a column, first
+  const hashed = first + values.push(...(grown?.(values, hatless, hashes) ?? []));
   values.forEach((x, k) => add(first + k, k >= p ? x : reference[p + k] > 0 ? (x - reference[k]) / reference[p + k] : 0));
-  const hashOf = (text) => hashed + (murmur3(text, c.seed) % 2 ** c.bits);
-  categories(c, row).forEach((one) => sum(hashOf(one), 1));
+  hashes.forEach((one) => sum(hashed + one, 1));
   for (const [name, ngrams, how] of c.texts) {
     const words = wordsOf(valueOf(row, name)), counts = new Map();
     for (let n = 1; n <= ngrams; n++)
       for (let i = n; i <= words.length; i++) addTo(counts, hashOf(key(name, utf8(words.slice(i - n, i).join(" ")))), 1);
-    counts.forEach((n, at) => sum(at, how === "presence" ? 1 : how === "count" ? n : Math.log1p(n)));
+    counts.forEach((n, at) => sum(hashed + at, how === "presence" ? 1 : how === "count" ? n : Math.log1p(n)));
   }
   const sparse = hashed + (c.categories.length + c.lists.length + c.texts.length + c.dates.length ? 2 ** c.bits : 0);
   const [indices, name, size, kind] = c.sparse ?? [null, null, 0];
@@ -80,7 +85,7 @@ function numbers(c, fill, row) {
     const share = Math.min(1, Math.max(0, (x - knots[k]) / (knots[k + 1] - knots[k])));
     values.push(...knots.map((_, j) => (j === k ? 1 - share : j === k + 1 ? share : 0)));
   }
-  return { values, indicators };
+  return { values, indicators, hatless };
 }
 
 const rounded = (x, kind) => (kind === "float32" ? Math.fround(x) : kind === "float16" ? Math.f16round(x) : x);
@@ -91,8 +96,7 @@ function number(c, value, kind, name) {
 }
 
 function categories(c, row) {
-  const texts = {};
-  for (const [name, kind] of c.categories) texts[name] = category(valueOf(row, name), kind, name);
+  const texts = Object.fromEntries(c.categories.map(([name, kind]) => [name, category(valueOf(row, name), kind, name)]));
   const keys = c.categories.filter(([, , isAlone]) => isAlone).map(([name]) => key(name, texts[name]));
   for (const [name, kind, parts] of c.dates) {
     const date = dateOf(valueOf(row, name), kind, name), weekday = date && (date.getUTCDay() || 7);
@@ -100,8 +104,7 @@ function categories(c, row) {
     for (const part of parts) keys.push(key(`${name}.${part}`, (texts[`${name}.${part}`] = date && String(known[part]))));
   }
   for (const cross of c.crosses) keys.push(key(cross.map(escaped).join("^"), cross.map((of) => escaped(texts[of])).join("^")));
-  const ofList = ([name, kind]) => listed(valueOf(row, name), [null]).map((one) => key(name, category(one, kind, name)));
-  return [...keys, ...c.lists.flatMap(ofList)];
+  return keys.concat(c.lists.flatMap(([of, kind]) => listed(valueOf(row, of), [null]).map((x) => key(of, category(x, kind, of)))));
 }
 
 function category(value, kind, name) {
@@ -148,9 +151,9 @@ function murmur3(text, h) {
 }
 
 function prediction({ labels, loss, mean, of, calibrated, probable, coupled, e }, margins) {
-  const n = margins.length, score = n > 1 ? margins : margins[0];
-  const { exp, max } = Math, rates = { gamma: exp, log_square: exp, poisson: exp, tweedie: exp }, highest = max(...margins);
-  const link = { margin: (m) => m, sigmoid, loss: rates[loss] }[of ?? mean];  // undefined: of another version
+  const { exp, max } = Math, n = margins.length, score = n > 1 ? margins : margins[0], highest = max(...margins);
+  // Undefined, which fails when it is called: of another version.
+  const link = { margin: (m) => m, sigmoid, loss: { gamma: exp, log_square: exp, poisson: exp, tweedie: exp }[loss] }[of ?? mean];
   if (!labels.length) return { prediction: link(score), score };
   const result = { prediction: labels[n > 1 ? margins.indexOf(highest) : Number(score > 0)], score };
   if (calibrated) {

@@ -2,7 +2,8 @@
 
 The file is a zip archive of a JSON description and arrays. It also has ``scorer_reader.py`` (numpy
 alone) and ``scorer_reader.mjs`` (JavaScript, no dependency), which give the numbers of
-``streamomd predict`` for a row of any columns; that in JavaScript has no boosted trees.
+``streamomd predict`` for a row of any columns; that in JavaScript reads boosted trees by
+``scorer_trees.mjs``, which the file has where the model has trees.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from streamomd.training.prepare_scorer import parts_of
 from streamomd.training.scoring.saved_scorer import scorer_bytes, write_member
 
 READERS = ("scorer_reader.py", "scorer_reader.mjs")
+OF_TREES = "scorer_trees.mjs"
 
 
 def write(model: ModelData, file: Any) -> dict[str, Any]:
@@ -35,12 +37,13 @@ def write(model: ModelData, file: Any) -> dict[str, Any]:
         )
     state = model.state if isinstance(model.state, State) else model.state.load()
     parts = parts_of(model.plan, model.engine, state, model.calibration)
+    readers = [*READERS, *([OF_TREES] if parts[0].trees else [])]
     made = io.BytesIO(scorer_bytes(*parts))
     with zipfile.ZipFile(made, "a") as archive:
-        for name in READERS:
+        for name in readers:
             write_member(archive, name, Path(__file__).with_name(name).read_bytes())
     file.write(made.getvalue())
-    return {"columns": [*parts[0].columns], "readers": [*READERS], "mib": made.tell() / 2**20}
+    return {"columns": [*parts[0].columns], "readers": readers, "mib": made.tell() / 2**20}
 
 
 FORMAT = Format(

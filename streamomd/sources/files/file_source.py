@@ -37,9 +37,9 @@ class FileSource(Source):
         if any(map(is_text, urls)):
             raise UnsupportedError(
                 f"this run learned text, {shown(urls[0])}, which is converted as a whole, "
-                "so its rows would be learned again. For updates convert each file to a directory "
-                "of its own (`streamomd convert 2026-01.csv -o rows/2026-01`), train on "
-                "'rows/*/*.parquet' and update that run; or learn a new file once: "
+                "so its rows would be learned again. Convert it once (`streamomd convert FILES -o "
+                "shards/`), train on shards/, add each new file (`streamomd convert NEW.csv -o "
+                "shards/ --append`) and update that run; or learn a new file in a run of its own: "
                 "`streamomd train NEW.csv --start URL`"
             )
 

@@ -53,6 +53,7 @@ def as_shards(
     texts: Sequence[str],
     check: Callable[[Sequence[str]], None] | None = None,
     options: Mapping[str, Any] | None = None,
+    text_columns: Sequence[str] = (),
 ) -> list[str]:
     """The sources, or the folder of the shards that were made of them if they are text.
 
@@ -86,7 +87,28 @@ def as_shards(
             f"{size / 1e9:.1f} GB of text are more than the {MOST_BYTES / 1e9:.0f} GB that are "
             f"read directly: convert them once, {command}, and pass shards/"
         )
-    return [str(_converted(found, kinds.pop(), options))]
+    kind = kinds.pop()
+    folder = _converted(found, kind, options)
+    types = {**_seen_as_other(folder, text_columns), **options.get("types", {})}
+    if kind == "csv" and types != options.get("types", {}):
+        folder = _converted(found, kind, {**options, "types": types})
+    return [str(folder)]
+
+
+def _seen_as_other(folder: Path, text_columns: Sequence[str]) -> dict[str, str]:
+    """The types of those columns that were not read as text."""
+    first = folder / "part-00000.parquet"
+    if not text_columns or not first.exists():
+        return {}
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pq.read_schema(first)
+    return {
+        name: "string"
+        for name in text_columns
+        if name in schema.names and schema.field(name).type != pa.string()
+    }
 
 
 def is_text(source: str) -> bool:

@@ -2,7 +2,8 @@
 
 One row is read in plain Python, many rows column by column with numpy. Rows of other columns, and
 rows with a bad value, are left to the ``RowEncoder``. All of them give the same additions in the
-same order: numbers, their hats, then what is hashed by ascending coordinate, then indicators.
+same order: numbers, their hats, margins of trees, then what is hashed by ascending coordinate, then
+indicators.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.scalars import LEAST, hat_at, hats_of
-from streamomd.training.scoring.categories import LONGEST, MOST, CategoryPlaces, cross_name, escaped
+from streamomd.core.scalars import LEAST, hat_of, hats_of
+from streamomd.training.scoring.categories import cross_name
 from streamomd.training.scoring.description import Description
+from streamomd.training.scoring.hashed_entries import Coded, Entry, HashedFeature
 from streamomd.training.scoring.margins import Margins
 from streamomd.training.scoring.row_values import (
     BadValueError,
@@ -51,7 +53,7 @@ class _Number(NamedTuple):
 
     missing: what a missing value becomes, None if it is an error. indicator: its weights. curve:
     its knots and the weights of its hats; () without one. of_missing: whether a missing value has
-    hats.
+    hats, and is a number to trees.
     """
 
     name: str
@@ -66,74 +68,6 @@ class _Number(NamedTuple):
     of_missing: bool
 
 
-class _Entry(NamedTuple):
-    """A value of a hashed feature: its coordinate, its weights, and its text in a cross."""
-
-    place: int
-    weights: Any
-    text: bytes
-
-
-class _Table(NamedTuple):
-    """Entries as arrays, and the number of each key's; never changed."""
-
-    codes: dict[Any, int]
-    places: NDArray[np.int64]
-    weights: Floats
-    texts: list[bytes]
-
-
-class _Feature:
-    """The entries of a hashed feature: a category, a part of a date, or a cross.
-
-    kind: of the keys that are cached. text: from a key to the bytes that are hashed. Threads may
-    share it: they replace its table as a whole.
-    """
-
-    def __init__(
-        self, name: str, kind: type, text: Callable[[Any], bytes | None], d: Description,
-        weights: Callable[[int], Any],
-    ) -> None:  # fmt: skip
-        self.kind, self.known = kind, dict[Any, _Entry]()
-        self._table = _Table({}, np.empty(0, np.int64), np.empty((0, 0)), [])
-        self._text, self._places, self._weights = text, CategoryPlaces(name, d), weights
-
-    def entry(self, key: Any) -> _Entry:
-        """The entry of a key that is not cached."""
-        text = self._text(key)
-        place = self._places.of(text)
-        entry = _Entry(place, self._weights(place), escaped(text))
-        # Other types may be equal to one of this: 1 is equal to 1.0 and to True.
-        cached = key is None or key.__class__ is self.kind
-        if cached and len(entry.text) <= LONGEST:  # anyone may send long ones
-            if len(self.known) >= MOST:
-                self.known.clear()
-            self.known[key] = entry
-        return entry
-
-    def coded(self, keys: Sequence[Any]) -> tuple[_Table, NDArray[np.int64]]:
-        """A table with these keys, and the number of each. Raises TypeError for other types."""
-        if not {self.kind, type(None)}.issuperset(map(type, keys)):
-            raise TypeError
-        table = self._table
-        try:
-            return table, np.fromiter(map(table.codes.__getitem__, keys), np.int64, len(keys))
-        except KeyError:
-            table = self._table_with(keys)
-            return table, np.fromiter(map(table.codes.__getitem__, keys), np.int64, len(keys))
-
-    def _table_with(self, keys: Sequence[Any]) -> _Table:
-        """What is cached, and these keys."""
-        entries = {**self.known, **{key: self.entry(key) for key in dict.fromkeys(keys)}}
-        places, weights, texts = zip(*entries.values(), strict=True)
-        codes = {key: at for at, key in enumerate(entries)}
-        by_code = np.array(weights).reshape(len(codes), -1)
-        table = _Table(codes, np.array(places), by_code, list(texts))
-        if entries.keys() <= self.known.keys():
-            self._table = table
-        return table
-
-
 class FastForm:
     """Margins of one row and of many; None for those that it leaves to the encoder."""
 
@@ -146,8 +80,8 @@ class FastForm:
         self._limits = max(d.least, SMALLEST), min(d.most, d.largest, LARGEST)
         self._paths = paths_of(tuple(d.columns))
 
-        def feature(name: str, kind: type, text: Callable[[Any], bytes | None]) -> _Feature:
-            return _Feature(name, kind, text, d, weights)
+        def feature(name: str, kind: type, text: Callable[[Any], bytes | None]) -> HashedFeature:
+            return HashedFeature(name, kind, text, d, weights)
 
         self._categories = [
             (name, feature(name, _CLASSES.get(kind, float), partial(category_of, kind=kind)))
@@ -161,6 +95,8 @@ class FastForm:
         dated = [f"{date.name}.{part}" for date in d.dates for part in date.parts]
         names = [*(column.name for column in d.categories), *dated]
         crossed_only = {column.name for column in d.categories if not column.alone}
+        self._first, self._trees = d.hashed_offset, d.trees
+        self._of_trees = [weights(at) for at in range(d.tree_offset, d.hashed_offset)]
         self._alone = [at for at, name in enumerate(names) if name not in crossed_only]
         self._crosses = [
             (feature(cross_name(cross), tuple, b"^".join), tuple(map(names.index, cross)))
@@ -171,9 +107,9 @@ class FastForm:
     def of(cls, d: Description, margins: Margins) -> FastForm | None:
         """None for columns of other kinds, and for rules that predict more than a sum."""
         columns: list[Any] = [*d.numbers, *d.categories]
-        other = d.vectors or d.lists or d.texts or d.sparse or d.trees
+        other = d.vectors or d.lists or d.texts or d.sparse
         # Of standardised hats none is 0: the encoder's form is as fast.
-        curved = bool(d.curves) and margins.reference is not None
+        curved = bool(d.curves or d.trees) and margins.reference is not None
         if (
             margins.rule is not None
             or other
@@ -187,20 +123,25 @@ class FastForm:
         """The margins of a row."""
         terms: list[tuple[Any, float]] = []
         late: list[tuple[Any, float]] = []
+        raw: list[float] = []
         if self._paths:
             row = flat_row(row, self._paths)
         try:
-            if not self._add_numbers(row, terms, late):
+            if not self._add_numbers(row, terms, late, raw):
                 return None
-            if self._categories or self._dates:
-                self._add_hashed(row, terms)
+            entries = self._entries(row) if self._categories or self._dates else []
+            if self._trees:
+                raw += [entry.place - self._first for entry in entries[: len(self._alone)]]
+                terms += zip(self._of_trees, self._trees.margins_of(raw), strict=True)
+            if entries:
+                _add_hashed(entries, terms)
         except LEFT:
             return None
         return self._margins.of_terms(terms + late if late else terms)
 
-    def _add_numbers(self, row: Row, found: list[Any], late: list[Any]) -> bool:
+    def _add_numbers(self, row: Row, found: list[Any], late: list[Any], raw: list[float]) -> bool:
         """Add the terms of numeric columns, and to late those of indicators; False for a row that
-        is left."""
+        is left. raw: gets what trees read."""
         least, most = self._limits
         lowest, highest = -most, -least
         hats: list[Any] = []
@@ -218,22 +159,25 @@ class FastForm:
                     late.append((indicator, 1.0))
                 x = missing
                 curve = curve if of_missing else ()  # noqa: PLW2901
-            elif single:
-                (x,) = _SINGLE.unpack(_SINGLE.pack(x))
+                raw.append(x if of_missing else math.nan)
+            else:
+                if single:
+                    (x,) = _SINGLE.unpack(_SINGLE.pack(x))
+                raw.append(x)
             if s is not None:
                 x = (x - c) / s if s > 0.0 else 0.0
             if x:
                 found.append((w, x))
             if curve:
                 knots, of_hats = curve
-                k, share = hat_at(x, knots, 0, len(knots) - 1)
+                k, share = hat_of(x, knots)
                 hats += (of_hats[k], 1.0 - share), (of_hats[k + 1], share)
         found += hats
         return True
 
-    def _add_hashed(self, row: Row, found: list[Any]) -> None:
-        """Add the terms of what is hashed."""
-        entries: list[_Entry] = []
+    def _entries(self, row: Row) -> list[Entry]:
+        """What is hashed of a row: categories and parts of dates, then crosses."""
+        entries: list[Entry] = []
         for name, feature in self._categories:
             value = row[name]
             entry = None
@@ -251,14 +195,7 @@ class FastForm:
             for feature, those in self._crosses:
                 crossed = tuple([texts[at] for at in those])
                 entries.append(feature.known.get(crossed) or feature.entry(crossed))
-        entries.sort(key=_PLACE)
-        last = -1
-        for place, w, _ in entries:
-            if place == last:  # equal coordinates are one, with their count
-                found[-1] = w, found[-1][1] + 1.0
-            else:
-                found.append((w, 1.0))
-                last = place
+        return entries
 
     def many(self, rows: Sequence[Row]) -> Floats | None:
         """The margins of rows, (n, learners)."""
@@ -269,14 +206,21 @@ class FastForm:
             rows = [flat_row(row, self._paths) for row in rows]
         try:
             hats: list[tuple[Floats, Floats]] = []
+            raw: list[Any] = []
             for column in self._numbers:
-                x = self._values(column, [row[column.name] for row in rows], late, hats)
+                x = self._values(column, [row[column.name] for row in rows], late, hats, raw)
                 if x is None:
                     return None
                 found += x[:, np.newaxis] * np.array(column.weights)
             for share, of_hat in hats:
                 found += share[:, np.newaxis] * of_hat
-            if (self._categories or self._dates) and not self._add_all_hashed(rows, found):
+            read = self._read(rows) if self._categories or self._dates else []
+            if self._trees:
+                raw += [table.places[of] - self._first for table, of in read[: len(self._alone)]]
+                grown = self._trees.margins_of_rows(np.column_stack(raw))
+                for k, w in enumerate(self._of_trees):
+                    found += grown[:, k : k + 1] * np.array(w)
+            if read and not _add_all_hashed(read, found):
                 return None
         except LEFT:
             return None  # the row that is bad is found again, one by one
@@ -288,10 +232,10 @@ class FastForm:
         return found
 
     def _values(
-        self, column: _Number, given: list[Any], late: list[tuple[Any, Any]], hats: list[Any]
+        self, column: _Number, given: list[Any], late: list[Any], hats: list[Any], raw: list[Any]
     ) -> Floats | None:
         """A column's values as they are multiplied; None if some are left. hats: gets two hats of
-        each row, and their weights."""
+        each row, and their weights; raw: what trees read."""
         kinds = set(map(type, given))
         if type(None) in kinds:
             given = [math.nan if value is None else value for value in given]
@@ -309,6 +253,7 @@ class FastForm:
             return None
         if column.single:
             x = x.astype(np.float32).astype(np.float64)
+        raw.append(np.where(gone, 0.0, x) if column.of_missing else x.copy())
         if column.missing is not None:
             x[gone] = column.missing
             if column.indicator is not None:
@@ -321,8 +266,8 @@ class FastForm:
             x = (x - column.c) / column.s if column.s > 0.0 else np.zeros(len(x))
         return x
 
-    def _add_all_hashed(self, rows: Sequence[Row], found: Floats) -> bool:
-        """Add what is hashed of each row; False where several of a row have one coordinate."""
+    def _read(self, rows: Sequence[Row]) -> list[Coded]:
+        """What is hashed of rows, as ``_entries``."""
         read = [feature.coded([row[name] for row in rows]) for name, feature in self._categories]
         for name, kind, parts in self._dates:
             moments = [date_of(row[name], kind) for row in rows]
@@ -333,17 +278,34 @@ class FastForm:
             read = [read[at] for at in self._alone]
             for feature, those in self._crosses:
                 read.append(feature.coded([*zip(*(texts[at] for at in those), strict=True)]))
-        # Coordinates with the number of their feature, so that one sort gives both.
-        keys = np.stack([table.places[of] * _COLUMNS + at for at, (table, of) in enumerate(read)])
-        keys.sort(axis=0)
-        places, features = np.divmod(keys, _COLUMNS)
-        if (places[1:] == places[:-1]).any():
-            return False
-        weights = np.stack([table.weights[of] for table, of in read])  # (features, rows, learners)
-        each = np.arange(len(found))
-        for at in features:
-            found += weights[at, each]
-        return True
+        return read
+
+
+def _add_hashed(entries: list[Entry], found: list[Any]) -> None:
+    """Add the terms of what is hashed."""
+    entries.sort(key=_PLACE)
+    last = -1
+    for place, w, _ in entries:
+        if place == last:  # equal coordinates are one, with their count
+            found[-1] = w, found[-1][1] + 1.0
+        else:
+            found.append((w, 1.0))
+            last = place
+
+
+def _add_all_hashed(read: Sequence[Coded], found: Floats) -> bool:
+    """Add what is hashed of each row; False where several of a row have one coordinate."""
+    # Coordinates with the number of their feature, so that one sort gives both.
+    keys = np.stack([table.places[of] * _COLUMNS + at for at, (table, of) in enumerate(read)])
+    keys.sort(axis=0)
+    places, features = np.divmod(keys, _COLUMNS)
+    if (places[1:] == places[:-1]).any():
+        return False
+    weights = np.stack([table.weights[of] for table, of in read])  # (features, rows, learners)
+    each = np.arange(len(found))
+    for at in features:
+        found += weights[at, each]
+    return True
 
 
 def _numbers(d: Description, margins: Margins, weights: Any) -> Iterator[_Number]:
@@ -370,7 +332,7 @@ def _numbers(d: Description, margins: Margins, weights: Any) -> Iterator[_Number
 def _hats(
     x: Floats, knots: Sequence[float], weights: list[Any], known: Floats
 ) -> Iterator[tuple[Floats, Floats]]:
-    """The two hats of each number that may not be 0, as ``hat_at``, and their weights."""
+    """The two hats of each number that may not be 0, as ``hat_of``, and their weights."""
     at, of_hats = np.array(knots), np.array(weights).reshape(len(knots), -1)
     k = np.clip(np.searchsorted(at, x, side="right") - 1, 0, len(at) - 2)
     share = np.clip((x - at[k]) / (at[k + 1] - at[k]), 0.0, 1.0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from streamomd.core.errors import UsageError
-from streamomd.core.scalars import hat_at
+from streamomd.core.scalars import hat_of
 from streamomd.core.trees import Trees
 from streamomd.training.scoring.categories import (
     CategoryPlaces,
@@ -171,7 +171,7 @@ class RowEncoder:
         for curve, absent in zip(d.curves, self._absent, strict=True):
             x, hats = numbers[curve.place], [0.0] * len(curve.knots)
             if not math.isnan(x) and absent not in gone:
-                k, share = hat_at(x, curve.knots, 0, len(hats) - 1)
+                k, share = hat_of(x, curve.knots)
                 hats[k], hats[k + 1] = 1.0 - share, share
             if sources is not None:
                 of, at = sources[curve.place], d.hat_offset + len(found)
