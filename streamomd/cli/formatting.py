@@ -350,8 +350,10 @@ def format_table(rows: Sequence[Mapping[str, Any]], width: int | None = None) ->
     return "\n".join([*lines, *([f"not shown: {left} (--json has all)"] if left else [])])
 
 
-def format_conversion(result: Mapping[str, Any]) -> str:
-    """The shards that were written, and the command to run next."""
+def format_conversion(result: Mapping[str, Any], *, added: bool = False) -> str:
+    """The shards that were written, and the command to run next. added: to those of earlier days,
+    which a run may have learned.
+    """
     files, names = result["shards"], result["columns"]
     folder, parts = files[0].rpartition("/")[0] if files else "", result.get("parts", {})
     above = folder.rpartition("/")[0]
@@ -369,6 +371,11 @@ def format_conversion(result: Mapping[str, Any]) -> str:
             *_almost_numbers(result.get("almost_numbers", {})),
             "next:",
             f"  {_after_conversion(typed(folder), names, result['size'])}",
+            *(
+                ["  or, of a run that learned earlier shards: streamomd update URL"]
+                if added
+                else []
+            ),
         ]
     )
 

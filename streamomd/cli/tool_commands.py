@@ -305,7 +305,8 @@ def convert(
     wanted = {key: value for key, value in given.items() if value not in (None, ())}
     with stopping_promptly(f"converting {sources[0]}"):
         done = convert(sources, progress=copying(), **wanted)
-    return asdict(done), formatting.format_conversion(asdict(done))
+    added = bool(wanted.get("append"))
+    return asdict(done), formatting.format_conversion(asdict(done), added=added)
 
 
 @main.command("list", epilog=CODES)

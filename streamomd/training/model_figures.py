@@ -117,8 +117,8 @@ def saved_note(model: ModelData) -> str:
     if after is None or loss is None or after <= LARGER * loss:
         return ""
     return (
-        f"rows that come after a model was saved have a loss of {after:.6f}, the next row "
-        f"{loss:.6f}: update the model as rows arrive"
+        f"rows drift: a saved model has a loss of {after:.6f} on the rows that follow, {loss:.6f} "
+        "on the next row alone; update it as rows arrive"
     )
 
 

@@ -6,6 +6,7 @@ After a change: ``PYTHONPATH=tests/support python tests/project/test_surface.py`
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 from collections.abc import Iterator
@@ -65,9 +66,11 @@ def keys(table: type[BaseModel], above: str = "job") -> Iterator[str]:
 def result_keys() -> Iterator[str]:
     """Keys of what commands print with --json."""
     table = pa.table({"x": np.arange(40.0), "y": np.arange(40) % 2})
+    dated = table.append_column("day", [np.arange(40).astype("datetime64[D]")])
     with tempfile.TemporaryDirectory() as folder:
         rows, url = f"{folder}/rows.parquet", f"{folder}/run"
         pq.write_table(table, rows)
+        pq.write_table(dated, f"{folder}/dated.parquet")
         for words in (
             f"train {rows} --label y --checkpoint {url}", f"plan {rows} --label y",
             f"init {rows} --yes -o {folder}/job.toml", f"evaluate {url} {rows}",
@@ -75,15 +78,22 @@ def result_keys() -> Iterator[str]:
             f"report {url} --to {folder}/a.html", f"export {url} --as scorer --to {folder}/a.zip",
             f"checkpoint list {url}", f"checkpoint shards {url}", f"checkpoint verify {url}",
             f"sweep {rows} --label y --grid eta=0.1,1 --rule nag --checkpoint none", "list rules",
+            f"convert {rows} --to {folder}/shards",
+            f"follow {url} --settle 0 --every 1 --idle-exit 1",
+            f"backtest {folder}/dated.parquet --label y --time day --checkpoint none",
+            f"train {rows} --label y --rule adagrad --loss hinge --set model.certificate=true "
+            f"--checkpoint {url}2", f"certify {url}2 {rows}",
+            f"compare {url} {url}2",
         ):  # fmt: skip
             found = run(*words.split(), "--json").result
             command = words.partition(f" {folder}")[0]
             yield from (f"result of {command}: {name}" for name in sorted(found))
 
 
+@functools.cache
 def surface() -> list[str]:
     """One line for each thing that a user may rely on."""
-    return [*python_names(), *commands(main), *keys(Spec), *result_keys()]
+    return [*python_names(), *commands(main), *keys(Spec), *dict.fromkeys(result_keys())]
 
 
 def differences(recorded: list[str], now: list[str]) -> str:

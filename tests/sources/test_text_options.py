@@ -135,6 +135,11 @@ def test_columns_of_text_stay_text_for_a_model(here: Path) -> None:
     assert run("evaluate", "run", "b.csv").code == 0
     refused = run("evaluate", "run", "b.csv", "--type", "k=double")
     assert (refused.code, "column 'k' is double" in refused.err) == (2, True)
+    for name in ("a.csv", "b.csv"):
+        assert run("convert", name, "-o", "shards", "--append").code == 0
+    assert pq.read_table("shards")["k"].to_pylist()[-2:] == ["1", "0"]
+    refused = run("convert", "b.csv", "-o", "shards", "--append", "--type", "k=double")
+    assert (refused.code, "'k' is double, there string" in refused.err) == (2, True)
 
 
 def test_options_of_csv_are_those_of_convert() -> None:

@@ -35,14 +35,8 @@ def curves_of_columns(model: ModelData, mean: Floats | None = None) -> list[Elem
         "which the beginning is drawn."
     )
     if effects[0].errors is not None:
-        text += (
-            " Bands: 1.96 standard errors of the effect on either side, of each value alone; they "
-            "include the covariances of the column's weights."
-        )
-    of = "Grey: how dense the rows are around each knot." if effects[0].shares is not None else (
-        "Grey: the knots."
-    )  # fmt: skip
-    text += f" {of}"
+        text += " Bands: 1.96 standard errors, with the covariances of the column's weights."
+    text += " Grey: the knots." if effects[0].shares is None else " Grey: the density of the rows."
     if len(effects) > DRAWN_CURVES:
         text += f" {DRAWN_CURVES} of {len(effects)} curves are drawn."
     charts = [_chart(model, effect) for effect in effects[:DRAWN_CURVES]]
@@ -68,8 +62,7 @@ def _chart(model: ModelData, effect: Effect) -> Element:
 
 
 def _rug(effect: Effect) -> list[tuple[float, float, float]]:
-    """A cell around each knot, (low, high, density), the largest density is 1; without densities
-    the knots."""
+    """Cells around knots, (low, high, density), the largest of density 1; else the knots."""
     knots = effect.x[effect.is_knot]
     if effect.shares is None:
         return [(knot, knot, 0.3) for knot in knots.tolist()]
@@ -193,14 +186,14 @@ def _heaviest(model: ModelData, sizes: FeatureScales, weights: Weights) -> Eleme
 
 
 def _sizes(model: ModelData, sizes: FeatureScales, found: list[DataWarning]) -> list[Element]:
-    """The columns that are not hashed: a hashed value is 1 in its rows."""
+    """The columns that are not hashed: a hashed value is 1 in its rows. Hats are from 0 to 1."""
     plan = model.plan
     marked = {name for one in found for name in one.name.split(", ")}
-    front = range(int(plan.bias), min(plan.hashed_offset, MOST_COLUMNS))
+    front = [*range(int(plan.bias), plan.hat_offset), *range(plan.tree_offset, plan.hashed_offset)]
     if not front:
         return [paragraph("There is no numeric column.")]
     rows = []
-    for at in front:
+    for at in front[:MOST_COLUMNS]:
         name = name_of(plan, model.names, at)
         ends = (sizes.low[at], sizes.high[at])
         ratio = float(sizes.largest[at] / sizes.typical[at]) if sizes.typical[at] > 0 else math.nan
@@ -210,7 +203,7 @@ def _sizes(model: ModelData, sizes: FeatureScales, found: list[DataWarning]) -> 
     heads = ["feature", "least", "greatest", "largest abs.", "typical", "largest / typical",
              "not 0 in", ""]  # fmt: skip
     text = f"{sizes.source} Typical: the root of the mean square."
-    if plan.hashed_offset > MOST_COLUMNS:
+    if len(front) > MOST_COLUMNS:
         text += f" The first {MOST_COLUMNS} columns are shown."
     shown = [at for at in range(len(heads)) if at == 0 or any(row[at] for row in rows)]
     if shown == [0]:

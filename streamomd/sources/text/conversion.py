@@ -194,6 +194,7 @@ def write_shards(
             )
             for place in places
         ]
+        stream.text_columns = targets[0].text_columns()
         twice = shards is not None or (written.add_size is None and not stream.reader.size_is_final)
         batches, counted = _ordered(stream, twice, layout.shuffle, parts, targets[0].scratch)
         size = stream.reader.size if counted or stream.reader.size_is_final else 0
@@ -287,6 +288,7 @@ class _Stream:
         self.reader = self._make()
         self.rows = 0
         self.source_rows: list[int] = []
+        self.text_columns: frozenset[str] = frozenset()
 
     def count(self, watch: Callable[[pa.RecordBatch], object] = lambda batch: None) -> int:
         """Rows, by reading all once; they will be read again. watch: gets them."""
@@ -299,6 +301,7 @@ class _Stream:
         """All rows in order, after ``done`` bytes; DataError if a text has none. Shards without
         rows have columns all the same."""
         self.reader, self.rows, self.source_rows = self._make(), 0, []
+        self.reader.text_columns = self.text_columns
         for source in self._sources:
             before = self.rows
             with source.opened(self._encoding) as text:

@@ -181,6 +181,8 @@ class CsvReader:
         self._quotes, self._decimal, self._date_format = quotes, decimal, date_format
         self.schema: pa.Schema = pa.schema([])
         self.almost_numbers: dict[str, tuple[str, ...]] = {}
+        self.text_columns: frozenset[str] = frozenset()
+        """Columns that are text whatever their values look like, unless ``types`` has theirs."""
         self.notes: list[str] = []
         """What was chosen that a user may want otherwise."""
 
@@ -260,8 +262,9 @@ class CsvReader:
                 f"{shorts(codes)}: numbers with leading zeros, such as codes, are text "
                 f"(as numbers: --type {printable(codes[0])}=int64)"
             )
+        texts = {*codes, *(self.text_columns - self._types.keys())}
         return pa.schema(
-            one.with_type(pa.string()) if one.name in codes else one for one in inferred
+            one.with_type(pa.string()) if one.name in texts else one for one in inferred
         )
 
     def _codes(self, start: Any, delimiter: str, block: int, schema: pa.Schema) -> list[str]:
@@ -284,7 +287,7 @@ class CsvReader:
     def _look_for_numbers(self, opened: Any) -> None:
         """Remember the columns of text that are mostly numbers, and words that made them text."""
         texts = [one.name for one in opened.schema if pa.types.is_string(one.type)]
-        guessed = [name for name in texts if name not in self._types]
+        guessed = [name for name in texts if name not in {*self._types, *self.text_columns}]
         if not guessed or twice(opened.schema.names):
             return
         try:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -59,15 +60,27 @@ class Target:
         """A local directory for temporary files on the disk the shards go to; None: any."""
         return self.temporary if is_local(self.fs) else None
 
-    def refuse_other_columns(self, schema: pa.Schema) -> None:
-        """Raise SchemaError if shards of this schema are appended to those of other columns, or of
-        types that no model reads as one column."""
+    @cached_property
+    def appended_to(self) -> tuple[str, pa.Schema] | None:
+        """The newest shard that others are added to, and its schema."""
         if not self.append or not self.old:
-            return
+            return None
         path = max(self.old, key=_number)
         with store_errors(path), self.fs.open(path, "rb") as file:
             parquet = path.endswith(".parquet")
-            known = pq.read_schema(file) if parquet else pa.ipc.open_file(file).schema
+            return path, pq.read_schema(file) if parquet else pa.ipc.open_file(file).schema
+
+    def text_columns(self) -> frozenset[str]:
+        """Columns that are text in the shards that others are added to."""
+        known = self.appended_to[1] if self.appended_to else pa.schema([])
+        return frozenset(one.name for one in known if one.type == pa.string())
+
+    def refuse_other_columns(self, schema: pa.Schema) -> None:
+        """Raise SchemaError if shards of this schema are appended to those of other columns, or of
+        types that no model reads as one column."""
+        if self.appended_to is None:
+            return
+        path, known = self.appended_to
         differ = [
             f"{printable(name)!r} is {_type(schema, name)}, there {_type(known, name)}"
             for name in dict.fromkeys([*known.names, *schema.names])
