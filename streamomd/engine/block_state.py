@@ -156,8 +156,8 @@ class FirstRows:
         arrays = [state.extra[name] for name in layout.block]
         stored = [state.extra[name] for name in StoredRows._fields[:-1]]
         d = layout.most
-        scratch = np.zeros((rows, d)), np.zeros((rows, layout.learners))
-        work = np.zeros((2, d, d)), np.zeros((5, max(rows, d)))
+        scratch = np.zeros((rows, d)), *np.zeros((2, rows, layout.learners))
+        work = np.zeros((2, d, d)), np.zeros((5, max(rows, d, layout.learners)))
         function(
             state.cells, state.totals.reshape(-1), *arrays, self.engine.kind,
             self.engine.loss.coupled, self.engine.classes, *stored, *scratch, *work,

@@ -200,14 +200,21 @@ def saved_mix(engine: EngineOf, state: State) -> Floats:
     if engine.loss.quadratic:
         found[:3] = chain.w, chain.w, 1.0 - chain.w
         return found
-    of_B = chain.u * chain.w
-    found[:3] = of_B * chain.th0, of_B * chain.th1, chain.u * (1.0 - chain.w)
+    of_B, of_block, of_rest = chain.u * chain.w, scale_now(chain.th0), scale_now(chain.th1)
+    found[:3] = of_B * of_block, of_B * of_rest, chain.u * (1.0 - chain.w)
     totals = state.totals[0]
     mean = totals[AT["n"]] / totals[AT["t"]]
     given = layout.learners, engine.classes, engine.loss.coupled, mean
     frequencies(state.extra["chain"], *given, found[3:])
     found[3:] *= 1.0 - chain.u
     return found
+
+
+def scale_now(fitted: float) -> float:
+    """The scale of the weights of now, by the one that was fitted on copies. A copy of t rows needs
+    1 - c / t, for what it has learned too much or too little falls as 1 / t. Rows weigh as t, so
+    1 - 2 c / T was fitted, T being the rows up to now."""
+    return 0.5 * (1.0 + fitted)
 
 
 def saved_loss(engine: EngineOf, state: State) -> float | None:

@@ -200,7 +200,7 @@ def solve_signature(cell: str) -> Any:
     """Argument types of ``loops.block_solve.solve``."""
     rows = [_array(dtype) for dtype in ("int64", "int64", "float64", "float64", "float64")]
     given = (types.boolean, types.int64, *rows)
-    return (*_block(cell), _kind(), *given, *_scratch(2, 2, 3, 2))
+    return (*_block(cell), _kind(), *given, *_scratch(2, 2, 2, 3, 2))
 
 
 @cache

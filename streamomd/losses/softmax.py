@@ -139,16 +139,28 @@ def other_probabilities(
 
 
 def add_curvatures(p: Any, factor: float, a: Any) -> None:
-    """a_k += factor p_k (1 - p_k); 1 - p of the largest p is the sum of the others."""
+    """a_k += factor f p_k (1 - p_k); 1 - p of the largest p is the sum of the others.
+
+    Each class's step takes the other margins as they are, but H = diag(p) - p p' couples them:
+    what one class gains, others lose. f = |H|^2 / |diag H|^2, so that f diag H is as large as H is
+    where the margins move: 2 where two classes compete, C / (C - 1) where all are as probable.
+    """
     top, others = 0, 0.0
     for k in range(len(p)):
         if p[k] > p[top]:
             top = k
+    coupled = squares = own = 0.0
     for k in range(len(p)):
         if k != top:
             others += p[k]
+            coupled += squares * (p[k] * p[k])
+            squares += p[k] * p[k]
+            own += (p[k] * (1.0 - p[k])) * (p[k] * (1.0 - p[k]))
+    coupled += squares * (p[top] * p[top])
+    own += (p[top] * others) * (p[top] * others)
+    f = 1.0 + 2.0 * coupled / own if own > 0.0 else 1.0
     for k in range(len(p)):
-        a[k] += factor * p[k] * (others if k == top else 1.0 - p[k])
+        a[k] += factor * f * p[k] * (others if k == top else 1.0 - p[k])
 
 
 def value(margin: float, y: float, p: object) -> float:

@@ -18,7 +18,8 @@ it follows the latest rows. So weights are copied now and then, eight times in a
 and rows are also predicted by the newest copy, which has learned none of the rows since, or with
 the square loss by the one before it. On these frozen predictions the saved model is fitted,
 ``prefer`` = "auto": G's share, and with log losses a scale of B's block, one of its other
-coordinates, and the share of the classes' frequencies. ``saved_loss`` of the result is the mean
+coordinates, and the share of the classes' frequencies; of the scales half is taken, for copies of
+fewer rows need more of it. ``saved_loss`` of the result is the mean
 loss of frozen predictions. ``prefer`` = "recent" saves the mixture that predicts the next row,
 "whole" B alone: for data whose rows of all times count alike.
 

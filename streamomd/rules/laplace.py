@@ -30,10 +30,14 @@ one light row in two to eight, chosen by its number, enters A with as many times
 For the square loss it is ridge regression in closed form, row by row, with a prior that shrinks as
 the noise does (mse / var y), until light rows begin, and within a tenth of its standard errors
 after; for log loss a is scaled down where recent rows show less curvature,
-and the prior follows the evidence. Of log losses the first 2,048 rows are stored, and at rows 32,
-48, 64, 96, ... 2,048 w and A of the block are those of the least regularised loss of all of them:
-early curvature is that of poor weights. Not in averaged mode, nor in groups, nor
+and the prior follows the evidence. Of log losses the first 16,384 rows are stored (16 MiB at most),
+and at rows 32, 48, 64, 96, ... 16,384 w and A of the block are those of the least regularised loss
+of all of them: early curvature is that of poor weights. Not in averaged mode, nor in groups, nor
 where most values are outside of the block.
+
+The curvature a of class k is its own, p (1 - p), times |H|^2 / |diag H|^2, H = diag(p) - p p': each
+class has a matrix of its own, but what one gains, the others lose. It is 2 p (1 - p) where two
+classes compete.
 
 From the second pass over the rows on, A forgets: it holds three passes at most, and the prior
 counts once for each, but with several classes. Weights outside the block are pulled to 0 by their

@@ -53,6 +53,9 @@ def test_the_page_has_a_chart_of_each(classes: int, tmp_path: Path) -> None:
     assert "<h3>Curves</h3>" in text
     assert text.index("<figcaption>b</figcaption>") < text.index("<figcaption>a</figcaption>")
     assert "<figcaption>c</figcaption>" not in text
+    scales = text[text.index("<h3>Scale of each column</h3>") :]
+    assert "<td>b</td>" in scales
+    assert "<td>b[" not in scales
 
 
 def test_importances_are_of_whole_columns(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Sparse = Mapping[int, float]
 NONE: Sparse = {}
-SOLVES = [32 * 2**k for k in range(7)] + [48 * 2**k for k in range(6)]
+SOLVES = [32 * 2**k for k in range(10)] + [48 * 2**k for k in range(9)]
 
 
 class Linear(NamedTuple):
@@ -487,7 +487,7 @@ class Auto:
     def solve_first_rows(self) -> None:
         """Before row t is predicted: w of the block by Newton's method over all rows before it.
 
-        The recipe's start-up solve, for log losses. Choice: at rows 32, 48, 64, 96, … 2,048 instead
+        The recipe's start-up solve, for log losses. Choice: at rows 32, 48, 64, … 16,384 instead
         of up to 300; then the rows are dropped, or when most of
         their values are outside of the block. Coordinates outside of it are an offset.
         One class after the other steps along P g, P of the weights before, at most 16 times, until
@@ -529,8 +529,10 @@ class Auto:
                 p, goal = np.array([softmax(m)[k] for m in M]), goals == k
             return h * p * (1.0 - p), h * (goal - p)
 
-        def solve_A(k: int) -> float:
+        def solve_A(k: int, last: bool = False) -> float:
             a, _ = curvature(k)
+            if last and self.loss == "softmax":
+                a = np.array([h * curvatures(softmax(m))[k] for h, m in zip(h, M, strict=True)])
             self.A[k] = Z.T @ (a[:, np.newaxis] * Z)
             self.P[k] = self.inverse(self.A[k] + np.diag(prior))
             return a.sum()
@@ -549,13 +551,13 @@ class Auto:
                 moved = max(moved, b * r)
             if moved < 1e-4:
                 break
-        found = np.array([solve_A(k) for k in range(self.C)])
+        found = np.array([solve_A(k, last=True) for k in range(self.C)])
         self.d = 1.0 / (np.diagonal(self.A, axis1=1, axis2=2) + prior)
         by = np.clip(ratio(found, self.sum_a, 1.0), 0.1, 1.0)
         self.S = {i: S * by for i, S in self.S.items()}
         self.sum_a = found
         self.recent_a, self.recent_n, self.recent_t = np.zeros(self.C), 0.0, 0
-        if self.t >= 2048:
+        if self.t >= 16384:
             self.first = None
 
     # Losses
@@ -576,8 +578,7 @@ class Auto:
             size, a = solve_logistic(y * m[0], h * chi[0])
             return np.array([y * h * size]), np.array([h * a])
         s = solve_softmax(m, chi, int(y), h)
-        before, after = softmax(m), softmax(m + chi * s)
-        return s, h * (before * (1.0 - before) + after * (1.0 - after)) / 2.0
+        return s, h * (curvatures(softmax(m)) + curvatures(softmax(m + chi * s))) / 2.0
 
     def shown(self, margins: Floats) -> Floats:
         """The progressive prediction: square loss clips it to [ymin - R, ymax + R]."""
@@ -693,7 +694,7 @@ class Auto:
         known = float(np.sum(1.0 - self.lam_now * diagonal))
         found = (known + 5.0) / (np.sum(self.w[:, 1:] ** 2) + 5.0 / self.lam)
         most = 10.0 if self.loss == "logistic" and self.t >= 1000 else 1.0
-        return held * float(np.clip(found, 0.1 * self.lam, most * self.lam))
+        return held * float(np.clip(found, 1e-3 * self.lam, most * self.lam))
 
     def change_reference(
         self, c_y: float, s_y: float, lam: float, lam0: float, retained: float = 1.0
@@ -962,6 +963,15 @@ def sigmoid(u: float) -> float:
 def softmax(m: Floats) -> Floats:
     p = np.exp(m - m.max())
     return p / p.sum()
+
+
+def curvatures(p: Floats) -> Floats:
+    """Of the classes, each for itself: diag H, H = diag(p) - p p', times |H|^2 / |diag H|^2, for
+    the margins move together. 2 p (1 - p) for two classes."""
+    H = np.diag(p) - np.outer(p, p)
+    own = p * np.array([np.delete(p, k).sum() for k in range(len(p))])  # p (1 - p)
+    size = (H**2).sum() - (np.diag(H) ** 2).sum() + (own**2).sum()
+    return own * (size / (own**2).sum() if own.any() else 1.0)
 
 
 def one_hot(y: float, C: int) -> Floats:

@@ -176,7 +176,8 @@ class Frozen:
         w = float(self.w.value[0])
         if self.model.loss == "square":
             return w, w, 1.0 - w, 0.0
-        u, th = float(self.u.value[0]), self.th.value
+        # Choice: a copy of t rows needs 1 - c / t, rows weigh as t: 1 - 2 c / T is fitted at row T
+        u, th = float(self.u.value[0]), (1.0 + self.th.value) / 2.0
         return u * w * th[0], u * w * th[1], u * (1.0 - w), 1.0 - u
 
     def unused(self) -> str:

@@ -278,6 +278,7 @@ def test_periods_without_rows_have_no_line(tmp_path: Path) -> None:
         ({"epochs": 3}, UnsupportedError, r"set train\.epochs = 1, not 3"),
         ({"sets": {"data.holdout": 5}}, UnsupportedError, r"set data\.holdout = 0"),
         ({"mode": "sharded"}, UnsupportedError, "in mode exact, not sharded"),
+        ({"shapes": "all"}, UnsupportedError, "grows trees with labels that are not known yet"),
         ({"mode": "averaged"}, UsageError, r"a backtest learns in mode exact \(--mode exact\)"),
         ({"by": "week"}, DataError, "no week has rows before it to learn from: all 120 rows"),
         ({"gap": "9d"}, DataError, "no day has rows before it"),

@@ -19,7 +19,6 @@ from sweeping import plain
 
 import streamomd
 from streamomd import OMDClassifier, OMDRegressor
-from streamomd.config.spec import Spec
 from streamomd.core import trees
 from streamomd.core.errors import MissingExtraError, StoppedError, UnsupportedError
 from streamomd.features import grow_trees, name_of
@@ -363,9 +362,6 @@ def test_what_has_no_trees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         learn(shard, label="z", loss="log_square", task="regress")
     with pytest.raises(UnsupportedError, match="sharded mode"):
         learn(shard, mode="sharded")
-    delayed = {"label": "y", "time": "w", "delay": 5}
-    with pytest.raises(UnsupportedError, match="grows trees with labels that are not known yet"):
-        Spec.parse({"data": delayed, "model": {"shapes": "all"}})
 
 
 def test_hold_out_rows_grow_no_tree(tmp_path: Path) -> None:

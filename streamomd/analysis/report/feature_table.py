@@ -193,14 +193,14 @@ def _heaviest(model: ModelData, sizes: FeatureScales, weights: Weights) -> Eleme
 
 
 def _sizes(model: ModelData, sizes: FeatureScales, found: list[DataWarning]) -> list[Element]:
-    """The columns that are not hashed: a hashed value is 1 in its rows."""
+    """The columns that are not hashed: a hashed value is 1 in its rows. Hats are from 0 to 1."""
     plan = model.plan
     marked = {name for one in found for name in one.name.split(", ")}
-    front = range(int(plan.bias), min(plan.hashed_offset, MOST_COLUMNS))
+    front = [*range(int(plan.bias), plan.hat_offset), *range(plan.tree_offset, plan.hashed_offset)]
     if not front:
         return [paragraph("There is no numeric column.")]
     rows = []
-    for at in front:
+    for at in front[:MOST_COLUMNS]:
         name = name_of(plan, model.names, at)
         ends = (sizes.low[at], sizes.high[at])
         ratio = float(sizes.largest[at] / sizes.typical[at]) if sizes.typical[at] > 0 else math.nan
@@ -210,7 +210,7 @@ def _sizes(model: ModelData, sizes: FeatureScales, found: list[DataWarning]) -> 
     heads = ["feature", "least", "greatest", "largest abs.", "typical", "largest / typical",
              "not 0 in", ""]  # fmt: skip
     text = f"{sizes.source} Typical: the root of the mean square."
-    if plan.hashed_offset > MOST_COLUMNS:
+    if len(front) > MOST_COLUMNS:
         text += f" The first {MOST_COLUMNS} columns are shown."
     shown = [at for at in range(len(heads)) if at == 0 or any(row[at] for row in rows)]
     if shown == [0]:

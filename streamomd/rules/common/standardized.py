@@ -226,16 +226,21 @@ def of_noise(prior: float, mse: float, s_y: float) -> float:
     return prior * min(max(mse / (s_y * s_y), 1e-6), 1.0) if s_y > 0.0 else prior
 
 
+LEAST = 1e-3
+"""The least part of a log loss's prior that evidence leaves."""
+
+
 def of_evidence(prior: float, t: float, known: float, weights: float, learners: int) -> float:
     """lam' of a log loss, from 100 rows on; known = sum of 1 - lam P_jj, weights = sum of w_j^2.
 
     Above ``prior`` only of two classes, and from 1,000 rows on: weights that have hardly been
     learned look like weights without a use, and those of several classes are learned slowly.
+    Nearly separable tables have weights of hundreds, and ``LEAST`` of it.
     """
     if t < 100.0:
         return prior
     most = 10.0 * prior if learners == 1 and t >= 1000.0 else prior
-    return min(max((known + 5.0) / (weights + 5.0 / prior), 0.1 * prior), most)
+    return min(max((known + 5.0) / (weights + 5.0 / prior), LEAST * prior), most)
 
 
 def along_outside(slope: float, moved: float, squared: bool, mse: float) -> tuple[float, float]:
