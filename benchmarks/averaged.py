@@ -6,6 +6,11 @@ before. Bare: processes without a cluster decode and learn the same parts, each 
 in one process, or half of them in each of two; they merge and save nothing. All four run in turn;
 wall time and CPU seconds of all processes, medians of --times runs.
 
+--commands instead runs whole commands on --rows rows of 30 numbers a shard, by rule auto:
+`streamomd train --processes` 1 and 2, and bare: one plain `train` on all files, and two at the same
+time, each on half of the files. "start": --processes on 1,000 rows a shard, which is what the
+cluster, imports and the first common part take; the ratio is also printed without it.
+
 Target: one worker ÷ two ≥ 0.92 × what one bare process ÷ two reach in the same run.
 """
 
@@ -13,7 +18,10 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -27,6 +35,7 @@ from typing import Any
 import cluster
 import common
 import numpy as np
+import scan
 from distributed import Client, LocalCluster
 from sharded_exchange import cpu_seconds
 
@@ -68,13 +77,86 @@ def bare(pool: ProcessPoolExecutor, processes: int, rounds: list[list[RowRange]]
         list(pool.map(learn_bare, shares))
 
 
+def run_commands(commands: list[list[str]]) -> None:
+    """Run commands at the same time. Raises CalledProcessError if one fails."""
+    running = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for command in commands
+    ]
+    for process in running:
+        if process.wait():
+            raise subprocess.CalledProcessError(process.returncode, process.args)
+
+
+def cpu_of_children() -> float:
+    """CPU seconds of all processes that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def commands(folder: Path, rows: int, times: int) -> dict[str, Any]:
+    """Seconds of each command in turn."""
+    paths = list(
+        scan.write_columns(folder / "rows", 30, 0, shards=4, shard_rows=rows, group_rows=50_000)
+    )
+    few = list(
+        scan.write_columns(folder / "few", 30, 0, shards=4, shard_rows=1_000, group_rows=1_000)
+    )
+
+    def train(files: list[Path], *more: str) -> list[str]:
+        given = [*map(str, files), "--label", "y", *more]
+        run = ["--checkpoint", str(folder / f"run-{uuid.uuid4().hex}")]
+        return [sys.executable, "-m", "streamomd", "train", *given, *run]
+
+    jobs: dict[str, Callable[[], list[list[str]]]] = {
+        "averaged, 1": lambda: [train(paths, "--processes", "1")],
+        "averaged, 2": lambda: [train(paths, "--processes", "2")],
+        "start, 1": lambda: [train(few, "--processes", "1")],
+        "start, 2": lambda: [train(few, "--processes", "2")],
+        "bare, 1": lambda: [train(paths)],
+        "bare, 2": lambda: [train(paths[:2]), train(paths[2:])],
+    }
+    wall: dict[str, list[float]] = {name: [] for name in jobs}
+    cpu: dict[str, list[float]] = {name: [] for name in jobs}
+    for turn in range(times + 1):
+        for name, made in jobs.items():
+            began, before = time.perf_counter(), cpu_of_children()
+            run_commands(made())
+            if turn:  # the first of each compiles
+                wall[name].append(time.perf_counter() - began)
+                cpu[name].append(cpu_of_children() - before)
+    lines = [[name, statistics.median(wall[name]), statistics.median(cpu[name])] for name in jobs]
+    common.table([f"{4 * rows:,} rows", "seconds", "CPU s"], lines)
+    learned = {
+        n: [a - b for a, b in zip(wall[f"averaged, {n}"], wall[f"start, {n}"], strict=True)]
+        for n in (1, 2)
+    }
+    gains = {
+        "averaged": common.ratio(wall["averaged, 1"], wall["averaged, 2"]),
+        "without start": common.ratio(learned[1], learned[2]),
+        "bare": common.ratio(wall["bare, 1"], wall["bare, 2"]),
+    }
+    shares = [gains[name] / gains["bare"] for name in ("averaged", "without start")]
+    common.table(
+        ["one ÷ two", *gains, "averaged ÷ bare", "without start", "target"],
+        [["medians of pairs", *gains.values(), *shares, "≥ 0.92"]],
+    )
+    return {"wall": wall, "cpu": cpu, "gains": gains}
+
+
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--rows", type=int, default=400_000, help="rows a shard, of four")
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--times", type=int, default=5, help="runs of each")
+    parser.add_argument("--commands", action="store_true", help="whole commands, by rule auto")
     args = parser.parse_args()
+    if args.commands:
+        with tempfile.TemporaryDirectory() as temporary:
+            figures = commands(Path(temporary), args.rows, args.times)
+        common.finish(figures, as_json=args.json)
+        return
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         folder = Path(temporary) / "rows"
         folder.mkdir()

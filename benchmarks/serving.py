@@ -5,7 +5,8 @@ JSON, on connections that stay open. The server is one process on the first core
 the second. CPU ms: processor time of the server for a request. All learners are behind streamomd's
 own server, and only what turns rows into predictions differs: a Scorer; scikit-learn's
 DictVectorizer and SGDClassifier; Vowpal Wabbit's Python module (the daemon of its package on PyPI
-answers no connection). floor: GET /healthz, that is HTTP alone.
+answers no connection). floor: GET /healthz, that is HTTP alone. reloading: the streamomd server
+while its reload thread loads a commit again and again; the goal is a p99 of 1.5 times that without.
 
     python benchmarks/serving.py --seconds 5 --rounds 3
 """
@@ -20,7 +21,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -51,17 +54,17 @@ def bank() -> tuple[list[dict[str, Any]], list[str]]:
     return table.drop_columns(["y"]).to_pylist(), table["y"].to_pylist()
 
 
-def streamomd(folder: Path) -> Any:
+def streamomd(folder: Path, name: str) -> Any:
     """The snapshot of a checkpoint."""
     import streamomd as package
     from streamomd.integrations.serve.model_snapshot import snapshot_of
 
-    url = str(folder / "run")
+    url = str(folder / name)
     package.train(shards=str(BANK), label="y", checkpoint=url, quiet=True, restart=True)
     return snapshot_of(package.load(url))
 
 
-def scikit_learn(folder: Path) -> Any:
+def scikit_learn(folder: Path, name: str) -> Any:
     """The fastest of its own for rows that are dicts."""
     from sklearn.feature_extraction import DictVectorizer
     from sklearn.linear_model import SGDClassifier
@@ -74,7 +77,7 @@ def scikit_learn(folder: Path) -> Any:
     return behind(lambda given: model.predict_proba(given)[:, 1].tolist())
 
 
-def vowpal_wabbit(folder: Path) -> Any:
+def vowpal_wabbit(folder: Path, name: str) -> Any:
     """A Workspace, and lines of text made of the rows."""
     from vowpalwabbit import Workspace
 
@@ -102,7 +105,12 @@ def behind(probabilities: Any) -> Any:
     return Snapshot(Behind(probabilities), 1, 0, schema, {})
 
 
-LEARNERS = {"streamomd": streamomd, "scikit-learn": scikit_learn, "vowpalwabbit": vowpal_wabbit}
+LEARNERS = {
+    "streamomd": streamomd,
+    "reloading": streamomd,
+    "scikit-learn": scikit_learn,
+    "vowpalwabbit": vowpal_wabbit,
+}
 
 
 def serve(name: str, folder: Path) -> None:
@@ -116,13 +124,27 @@ def serve(name: str, folder: Path) -> None:
     from streamomd.integrations.serve.run_server import server_config
 
     reloader = ModelReloader(None)
-    reloader.snapshot = LEARNERS[name](folder)
+    reloader.snapshot = LEARNERS[name](folder, name)
     app = ServeApp(reloader)
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     pin(0)
+    if name == "reloading":
+        threading.Thread(target=reload, args=(reloader, str(folder / name)), daemon=True).start()
     print(listener.getsockname()[1], flush=True)
     server = uvicorn.Server(server_config(app, app.limits))
     asyncio.run(server.serve(sockets=[listener]))
+
+
+def reload(reloader: Any, url: str) -> None:
+    """Load and serve the newest commit without a pause, as the reload thread does a newer one."""
+    from streamomd.integrations.serve.model_reloader import CheckpointSource, short_switches
+    from streamomd.training.progress import quiet_notes
+
+    reloader.source = CheckpointSource(url)
+    with quiet_notes(quiet=True), short_switches():
+        while True:
+            reloader.snapshot = replace(reloader.snapshot, commit=-1)  # an older one
+            reloader.check()
 
 
 def pin(core: int) -> None:
@@ -197,6 +219,7 @@ def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--serve", help="Be a server: name of a learner.")
     parser.add_argument("--folder", default="")
+    parser.add_argument("--learners", nargs="+", default=[*LEARNERS], choices=[*LEARNERS])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
@@ -205,7 +228,7 @@ def main() -> None:
         return
     requests = requests_of(bank()[0][:ROWS])
     health = [b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"]
-    names = [name for name in LEARNERS if name != "vowpalwabbit" or find_spec("vowpalwabbit")]
+    names = [name for name in given.learners if name != "vowpalwabbit" or find_spec("vowpalwabbit")]
     results: dict[str, list[Any]] = {name: [] for name in ("floor", *names)}
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, __file__, "--folder", folder, "--serve"]

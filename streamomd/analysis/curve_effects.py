@@ -58,8 +58,7 @@ def _effects(model: ModelData, mean: Floats | None) -> Iterator[Effect]:
             errors = sum_errors(engine, model.state, places + 1 - bias, factors)
         shares = None if mean is None else mean[hats]
         spread = float(y[is_knot].std(axis=0).max())
-        name = number_name(plan, curve.place)
-        yield Effect(name, x, y, is_knot, errors, shares, spread)
+        yield Effect(number_name(plan, curve.place), x, y, is_knot, errors, shares, spread)
 
 
 def effect_tables(model: ModelData) -> list[dict[str, Any]]:

@@ -32,8 +32,9 @@ from streamomd.runs.session import Session, data_notes
 from streamomd.shards.distinct_values import count_labels
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.filtered_shards import unread_of
+from streamomd.shards.open_readers import open_group
 from streamomd.shards.order import Job, jobs_of, places
-from streamomd.shards.reader import ShardBatch, open_group
+from streamomd.shards.reader import ShardBatch
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import row_checks
 from streamomd.training.curved_columns import curve_advice

@@ -168,10 +168,6 @@ class Trees:
             low = end
         return found
 
-    @cached_property
-    def _nodes(self) -> tuple[Any, ...]:
-        return self.growths[-1][:5]
-
     def margins_of(self, values: Sequence[float]) -> list[float]:
         """The margins of a row by the last growth: those of ``walk``, which is compiled only where
         numba is loaded, and for many rows."""
@@ -180,7 +176,7 @@ class Trees:
             x[at] = codes.get(x[at], unseen)
         if "numba" in sys.modules and (compiled := tree_walker().compiled_after(1)):
             out = np.empty(self.margins)
-            compiled(np.array(x), len(x), *self._nodes, self.margins, out)
+            compiled(np.array(x), len(x), *self.growths[-1][:5], self.margins, out)
             margins: list[float] = out.tolist()
             return margins
         feature, value, right, nan_left, roots = self._lists

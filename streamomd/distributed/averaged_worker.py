@@ -29,6 +29,7 @@ from streamomd.distributed.round_state import (
     add_start_names,
     merge_about,
     model_of,
+    readers_of,
     register_result,
     round_result,
 )
@@ -187,6 +188,7 @@ def _learn(
     watcher = part_watcher(model.engine, request.alert, plan, row_range.rows)
     shards = [span.group.shard for span in row_range.spans]
     cached = cached_rows(cache_of(request.data), shards, plan, names)
+    readers = readers_of(start)
     for span in row_range.spans:
         pieces = rows_of_group(
             plan,
@@ -197,6 +199,7 @@ def _learn(
             names=names,
             cached=cached,
             digests=digests,
+            readers=readers,
         )
         url = span.group.shard.url
         for piece in pieces:

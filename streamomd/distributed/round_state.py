@@ -25,6 +25,7 @@ from streamomd.engine import Engine
 from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan
+from streamomd.shards.open_readers import OpenReaders
 from streamomd.shards.shard import Found
 from streamomd.training.column_statistics import PartRows
 from streamomd.training.load_model import load_model
@@ -130,6 +131,8 @@ _lock = threading.Lock()
 _models: WeakKeyDictionary[PartialState, StartModel] = WeakKeyDictionary()
 _merged: WeakValueDictionary[str, PartialState] = WeakValueDictionary()
 """Results of rounds, by their runs, while Dask holds them on this worker."""
+_readers: WeakKeyDictionary[PartialState, OpenReaders] = WeakKeyDictionary()
+"""What reads a round's rows, by its start, and by its result: the start of the next one."""
 
 
 def start_state(start: RoundStart) -> PartialState:
@@ -142,6 +145,8 @@ def start_state(start: RoundStart) -> PartialState:
     if merged is None:
         merged = _load_commit(start)
     found = replace(merged, rows=0, metrics={}, digests=[], watched=())
+    with _lock:
+        _readers[found] = _readers.get(merged) or OpenReaders()
     if start.new_pass:  # which changes totals only
         found = replace(found, totals=found.totals.copy())
         model = model_of(found)
@@ -186,6 +191,12 @@ def model_of(start: PartialState) -> StartModel:
         return model
 
 
+def readers_of(start: PartialState) -> OpenReaders:
+    """What reads the rows of a round on this worker."""
+    with _lock:
+        return _readers.setdefault(start, OpenReaders())
+
+
 def merge_names(tables: Sequence[SeenNames]) -> SeenNames:
     """Merge tables of names, within the size limit of one."""
     first, *others = tables
@@ -226,5 +237,9 @@ def register_result(run: str, result: PartialState) -> PartialState:
 
 
 def round_result(run: str, start: PartialState, result: PartialState) -> PartialState:
-    """The last state of a round, with all names, registered."""
-    return register_result(run, add_start_names(start, result))
+    """The last state of a round, with all names, registered; the next round reads on from it."""
+    found = register_result(run, add_start_names(start, result))
+    readers = readers_of(start)
+    with _lock:
+        _readers[found] = readers
+    return found

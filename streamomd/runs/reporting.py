@@ -19,8 +19,8 @@ from streamomd.training.progress import (
     ProgressEvents,
     Watcher,
     note,
-    progress,
 )
+from streamomd.training.progress_bars import progress
 
 if TYPE_CHECKING:
     from streamomd.runs.run_metrics import RunMetrics

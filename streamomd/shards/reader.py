@@ -23,7 +23,7 @@ from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.io_costs import JobBytes, shares
 from streamomd.shards.open_shard import OpenShard, explain
-from streamomd.shards.order import Group, Job, jobs_of
+from streamomd.shards.order import Job, jobs_of
 from streamomd.shards.prefetch import Prefetcher, Release, Run, return_freed_memory
 from streamomd.shards.row_filter import satisfied
 from streamomd.shards.shard import Digests, Shard, ShardSet
@@ -205,7 +205,7 @@ def read_batches(
     """
     return_freed_memory()
     jobs = jobs_of(shard_set, places, start)
-    wanted = _wanted(shard_set.fs, columns, dictionary, unit_bytes)
+    wanted = request_of(shard_set.fs, columns, dictionary, unit_bytes)
     if threads > 1 and current() is None:  # a profile counts what a reader's own thread decodes
         wanted = wanted._replace(one_thread_bytes=budget_bytes // 2)
     if profile := current():
@@ -213,33 +213,10 @@ def read_batches(
     return RecordBatches(jobs, shard_set, wanted, digests, threads, budget_bytes)
 
 
-@contextmanager
-def open_group(
-    group: Group,
-    begin: int,
-    end: int,
-    *,
-    options: Mapping[str, Any],
-    columns: Sequence[str],
-    dictionary: Sequence[str] = (),
-    unit_bytes: int = 16 << 20,
-    digests: Digests | None = None,
-) -> Iterator[tuple[Reader, Job]]:
-    """A reader and its job: rows ``begin`` … ``end`` − 1 of a shard, which lie in one group.
-
-    For another process than the one that found the shard; the calling thread reads. Parameters and
-    errors as in ``read_batches``.
-    """
-    return_freed_memory()
-    fs = connect(group.shard.url, options)
-    wanted = _wanted(fs, columns, dictionary, unit_bytes)
-    with closing(Reader(ShardSet((group.shard,), fs), wanted, digests)) as reader:
-        yield reader, Job(0, group, begin, end)
-
-
-def _wanted(
+def request_of(
     fs: Any, columns: Sequence[str], dictionary: Sequence[str], unit_bytes: int
 ) -> ReadRequest:
+    """What to read of each shard, in units of about ``unit_bytes``."""
     steps = (LOCAL_BLOCK, LOCAL_HELD) if is_local(fs) else (BATCH_BYTES, REMOTE_HELD)
     return ReadRequest(tuple(columns), tuple(dictionary), max(1, unit_bytes), *steps)
 
@@ -265,7 +242,7 @@ def digests_of(
     """
     found: dict[int, bytes] = {}
     digests = Digests()
-    wanted = _wanted(fs, columns, dictionary, LOCAL_BLOCK)
+    wanted = request_of(fs, columns, dictionary, LOCAL_BLOCK)
     with closing(OpenShard(fs, shard, wanted, digests=digests)) as opened:
         for group, rows in enumerate(shard.groups):
             if rows and group not in shard.unread:
@@ -275,6 +252,17 @@ def digests_of(
                         pass
                 found[group] = digests.get(shard.url, group) or b""
     return found
+
+
+class _Rest(NamedTuple):
+    """What is left of a row group after the rows before ``end``: ``batch``, which begins at
+    ``row``, and those after it."""
+
+    group: int
+    end: int
+    batches: Generator[pa.RecordBatch, None, None]
+    row: int
+    batch: pa.RecordBatch | None
 
 
 class Reader:
@@ -293,6 +281,7 @@ class Reader:
         self._wanted = wanted
         self._position = -1
         self._opened: OpenShard | None = None
+        self._rest: _Rest | None = None
         self._release = Release()
 
     def open(self, job: Job) -> OpenShard:
@@ -319,18 +308,20 @@ class Reader:
         group = job.group
         # Read to its end, a group must have as many rows as its footer says: then none is cut off.
         end = math.inf if job.end is None else job.end
-        fetched = self._fetched(job)
-        opened, first = self._open(job, fetched, whole=True), group.row
-        opened.give(fetched.spans)
-        batches, hashed = opened.read(group.number), HashedValues()
-        del fetched
+        rest = self._take_rest(job)
+        batches, hashed = rest.batches, HashedValues()
+        first, whole = rest.row, rest.batch
         try:
             while first < end:
                 with Stage("decode"):
-                    batch = next(batches, None)
+                    batch = next(batches, None) if whole is None else whole
                 if batch is None:
                     return
+                whole = None
                 after = first + batch.num_rows
+                if after >= end:  # the next job may continue in this group
+                    left = (after, None) if after == end else (first, batch)
+                    self._rest = _Rest(group.number, int(end), batches, *left)
                 low, high = max(first, job.begin), int(min(after, end))
                 if (low, high) != (first, after):
                     # A slice of all rows would hold its parent for nothing.
@@ -344,6 +335,25 @@ class Reader:
                 del batch
         finally:
             self.release()
+
+    def _take_rest(self, job: Job) -> _Rest:
+        """What is left of the job's row group, if an earlier job ended in it and not after this
+        one's first row; else all of it."""
+        rest, group = self._rest, job.group
+        same = rest and (self._position, rest.group) == (job.position, group.number)
+        if rest and same and rest.end <= job.begin:
+            self._rest = None
+            return rest
+        self._drop_rest()  # before the next group's bytes are loaded
+        fetched = self._fetched(job)
+        opened = self._open(job, fetched, whole=True)
+        opened.give(fetched.spans)
+        return _Rest(group.number, 0, opened.read(group.number), group.row, None)
+
+    def _drop_rest(self) -> None:
+        rest, self._rest = self._rest, None
+        if rest:
+            rest.batches.close()
 
     def _view(self, rows: ShardBatch) -> ShardBatch:
         """Stored rows with the columns of the shard's directories and its lists that are stored as
@@ -374,6 +384,7 @@ class Reader:
         self._close_shard()
 
     def _close_shard(self) -> None:
+        self._drop_rest()
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()

@@ -21,8 +21,8 @@ from streamomd.features.arrow_types import DATES, MEASURED, NUMBERS, TEXTS, fami
 from streamomd.features.arrow_types import is_vector as is_vector_type
 from streamomd.features.infer_plan import twice
 from streamomd.features.nested import is_container
+from streamomd.shards.open_readers import open_group
 from streamomd.shards.order import Job, jobs_of
-from streamomd.shards.reader import open_group
 from streamomd.shards.shard import ShardSet
 from streamomd.sources.find import find
 

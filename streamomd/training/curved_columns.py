@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from streamomd.config.model_table import DEFAULT
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
-from streamomd.core.errors import UnsupportedError
 from streamomd.core.scalars import FEWEST, Curve, hats_of
+from streamomd.core.trees import MOST_MARGINS
 from streamomd.core.wording import counted
 from streamomd.engine.loops.row import number_of_class, target
 from streamomd.engine.state import State
@@ -38,7 +38,7 @@ from streamomd.features.curves import (
     equal_curves,
 )
 from streamomd.features.encode import first_numbers
-from streamomd.features.grow_trees import margins_of_trees
+from streamomd.features.grow_trees import OBJECTIVES
 from streamomd.rules import find_rule
 from streamomd.shards.encoded_rows import encode_rows, learned_rows
 from streamomd.shards.reader import ShardBatch, read_batches
@@ -277,11 +277,9 @@ def curve_advice(spec: Spec, plan: Plan, pieces: Iterable[ShardBatch], total: in
 
 def _trees_too(spec: Spec, plan: Plan) -> str:
     """More of the line, where trees can be grown."""
-    if find_spec("lightgbm") is None:
-        return ""
-    try:
-        margins_of_trees(spec.of_classes(len(plan.classes)).loss.name, len(plan.classes))
-    except UnsupportedError:
+    classes = len(plan.classes)
+    fits = classes <= MOST_MARGINS if classes else spec.loss.name in OBJECTIVES
+    if not fits or find_spec("lightgbm") is None:
         return ""
     return "; --shapes all also grows boosted trees, whose gain was not measured"
 

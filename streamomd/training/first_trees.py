@@ -105,8 +105,7 @@ def first_trees(
         at = np.full(len(batch), piece.position), np.delete(numbers, batch.skipped.places)
         stream = at[1] if batch.time is None else stream_times(batch.time, arrived)
         found.append((batch.columns.numbers, batch.y, learned, *at, stream))
-        if len(batch):
-            arrived = int(stream[-1])
+        arrived = int(stream[-1]) if len(batch) else arrived
         if rows < ROWS <= rows + len(batch):
             due = int(Schedule(data.delay_ns).due(stream)[ROWS - 1 - rows])
         rows, read = rows + len(batch), read + piece.rows

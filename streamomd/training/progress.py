@@ -1,4 +1,4 @@
-"""Progress of a running job: a bar on a terminal, else lines at doubling row counts after 5 s.
+"""Progress of a running job: lines at doubling row counts after 5 s; bars: ``progress_bars``.
 
 Watchers are updated after every batch. What happens now and then is an event
 (``streamomd.core.run_events``); ``note`` also prints it.
@@ -26,10 +26,6 @@ LOG_SECONDS = 10.0
 COPY_SECONDS = 2.0
 LINE_SECONDS = 5.0
 """Seconds of a run without lines off a terminal: a shorter one is summed up by its result."""
-WIDE = 100
-"""Columns of a terminal: fewer have a shorter bar, and no last loss."""
-BAR, SHORT_BAR = 20, 12
-ETA_WIDTH = len(" 100% ETA 00:00:00 ")
 _VERBOSE = ContextVar("verbose", default=False)
 _QUIET = ContextVar("quiet", default=False)
 
@@ -132,71 +128,11 @@ class LineProgress:
         _say(
             f"{rows:>12,} {done:>5} {show(now['loss']):>10} {show(since['loss']):>10} "
             f"{show(measure):>10} {self._speed.rate(rows):>10,.0f}"
-            f"{f' {show(self._figure.now()):>12}' if self._figure else ''}{_suffix(metrics)}",
+            f"{f' {show(self._figure.now()):>12}' if self._figure else ''}{last_figures(metrics)}",
             self._out,
         )
         self._shown = rows
         self._at(rows)
-
-
-class ProgressBar:
-    """A progress bar with the loss so far and since the last look, and the time left."""
-
-    next_row = float("inf")
-
-    def __init__(
-        self, metrics: Metrics, total: int, out: TextIO, figure: Figure | None = None
-    ) -> None:
-        from rich.console import Console  # for a terminal alone, and slow to import
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._since, self._speed = RecentFigures(metrics.total), Speed(metrics.total_rows)
-        self._looked, self._figure = 0.0, figure
-        self._shown, self._last = metrics.total_rows, show(None)
-        console = Console(file=out)
-        self._wide = console.width >= WIDE
-        bar = BAR if self._wide else SHORT_BAR
-        self._room = max(console.width - bar - ETA_WIDTH - 1, 0)
-        self._bar = Progress(
-            BarColumn(bar_width=bar),
-            TextColumn("{task.percentage:>3.0f}% ETA"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}", markup=False),
-            console=console,
-        )
-        self._task = self._bar.add_task(
-            "", total=total or None, completed=metrics.total_rows, figures=""
-        )
-        self._bar.start()
-
-    def update(self, metrics: Metrics) -> None:
-        """Move the bar, five times a second."""
-        if time.monotonic() - self._looked > 0.2:
-            self._show(metrics)
-
-    def finish(self, metrics: Metrics) -> None:
-        """Move it to the end: rows that were skipped or filtered are never counted."""
-        self._show(metrics)
-        self._bar.update(self._task, total=metrics.total_rows, completed=metrics.total_rows)
-
-    def close(self) -> None:
-        """Give the terminal back."""
-        self._bar.stop()
-
-    def _show(self, metrics: Metrics) -> None:
-        self._looked = time.monotonic()
-        now, rows = metrics.figures(metrics.total), metrics.total_rows
-        if rows != self._shown:  # else what was the last still is
-            self._shown, self._last = rows, show(self._since.figures(metrics)["loss"])
-        rate = self._speed.rate(rows)
-        last = f", last {self._last}" if self._wide else ""
-        figures = f"{counted(rows, 'row')}, loss {show(now['loss'])}{last}, {rate:,.0f} rows/s"
-        if self._figure:
-            figures += f", {self._figure.name} {show(self._figure.now())}"
-        figures += _suffix(metrics)
-        if len(figures) > self._room:  # a second line would stay on the terminal
-            figures = f"{figures[: max(self._room - 1, 0)]}…"
-        self._bar.update(self._task, completed=rows, figures=figures)
 
 
 class ProgressEvents:
@@ -315,15 +251,6 @@ def copying() -> Callable[[int, int, int], None]:
     return report
 
 
-def progress(
-    metrics: Metrics, total: int, figure: Figure | None = None
-) -> LineProgress | ProgressBar:
-    """The bar on a terminal, lines elsewhere; on stderr. ``total``: rows expected in all."""
-    if sys.stderr and sys.stderr.isatty():
-        return ProgressBar(metrics, total, sys.stderr, figure)
-    return LineProgress(metrics, total, sys.stderr, figure)
-
-
 def _say(text: str, out: TextIO | None) -> None:
     """Print a line. With the pipe or stderr closed the run continues without output."""
     with suppress(BrokenPipeError):
@@ -332,7 +259,7 @@ def _say(text: str, out: TextIO | None) -> None:
             print(around_line(fitted, out), end="", file=out, flush=True)
 
 
-def _suffix(metrics: Metrics) -> str:
+def last_figures(metrics: Metrics) -> str:
     """Text after the figures: loss of the day under way, if rows have times, and of the hold-out
     rows of this epoch so far, and skipped bad rows.
 

@@ -19,9 +19,10 @@ from streamomd.shards.directory_columns import infer_partitions, with_partitions
 from streamomd.shards.encoded_rows import Rows, encode_rows
 from streamomd.shards.filesystem import is_local
 from streamomd.shards.filtered_shards import filter_columns, with_filter
+from streamomd.shards.open_readers import OpenReaders, open_group
 from streamomd.shards.order import Group, Job
 from streamomd.shards.output_files import empty_rows
-from streamomd.shards.reader import Piece, Read, Reader, ShardBatch, open_group, read_batches
+from streamomd.shards.reader import Piece, Read, Reader, ShardBatch, read_batches
 from streamomd.shards.renames import refuse_unknown_renames, with_renames
 from streamomd.shards.shard import Digests, ShardSet
 from streamomd.sources.find import find, source_texts
@@ -185,11 +186,12 @@ def rows_of_group(
     cached: CachedRows | None = None,
     digests: Digests | None = None,
     unit_bytes: int = UNIT_BYTES,
+    readers: OpenReaders | None = None,
 ) -> Generator[Piece[Rows], None, None]:
     """Encoded rows ``begin`` … ``end`` − 1 of a shard, which lie in one group.
 
     The calling thread reads them, through the cache if ``cached`` is given. options: storage
-    options. Other parameters as in ``rows_of``.
+    options. readers: see ``open_group``. Other parameters as in ``rows_of``.
     """
     encode = partial(encode_rows, plan, names=names)
     read = cached.read if cached else partial(_read_encoded, encode)
@@ -202,6 +204,7 @@ def rows_of_group(
         dictionary=plan.dictionary,
         unit_bytes=unit_bytes,
         digests=digests,
+        readers=None if cached else readers,
     ) as (reader, job):
         yield from read(reader, job)
 

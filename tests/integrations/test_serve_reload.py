@@ -7,7 +7,9 @@ import json
 import math
 import re
 import shutil
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +334,25 @@ def test_a_row_with_an_infinite_score_is_null() -> None:
 
 
 @pytest.mark.slow
+def test_threads_switch_often_while_a_commit_is_loaded() -> None:
+    """So an answer waits less for the interpreter; afterwards the interval is the former one."""
+    before, seen = sys.getswitchinterval(), list[float]()
+
+    class Slow(Counting):
+        def newest(self) -> int:
+            seen.append(sys.getswitchinterval())
+            raise StorageError("made up")
+
+    thread = ReloadThread(ModelReloader(Slow()), 0.001, lambda: None)
+    thread.start()
+    while not seen:
+        time.sleep(0.001)
+    thread.stop()
+    thread.join()
+    assert seen[0] < before / 10
+    assert sys.getswitchinterval() == before
+
+
 def test_a_run_is_updated_under_load(checkpoint: Path) -> None:
     """25 updates, while a thread reloads and 3 clients ask: equal rows have one score in a
     response, and one in all responses of a commit."""

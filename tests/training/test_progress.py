@@ -5,17 +5,21 @@ from __future__ import annotations
 import io
 import re
 import subprocess
+import sys
 import threading
+import types
 from pathlib import Path
 
 import pytest
 from running import everything, rows, run, write
 from terminal import MODULE, on_a_terminal, plain
 
+import streamomd
 from streamomd.core import run_events
 from streamomd.training import progress as progress_module
+from streamomd.training import progress_bars
 from streamomd.training.metrics import Metrics
-from streamomd.training.progress import ProgressBar
+from streamomd.training.progress_bars import ProgressBar
 
 HEAD = ["rows", "done", "loss", "since", "last", "error", "rows/s"]
 
@@ -265,3 +269,41 @@ def test_a_bar_with_skipped_rows_ends_at_its_end() -> None:
     bar.finish(metrics)
     bar.close()
     assert " 100% " in plain(out.getvalue()).rstrip().splitlines()[-1]
+
+
+class Output:
+    """What a cell shows: each state of it, as ``IPython.display`` gives it to a notebook."""
+
+    def __init__(self) -> None:
+        self.states: list[str] = []
+
+    def display(self, shown: str, *, display_id: bool) -> Output:
+        assert display_id
+        self.states.append(shown)
+        return self
+
+    def update(self, shown: str) -> None:
+        self.states.append(shown)
+
+
+@pytest.mark.parametrize("kernel", [object(), None])
+def test_bar_in_a_notebook(
+    kernel: object, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One output of the cell, replaced as rows are learned; IPython on a terminal has lines."""
+    shell, output = types.SimpleNamespace(kernel=kernel), Output()
+    ipython, display = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    vars(ipython).update(get_ipython=lambda: shell, display=display)
+    vars(display).update(display=output.display, HTML=str)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(progress_bars.BarText, "is_due", True)
+    streamomd.train(shards=str(data), label="y", ignore=["i", "v"], checkpoint="none")
+    if kernel is None:
+        assert output.states == []
+        return
+    first, *between, last = output.states
+    assert first.startswith('<progress value="0" max="300"></progress> 0 rows, loss nan')
+    assert any(re.search(r"</progress> \d+% ETA \d:\d\d:\d\d \d+ rows", one) for one in between)
+    assert re.search(r'value="300" max="300"></progress> 300 rows, loss \d\.\d{6}, last', last)
+    assert "since last" not in capsys.readouterr().err

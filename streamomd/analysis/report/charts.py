@@ -229,9 +229,8 @@ def bars(title: str, label: str, named: Sequence[tuple[str, float]], *, note: st
     frame = element("g")
     for index, (name, number) in enumerate(named):
         top, wide = index * tall, (WIDTH - 90) * abs(number) / most
-        frame.append(
-            element("text", _clipped(name, BAR_LETTERS), element("title", name), x=0, y=top + 15)
-        )
+        short = _clipped(name, BAR_LETTERS)
+        frame.append(element("text", short, element("title", name), x=0, y=top + 15))
         frame.append(element(
             "rect", x=0, y=top + 21, width=f"{max(wide, 1.0):.1f}", height=11, rx=2,
             class_=f"fill-{COLOURS[number < 0.0]}",

@@ -35,14 +35,8 @@ def curves_of_columns(model: ModelData, mean: Floats | None = None) -> list[Elem
         "which the beginning is drawn."
     )
     if effects[0].errors is not None:
-        text += (
-            " Bands: 1.96 standard errors of the effect on either side, of each value alone; they "
-            "include the covariances of the column's weights."
-        )
-    of = "Grey: how dense the rows are around each knot." if effects[0].shares is not None else (
-        "Grey: the knots."
-    )  # fmt: skip
-    text += f" {of}"
+        text += " Bands: 1.96 standard errors, with the covariances of the column's weights."
+    text += " Grey: the knots." if effects[0].shares is None else " Grey: the density of the rows."
     if len(effects) > DRAWN_CURVES:
         text += f" {DRAWN_CURVES} of {len(effects)} curves are drawn."
     charts = [_chart(model, effect) for effect in effects[:DRAWN_CURVES]]
@@ -68,8 +62,7 @@ def _chart(model: ModelData, effect: Effect) -> Element:
 
 
 def _rug(effect: Effect) -> list[tuple[float, float, float]]:
-    """A cell around each knot, (low, high, density), the largest density is 1; without densities
-    the knots."""
+    """Cells around knots, (low, high, density), the largest of density 1; else the knots."""
     knots = effect.x[effect.is_knot]
     if effect.shares is None:
         return [(knot, knot, 0.3) for knot in knots.tolist()]

@@ -24,7 +24,6 @@ from streamomd.training.prepare_scorer import parts_of
 from streamomd.training.scoring.saved_scorer import scorer_bytes, write_member
 
 READERS = ("scorer_reader.py", "scorer_reader.mjs")
-OF_TREES = "scorer_trees.mjs"
 
 
 def write(model: ModelData, file: Any) -> dict[str, Any]:
@@ -37,7 +36,7 @@ def write(model: ModelData, file: Any) -> dict[str, Any]:
         )
     state = model.state if isinstance(model.state, State) else model.state.load()
     parts = parts_of(model.plan, model.engine, state, model.calibration)
-    readers = [*READERS, *([OF_TREES] if parts[0].trees else [])]
+    readers = [*READERS, *(["scorer_trees.mjs"] if parts[0].trees else [])]
     made = io.BytesIO(scorer_bytes(*parts))
     with zipfile.ZipFile(made, "a") as archive:
         for name in readers:
