@@ -21,7 +21,7 @@ from streamomd.engine.state import State
 from streamomd.rules.common import pooled
 from streamomd.rules.common.pooled import REST_B, REST_G
 
-ROWS, K = 1500, 8
+ROWS, K = 800, 8
 """Coordinates of the block: the bias, four columns, three of six sparse ones."""
 
 

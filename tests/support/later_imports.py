@@ -19,6 +19,9 @@ class _Later:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        # pytest asks every name of a test file for such attributes when it collects.
+        if attribute.startswith("_") or attribute == "pytestmark":
+            raise AttributeError(attribute)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # their own
             return getattr(importlib.import_module(self._name), attribute)
