@@ -111,7 +111,9 @@ def write_numbers(plan: Plan, arrays: Sequence[pa.Array], table: Numbers, flaws:
         cells = CheckedValues(flaws, plan.numeric[place])
         found = numbers(arrays[place], cells, nulls[place], legal)
         if place in unread:
-            table[:, place] = found
+            # numpy warns of a signalling NaN, which a damaged shard may have; it is noted above.
+            with np.errstate(invalid="ignore"):
+                table[:, place] = found
 
 
 def _is_worth(values: int) -> bool:
