@@ -25,7 +25,7 @@ def test_the_example_is_written_and_learned(
     monkeypatch.chdir(tmp_path)
     done = run("demo")
     assert done.code == 0, done.err
-    assert "45,211 rows, loss 0.2109" in done.out
+    assert "45,211 rows, loss 0.2108" in done.out
     written = files(tmp_path / "pipelines")
     assert len(written) > 5
     assert written.items() <= files(ROOT / "pipelines").items()

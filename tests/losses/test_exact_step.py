@@ -10,7 +10,7 @@ from decimal import Decimal, localcontext
 import numba
 import numpy as np
 import pytest
-from auto import one_hot, softmax, solve_softmax
+from auto import curvatures, one_hot, softmax, solve_softmax
 from scipy.optimize import brentq
 
 from streamomd.engine import compile as fuse
@@ -185,7 +185,7 @@ def test_the_softmax_step_is_the_oracle_s() -> None:
         exact = solve_softmax(m, chi, y, h)
         before, after = softmax(m), softmax(m + chi * exact)
         np.testing.assert_allclose(s, exact, rtol=0, atol=2e-14 * h)
-        secant = h * (before * (1.0 - before) + after * (1.0 - after)) / 2.0
+        secant = h * (curvatures(before) + curvatures(after)) / 2.0
         np.testing.assert_allclose(a, secant, rtol=0, atol=2e-14 * h)
 
 
@@ -219,7 +219,7 @@ def test_the_softmax_step_solves_its_equation(C, kind) -> None:
             )
             before = softmax(m)
             p = (p / p.sum()).astype(float)
-            secant = h * (before * (1.0 - before) + p * (1.0 - p)) / 2.0
+            secant = h * (curvatures(before) + curvatures(p)) / 2.0
             np.testing.assert_allclose(a, secant, rtol=1e-9, atol=32.0 * EPS * size * h)
 
 

@@ -970,8 +970,9 @@ def curvatures(p: Floats) -> Floats:
     the margins move together. 2 p (1 - p) for two classes."""
     H = np.diag(p) - np.outer(p, p)
     own = p * np.array([np.delete(p, k).sum() for k in range(len(p))])  # p (1 - p)
-    size = (H**2).sum() - (np.diag(H) ** 2).sum() + (own**2).sum()
-    return own * (size / (own**2).sum() if own.any() else 1.0)
+    squares = (own**2).sum()
+    size = (H**2).sum() - (np.diag(H) ** 2).sum() + squares
+    return own * (size / squares if squares > 0.0 else 1.0)
 
 
 def one_hot(y: float, C: int) -> Floats:
