@@ -371,11 +371,7 @@ def format_conversion(result: Mapping[str, Any], *, added: bool = False) -> str:
             *_almost_numbers(result.get("almost_numbers", {})),
             "next:",
             f"  {_after_conversion(typed(folder), names, result['size'])}",
-            *(
-                ["  or, of a run that learned earlier shards: streamomd update URL"]
-                if added
-                else []
-            ),
+            *["  or, of a run that learned earlier shards: streamomd update URL"] * added,
         ]
     )
 
