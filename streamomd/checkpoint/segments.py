@@ -59,7 +59,7 @@ Run = tuple[int, int, bytes]
 
 @dataclass(frozen=True)
 class Segment:
-    """Entries of a ledger. first: number of its first shard. changed: earlier ones with new facts."""
+    """Entries of a ledger. first: number of its first shard. changed: earlier ones, new facts."""
 
     first: int
     shards: tuple[Facts, ...] = ()
