@@ -135,7 +135,7 @@ def lay_out(
 
 
 def exponentials(margins: Any, odds: Any, coupled: bool) -> None:
-    """Of each row's margins less the largest one, where classes are coupled."""
+    """Writes exp(margin - largest margin) of each row and class, where classes are coupled."""
     if not coupled:
         return
     L = margins.shape[1]
@@ -148,7 +148,7 @@ def exponentials(margins: Any, odds: Any, coupled: bool) -> None:
 
 
 def total_of(odds: Any, n: int) -> float:
-    """Of one row."""
+    """Returns the sum of one row's odds."""
     total = 0.0
     for k in range(odds.shape[1]):
         total += odds[n, k]
@@ -173,7 +173,8 @@ def slopes(
 
 
 def curvatures(odds: Any, importance: Any, p: Any) -> None:
-    """Of each row and class, as the steps of rows have them, written over the odds. p: scratch."""
+    """Writes h f p (1 - p) of each row and class over its odds, see ``softmax.add_curvatures``.
+    p: scratch."""
     L = odds.shape[1]
     for n in range(len(odds)):
         total = total_of(odds, n)
