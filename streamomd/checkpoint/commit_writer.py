@@ -41,8 +41,7 @@ from streamomd.checkpoint.manifest import (
 )
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, pack
 from streamomd.checkpoint.retention import Retention, delete_all
-from streamomd.checkpoint.stores.contract import Snapshot, Store, current, write_checked
-from streamomd.checkpoint.transfers import in_flight
+from streamomd.checkpoint.stores.contract import Snapshot, Store, current, in_flight, write_checked
 from streamomd.core.errors import (
     ConcurrentWriterError,
     CorruptionError,

@@ -33,8 +33,7 @@ from streamomd.training.scoring.description import (
     is_measured,
 )
 from streamomd.training.scoring.link import Calibration, Link
-from streamomd.training.scoring.margins import Margins
-from streamomd.training.scoring.rule_margins import RuleMargins, Weights
+from streamomd.training.scoring.margins import Margins, RuleMargins, Weights
 from streamomd.training.scoring.scorer import Scorer
 
 Floats = NDArray[np.float64]

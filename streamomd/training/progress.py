@@ -16,10 +16,17 @@ from typing import Any, NamedTuple, Protocol, TextIO
 
 import numpy as np
 
-from streamomd.core.run_events import Event, around_line, emit, is_json, json_format, receiving
+from streamomd.core.run_events import (
+    Event,
+    JsonStderr,
+    around_line,
+    emit,
+    is_json,
+    json_format,
+    receiving,
+)
 from streamomd.core.urls import harmless
 from streamomd.core.wording import counted, width_of, worded, wrap
-from streamomd.training.json_log import JsonStderr
 from streamomd.training.metrics import Metrics
 
 LOG_SECONDS = 10.0

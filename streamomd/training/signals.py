@@ -12,12 +12,11 @@ from types import FrameType
 from typing import NoReturn
 
 from streamomd.core.errors import StoppedError
-from streamomd.core.run_events import Event, current_run, is_json
+from streamomd.core.run_events import Event, current_run, is_json, json_line
 from streamomd.core.startup import exit_now
 from streamomd.core.urls import shown
 from streamomd.shards.order import STREAM
 from streamomd.training.checkpoint_manager import CheckpointManager
-from streamomd.training.json_log import json_line
 from streamomd.training.model_data import ModelData
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)

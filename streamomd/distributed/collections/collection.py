@@ -21,7 +21,7 @@ from streamomd.core.errors import SchemaError, UsageError
 from streamomd.core.wording import named_keywords
 from streamomd.engine.state import State
 from streamomd.features import check_schema, encode
-from streamomd.features.nested import root_among
+from streamomd.features.arrow_types import root_among
 from streamomd.shards.order import COLLECTION
 from streamomd.shards.output_files import OWN
 from streamomd.sources.memory.frames import (

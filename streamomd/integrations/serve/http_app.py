@@ -19,8 +19,7 @@ from starlette.routing import Route
 
 from streamomd.core.http_servers import TYPE, Family, Histogram, Labels, prometheus_text
 from streamomd.core.urls import printable
-from streamomd.integrations.serve.model_reloader import ModelReloader
-from streamomd.integrations.serve.model_snapshot import Snapshot
+from streamomd.integrations.serve.model_reloader import ModelReloader, Snapshot
 from streamomd.integrations.serve.openapi import (
     CONTENT_SECURITY_POLICY,
     openapi_document,

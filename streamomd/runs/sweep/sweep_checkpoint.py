@@ -35,7 +35,7 @@ from streamomd.checkpoint.commit_writer import newest_replaceable
 from streamomd.checkpoint.manifest import COMMITS, GROUPS
 from streamomd.checkpoint.retention import delete_all
 from streamomd.checkpoint.segments import Facts
-from streamomd.checkpoint.transfers import in_flight
+from streamomd.checkpoint.stores.contract import in_flight
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     CorruptionError,

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
-from streamomd.features.nested import roots, selected, with_fields
+from streamomd.features.arrow_types import roots, selected, with_fields
 from streamomd.shards.formats.contract import ReadAt
 
 TEXTS = {pa.string(): "i4", pa.binary(): "i4", pa.large_string(): "i8", pa.large_binary(): "i8"}

@@ -26,8 +26,8 @@ from streamomd.core.errors import DataError, StorageError, StreamomdError, Usage
 from streamomd.core.platform_calls import replace, stopping_promptly, to_slashes
 from streamomd.core.run_events import phase
 from streamomd.core.urls import absolute, local_name, location, printable, protocol, shown, typed
+from streamomd.shards.cache.folder import VARIABLE, cache_root, refuse_shared
 from streamomd.sources.tables import ending, text_format
-from streamomd.sources.user_cache import VARIABLE, cache_root, refuse_shared
 
 if TYPE_CHECKING:
     from streamomd.sources.text.conversion import Converted

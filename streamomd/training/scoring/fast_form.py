@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.scalars import LEAST, hat_of, hats_of
-from streamomd.training.scoring.categories import cross_name
+from streamomd.training.scoring.categories import Coded, Entry, HashedFeature, cross_name
 from streamomd.training.scoring.description import Description
-from streamomd.training.scoring.hashed_entries import Coded, Entry, HashedFeature
 from streamomd.training.scoring.margins import Margins
 from streamomd.training.scoring.row_values import (
     BadValueError,
