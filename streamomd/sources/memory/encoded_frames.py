@@ -22,10 +22,9 @@ from streamomd.features.arrow_types import family, named
 from streamomd.features.bad_rows import DROP, of_memory
 from streamomd.features.csr import canonical
 from streamomd.features.encode import first_numbers, write_hats
-from streamomd.features.grow_trees import ROWS
+from streamomd.features.grow_trees import ROWS, write_margins
 from streamomd.features.number_table import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
-from streamomd.features.tree_margins import write_margins
 from streamomd.sources.memory.frames import arrow_of, batches, names_of, without_null_types
 
 UNIT_BYTES = 4 << 20
