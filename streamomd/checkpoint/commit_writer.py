@@ -63,11 +63,7 @@ def _now() -> str:
 @functools.cache
 def _versions() -> Mapping[str, str]:
     """What writes a commit, reported when it cannot be read."""
-    return {
-        "streamomd": VERSION,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
+    return {"streamomd": VERSION, "numpy": np.__version__, "python": platform.python_version()}
 
 
 def _this_process() -> WriterId:

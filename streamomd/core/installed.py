@@ -74,9 +74,7 @@ def upgrade_hint(writer: object, what: str) -> Iterator[None]:
 T = TypeVar("T")
 OURS = "[streamomd."
 """What the headings of our groups begin with, in the file of a package's entry points."""
-CONVERTERS = {
-    "estimator": "streamomd.integrations.sklearn:to_estimator",
-}
+CONVERTERS = {"estimator": "streamomd.integrations.sklearn:to_estimator"}
 """Functions of higher packages that convert a model, each imported at its first call."""
 
 

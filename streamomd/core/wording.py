@@ -123,19 +123,7 @@ EXTRAS = {
     "abfss": "azure", "hf": "hf",
 }  # fmt: skip
 """The extra that has the file system of a scheme."""
-SCHEMES = (
-    "s3",
-    "gs",
-    "gcs",
-    "az",
-    "abfs",
-    "abfss",
-    "hdfs",
-    "http",
-    "https",
-    "file",
-    "memory",
-)
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "http", "https", "file", "memory")
 
 
 def workbook(url: str) -> str:
@@ -270,10 +258,6 @@ def _wrap_line(line: str, width: int) -> str:
     indent = line[: len(line) - len(line.lstrip())] + "  "
     joined = _QUOTED.sub(lambda found: found[0].replace(" ", _JOINED), line)
     broken = textwrap.wrap(
-        joined,
-        width,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+        joined, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
     return "\n".join(broken).replace(_JOINED, " ")

@@ -24,12 +24,7 @@ from streamomd.core.batch import REASONS
 from streamomd.core.errors import ClusterError, StoppedError
 from streamomd.core.run_events import Event, emit
 from streamomd.core.urls import shown
-from streamomd.distributed.cluster import (
-    TaskLostError,
-    send_task,
-    wait_for_any,
-    wait_for_result,
-)
+from streamomd.distributed.cluster import TaskLostError, send_task, wait_for_any, wait_for_result
 from streamomd.distributed.scheduler import refuse_lost, subscribe_events
 from streamomd.distributed.worker_monitor import monitor_of
 from streamomd.training.metrics import Metrics

@@ -13,12 +13,7 @@ from streamomd.core.urls import redact, shown
 from streamomd.training.callbacks import Callback, CallbackWatcher, refuse_illegal
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import rule_figure
-from streamomd.training.progress import (
-    Figure,
-    ProgressEvents,
-    Watcher,
-    note,
-)
+from streamomd.training.progress import Figure, ProgressEvents, Watcher, note
 from streamomd.training.progress_bars import progress
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from streamomd.checkpoint.ledger import Difference, explain
 from streamomd.checkpoint.segments import Facts, shorten_facts
@@ -25,13 +25,9 @@ from streamomd.core.errors import (
 )
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted, first_lines
-from streamomd.shards.filesystem import protocols
+from streamomd.shards.filesystem import FileSystem, protocols
 from streamomd.shards.read_footers import Opened, open_each
 from streamomd.shards.shard import Listed, Shard
-
-if TYPE_CHECKING:
-    import fsspec
-
 
 IDENTITY = ("footer_sha256", "size", "rows", "schema")
 """What equal files have in common, and what is compared before any of their rows is read."""
@@ -56,7 +52,7 @@ class Contents:
 
     def __init__(
         self,
-        fs: fsspec.AbstractFileSystem,
+        fs: FileSystem,
         recorded: Callable[[int], Mapping[int, bytes]],
         read: Callable[[Shard], Mapping[int, bytes]],
     ) -> None:
@@ -155,7 +151,7 @@ class NewFiles:
     repeated: int = 0
     waiting: int = 0
 
-    def open_all(self, fs: fsspec.AbstractFileSystem, ready: Sequence[Listed]) -> None:
+    def open_all(self, fs: FileSystem, ready: Sequence[Listed]) -> None:
         """Open files in order until ``max_shards`` shards are found."""
         position = 0
         most = len(ready) if self.choice.max_shards is None else self.choice.max_shards
@@ -244,7 +240,7 @@ class NewFiles:
 
 def open_new(
     known: Sequence[Facts],
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     listed: Sequence[Listed],
     ready: Sequence[Listed],
     opening: NewFiles,

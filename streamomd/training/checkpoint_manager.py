@@ -249,11 +249,7 @@ class CheckpointManager:
         )
 
     def _write_async(
-        self,
-        document: dict[str, Any],
-        names: Named,
-        digests: list[Found],
-        parts: Iterable[Part],
+        self, document: dict[str, Any], names: Named, digests: list[Found], parts: Iterable[Part]
     ) -> None:
         try:
             self._write(document, names, digests, parts)

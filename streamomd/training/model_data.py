@@ -28,11 +28,7 @@ from streamomd.rules.contract import Block
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.order import Cursor
 from streamomd.shards.shard import Digests
-from streamomd.training.class_weights import (
-    ClassWeights,
-    class_weights_of,
-    refuse_unknown_classes,
-)
+from streamomd.training.class_weights import ClassWeights, class_weights_of, refuse_unknown_classes
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.ranking import fit_calibration
 from streamomd.training.row_checks import CurveRanges, LabelRuns

@@ -218,8 +218,7 @@ def _series(learners: Sequence[Result], key: str, measure: str) -> Iterator[Seri
 def _table(result: Result) -> Element:
     measure, learners = result["measure"], result["learners"]
     ranked = sorted(
-        learners,
-        key=lambda learner: (learner["dropped"] is not None, _least(learner[measure])),
+        learners, key=lambda learner: (learner["dropped"] is not None, _least(learner[measure]))
     )
     wrong = "rmse" if result["best"]["error"] is None else "error"
     heads = ["learner", "parameters", "rows", "loss", wrong, ""]

@@ -272,10 +272,7 @@ class _Transfer(Generic[R]):
         self._error: BaseException | None = None
         context = contextvars.copy_context()  # where notes are sent
         self._thread = threading.Thread(
-            target=context.run,
-            args=(self._run, work, item),
-            name="streamomd-transfer",
-            daemon=True,
+            target=context.run, args=(self._run, work, item), name="streamomd-transfer", daemon=True
         )
         self._thread.start()
 

@@ -272,10 +272,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    words = {
-        404: "no such path: see /docs",
-        405: "another method is expected: see /docs",
-    }
+    words = {404: "no such path: see /docs", 405: "another method is expected: see /docs"}
     text = words.get(error.status_code, error.detail)
     response = _error_response(Refusal(error.status_code, "http", text))
     response.headers.update(error.headers or {})

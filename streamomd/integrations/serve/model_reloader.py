@@ -214,10 +214,7 @@ class CheckpointSource:
     """Commits at a URL. No URL that a checkpoint names is opened."""
 
     def __init__(
-        self,
-        url: str,
-        storage_options: Mapping[str, Any] | None = None,
-        gate: Gate | None = None,
+        self, url: str, storage_options: Mapping[str, Any] | None = None, gate: Gate | None = None
     ) -> None:
         self.url, self._options, self._gate = url, storage_options, gate
 

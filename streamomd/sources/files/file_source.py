@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from posixpath import dirname
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from streamomd.core.errors import InputNotFoundError, StreamomdError, UnsupportedError, UsageError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import location, shown
-from streamomd.shards.filesystem import CONNECTIONS, is_local
+from streamomd.shards.filesystem import CONNECTIONS, FileSystem, is_local
 from streamomd.shards.list_files import children, is_directory
 from streamomd.sources.contract import Request, Source, SourceFiles
 from streamomd.sources.delta.delta_source import describe_version, list_root
@@ -29,9 +29,6 @@ from streamomd.sources.files.paths import (
     PathPattern,
     look_up,
 )
-
-if TYPE_CHECKING:
-    import fsspec
 
 
 class FileSource(Source):
@@ -95,7 +92,7 @@ class TableFinder:
     listed: of directories that were listed, which of ``TABLE_DIRECTORIES`` are in them.
     """
 
-    fs: fsspec.AbstractFileSystem
+    fs: FileSystem
     listed: dict[str, set[str]] = field(default_factory=dict)
     _kinds: dict[str, Kind | None] = field(default_factory=dict)
     _tables: dict[str, tuple[Kind, str] | None] = field(default_factory=dict)
@@ -205,9 +202,7 @@ def _refusal(text: str, tables: list[tuple[Kind, str]]) -> str:
     )
 
 
-def list_names(
-    fs: fsspec.AbstractFileSystem, urls: Sequence[str], request: Request
-) -> list[SourceFiles]:
+def list_names(fs: FileSystem, urls: Sequence[str], request: Request) -> list[SourceFiles]:
     """The files of each name. A directory that is a Delta table, or that a run learned as one, is
     listed as one unless ``request.tables`` say otherwise.
 

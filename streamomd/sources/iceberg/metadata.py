@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import (
@@ -24,11 +24,9 @@ from streamomd.core.errors import (
 from streamomd.core.machine_errors import is_mistake
 from streamomd.core.urls import printable, protocol, scrub, shown
 from streamomd.shards.file_schema import Inside, TableColumn, TableColumns
+from streamomd.shards.filesystem import FileSystem
 from streamomd.shards.shard_file import read_whole
 from streamomd.sources.tables import ICEBERG_METADATA, TableOptions, check_locations, locate
-
-if TYPE_CHECKING:
-    import fsspec
 
 ICEBERG = "iceberg://"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -165,14 +163,14 @@ class Table:
     root, root_url: its location, the directory above ``metadata``. source: what the user named.
     """
 
-    fs: fsspec.AbstractFileSystem
+    fs: FileSystem
     root: str
     root_url: str
     source: str
     metadata: Any
 
     @classmethod
-    def open(cls, fs: fsspec.AbstractFileSystem, path: str, url: str, source: str) -> Self:
+    def open(cls, fs: FileSystem, path: str, url: str, source: str) -> Self:
         """Read a metadata file. Raises DataError for one that is damaged, UsageError for one
         outside an allow-list."""
         require_pyiceberg()

@@ -97,11 +97,7 @@ _KINDS = {
 _EXACT = 2**53
 _CONTEXT = Context(prec=500)
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_MEASURED: dict[str, Any] = {
-    "boolean": (),
-    "duration": datetime.timedelta,
-    "time": datetime.time,
-}
+_MEASURED: dict[str, Any] = {"boolean": (), "duration": datetime.timedelta, "time": datetime.time}
 """Types of values in addition to numbers, by the kind of a column."""
 
 
