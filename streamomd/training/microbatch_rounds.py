@@ -244,9 +244,7 @@ class Rounds:
     of_new: bool = False
     alerted: Callable[[list[Fired]], None] = lambda found: None
     _epoch: int = field(default=0, init=False)
-    _unexamined: list[tuple[Floats, Floats, Floats, Times]] = field(
-        default_factory=list, init=False
-    )
+    _unexamined: list[Unexamined] = field(default_factory=list, init=False)
 
     def warm(self) -> float:
         """Compile the loops, or load them; the seconds it took."""
