@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.run_tables import Alert
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch, DenseBatch, SparseBatch, Times, joined_values
+from streamomd.core.batch import Batch, DenseBatch, Times, joined_rows
 from streamomd.core.finite import FiniteCheck, Place
 from streamomd.engine import Engine
 from streamomd.engine.micro_batches import Sensed, apply, decide, sense
@@ -178,35 +178,12 @@ def micro_batches(
                 bad = batch.skipped.counts(passed, left_out) + (0 if bad is None else bad)
             low, passed, after = high, left_out, (place, row + high + left_out)
             if not missing:
-                yield joined(waiting), *after, bad
+                yield joined_rows(waiting), *after, bad
                 waiting, missing, bad = [], rows, None
             if low == len(batch):
                 break
     if waiting:
-        yield joined(waiting), *after, bad
-
-
-def joined(batches: list[Batch]) -> Batch:
-    """Rows one after the other."""
-    if len(batches) == 1:
-        return batches[0]
-    y = np.concatenate([batch.y for batch in batches])
-    weight = np.concatenate([batch.weight for batch in batches])
-    values = np.concatenate([batch.values for batch in batches])
-    times = [batch.time for batch in batches if batch.time is not None]
-    time = np.concatenate(times) if times else None
-    sparse = [batch for batch in batches if isinstance(batch, SparseBatch)]
-    columns = joined_values([batch.columns for batch in batches])
-    if not sparse:
-        return DenseBatch(values, y, weight, time=time, columns=columns)
-    indptr, before = [np.zeros(1, dtype=np.int64)], 0
-    for batch in sparse:
-        indptr.append(batch.indptr[1:] + before)
-        before += len(batch.indices)
-    indices = np.concatenate([batch.indices for batch in sparse])
-    return SparseBatch(
-        np.concatenate(indptr), indices, values, y, weight, time=time, columns=columns
-    )
+        yield joined_rows(waiting), *after, bad
 
 
 Unexamined = tuple[Floats, Floats, Floats, Times]

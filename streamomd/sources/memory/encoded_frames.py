@@ -5,7 +5,7 @@ These batches have no labels: y is 0, weight 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch, check, joined_values
+from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch, check, joined_rows
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
 from streamomd.core.message import Message, Words, joined
 from streamomd.core.wording import missing_columns
@@ -135,7 +135,7 @@ def batch_of_table(plan: Plan, table: pa.Table, where: str, names: Names | None 
     table = table.select([*plan.features])
     units = batches(table, 0, UNIT_BYTES) if table.num_rows else [(0, _no_rows(table))]
     try:
-        return _joined(
+        return joined_rows(
             [
                 encode(plan, rows, shard=where, row=row, labelled=False, names=names)
                 for row, rows in units
@@ -295,20 +295,3 @@ def _not_finite(plan: Plan, rows: Any, bad: NDArray[np.bool_], where: str) -> Ba
 
 def _no_rows(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
-def _joined(parts: Sequence[Batch]) -> Batch:
-    """The rows of batches of one type, concatenated."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    values = np.concatenate([part.values for part in parts])
-    y, weight = (np.concatenate([getattr(p, name) for p in parts]) for name in ("y", "weight"))
-    columns = joined_values([part.columns for part in parts])
-    if isinstance(first, DenseBatch):
-        return DenseBatch(values, y, weight, columns=columns)
-    rows = [part for part in parts if isinstance(part, SparseBatch)]
-    counts = np.concatenate([np.diff(part.indptr) for part in rows])
-    indptr = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-    indices = np.concatenate([part.indices for part in rows])
-    return SparseBatch(indptr, indices, values, y, weight, columns=columns)
