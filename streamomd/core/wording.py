@@ -236,6 +236,15 @@ def width_of(out: IO[Any] | None) -> int | None:
     return columns if columns >= NARROWEST else None
 
 
+def job_word(value: Any) -> str:
+    """A value in the notation of a job file.
+
+    >>> job_word(True), job_word("once"), job_word(0.5)
+    ('true', 'once', '0.5')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def wrap(text: str, width: int | None) -> str:
     """The text with lines of at most ``width`` columns, where spaces allow it.
 

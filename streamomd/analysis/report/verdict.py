@@ -330,6 +330,13 @@ def _margin(found: Comparison, scale: float) -> str:
     return "" if found.margin is None else f" ± {scale * found.margin:#.2g}".rstrip(".")
 
 
+def error_or_figure(one: Mapping[str, Any], key: str, none: str = "nan") -> str:
+    """A figure of a result as text, an error as a percentage."""
+    if one[key] is None:
+        return none
+    return percent(one[key]) if key == "error" else brief(one[key])
+
+
 def percent(share: float, sign: str = "%") -> str:
     """A share as a percentage of at most four digits.
 
