@@ -35,7 +35,7 @@ from streamomd.core.http_servers import (
 from streamomd.core.run_events import Event
 from streamomd.training.metrics import Floats, Metrics
 from streamomd.training.model_data import ModelData
-from streamomd.training.progress import note
+from streamomd.training.progress import Watcher, note
 
 TAKE_SECONDS = 0.05
 WINDOW_SECONDS = 10.0
@@ -145,13 +145,11 @@ class LearnerMetrics:
             yield "skipped_rows_total", (("reason", reason),), count
 
 
-class RunMetrics:
+class RunMetrics(Watcher):
     """Receives the events of a run and watches its rows; ``families`` are its metrics.
 
     Numbers are read by other threads than those that write them.
     """
-
-    next_row = math.inf
 
     def __init__(self) -> None:
         self._learners: dict[str, LearnerMetrics] = {}
@@ -181,9 +179,6 @@ class RunMetrics:
     def finish(self, metrics: Metrics) -> None:
         """See ``Watcher``."""
         self._learners[""].take(metrics)
-
-    def close(self) -> None:
-        """See ``Watcher``."""
 
     def update_sweep(self, learners: Mapping[str, Metrics]) -> None:
         """Takes the figures of a sweep's learners that are not dropped, as often as ``update``

@@ -81,8 +81,7 @@ def row_dicts(plan: Plan, rows: Any, where: str) -> list[dict[str, Any]]:
     if isinstance(rows, pa.RecordBatch):
         rows = pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table) or names_of(rows):
-        families = {column.name: column.family for column in plan.types}
-        table = without_null_types(arrow_of(rows, where), families)
+        table = without_null_types(arrow_of(rows, where), plan.families)
         refuse_columns(plan, table.schema, where)
         found: list[dict[str, Any]] = table.select([*plan.features]).to_pylist()
         return found
@@ -124,8 +123,9 @@ def batch_of_frame(plan: Plan, frame: Any, names: Names | None = None, where: st
 
     Raises SchemaError for columns that are not the plan's, BadRowError for the first bad row.
     """
-    families = {column.name: column.family for column in plan.types}
-    return batch_of_table(plan, without_null_types(arrow_of(frame, where), families), where, names)
+    return batch_of_table(
+        plan, without_null_types(arrow_of(frame, where), plan.families), where, names
+    )
 
 
 def batch_of_table(plan: Plan, table: pa.Table, where: str, names: Names | None = None) -> Batch:
