@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.errors import MissingExtraError, UnsupportedError
 from streamomd.core.trees import MOST_MARGINS, Growth, tree_walker
 from streamomd.features.csr import Columns
 from streamomd.features.numeric import Numbers
 from streamomd.features.plan import Plan, number_at
 
-Floats = NDArray[np.float64]
 ROWS = 32_768
 """First rows that trees are grown on."""
 FIRST, RATIO = 1_000, 1.6

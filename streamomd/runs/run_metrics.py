@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamomd.core.batch import Floats
 from streamomd.core.http_servers import (
     TYPE,
     Family,
@@ -33,7 +34,7 @@ from streamomd.core.http_servers import (
     require_prometheus,
 )
 from streamomd.core.run_events import Event
-from streamomd.training.metrics import Floats, Metrics
+from streamomd.training.metrics import Metrics
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import Watcher, note
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.data_table import Data
 from streamomd.config.spec import Spec
-from streamomd.core.batch import SAMPLED, Batch, Skipped, taken
+from streamomd.core.batch import SAMPLED, Batch, Floats, Skipped, taken
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.urls import printable
 from streamomd.core.wording import job_word, suggestion
@@ -21,7 +21,6 @@ from streamomd.features import Plan
 from streamomd.training.holdout import drawn_numbers, rows_held_out
 from streamomd.training.metrics import Metrics
 
-Floats = NDArray[np.float64]
 Learn = Callable[[Floats, Batch], Floats]
 """learn(sums, batch) -> margins of before learning; it adds to sums."""
 

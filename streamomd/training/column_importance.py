@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.engine.block_state import moments
 from streamomd.engine.standard_errors import has_errors, sum_errors
 from streamomd.features.names import column_of
 from streamomd.features.plan import number_at, number_name
 from streamomd.training.model_data import ModelData, weight_blocks
-
-Floats = NDArray[np.float64]
 
 
 class CoordinateScales(NamedTuple):

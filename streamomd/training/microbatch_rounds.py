@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.run_tables import Alert
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch, DenseBatch, Times, joined_rows
+from streamomd.core.batch import Batch, DenseBatch, Floats, Times, joined_rows
 from streamomd.core.finite import FiniteCheck, Place
 from streamomd.engine import Engine
 from streamomd.engine.micro_batches import Sensed, apply, decide, sense
@@ -36,7 +36,6 @@ from streamomd.training.drift_alerts import alerts_of_rows, plan_to_read
 from streamomd.training.metrics import BLOCK, Metrics
 from streamomd.training.row_stream import SharedDecoding, cache_of, no_rows, rows_of
 
-Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.analysis.history import Commit, History, Update, speeds
 from streamomd.analysis.report.charts import EPOCH, Axis, Series, brief, lines
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
 from streamomd.analysis.report.verdict import error_or_figure
+from streamomd.core.batch import Floats
 from streamomd.features import Plan
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.by_time import EARLIER_TEXT
@@ -161,7 +161,6 @@ def _together(slices: Sequence[Slice]) -> dict[str, float | None]:
     return {**known, "rmse": rmse}
 
 
-Floats = NDArray[np.float64]
 NOTE = "Each row was predicted before it was learned."
 OCTAVES = 11  # of rows are drawn, the last ones: earlier points are noise
 STEEP = 50.0  # greatest over least, above which a linear axis shows only the greatest

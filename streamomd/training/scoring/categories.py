@@ -14,6 +14,7 @@ import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.training.scoring.description import Description
 
 MOST = 1 << 14
@@ -131,9 +132,6 @@ def runs(text: str, most: int) -> Iterator[str]:
     for size in range(2, most + 1):
         for at in range(len(found) - size + 1):
             yield " ".join(found[at : at + size])
-
-
-Floats = NDArray[np.float64]
 
 
 class Entry(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError, UsageError
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Matrix, Rule, fields
@@ -218,7 +219,6 @@ def _rule_of(saved: Mapping[str, Any]) -> Rule:
     return fitting[0]
 
 
-Floats = NDArray[np.float64]
 FEW = 64
 """Entries up to which a loop is faster than numpy."""
 
