@@ -16,11 +16,11 @@ from streamomd.config.values import nanoseconds
 from streamomd.core.errors import (
     DataError,
     InputNotFoundError,
-    MissingExtraError,
     StorageError,
     StreamomdError,
     UsageError,
 )
+from streamomd.core.installed import needs_extra
 from streamomd.core.machine_errors import is_mistake
 from streamomd.core.urls import printable, protocol, scrub, shown
 from streamomd.shards.file_schema import Inside, TableColumn, TableColumns
@@ -97,14 +97,10 @@ def _no_files(catalog: Any) -> Any:
 
 def require_pyiceberg() -> Any:
     """What is used of pyiceberg. Raises MissingExtraError without it."""
-    try:
+    with needs_extra("Iceberg tables need pyiceberg", "iceberg"):
         from pyiceberg import catalog, exceptions, manifest
         from pyiceberg.io import pyarrow as types
         from pyiceberg.table import metadata
-    except ImportError:
-        raise MissingExtraError(
-            "Iceberg tables need pyiceberg: pip install 'streamomd[iceberg]'"
-        ) from None
 
     class Names:
         load_catalog = staticmethod(catalog.load_catalog)
