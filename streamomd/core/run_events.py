@@ -17,11 +17,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import harmless, scrub, without_credentials
@@ -44,6 +44,7 @@ class Event:
 
 
 Receiver = Callable[[Event], None]
+_Value = TypeVar("_Value")
 _RECEIVERS: ContextVar[tuple[Receiver, ...]] = ContextVar("receivers", default=())
 _MUTED: ContextVar[frozenset[str]] = ContextVar("muted", default=frozenset())
 _RUN: ContextVar[str] = ContextVar("run", default="")
@@ -66,16 +67,21 @@ def count_request(operation: str) -> None:
 
 
 @contextmanager
-def receiving(receiver: Receiver) -> Iterator[None]:
+def having(variable: ContextVar[_Value], value: _Value) -> Iterator[None]:
+    """A variable of this context has a value while inside."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def receiving(receiver: Receiver) -> AbstractContextManager[None]:
     """Send the events of this context to ``receiver`` too while inside, to the innermost first.
 
     A thread has its creator's receivers if it runs in a copy of its context.
     """
-    token = _RECEIVERS.set((receiver, *_RECEIVERS.get()))
-    try:
-        yield
-    finally:
-        _RECEIVERS.reset(token)
+    return having(_RECEIVERS, (receiver, *_RECEIVERS.get()))
 
 
 def request_counter() -> Callable[[], None]:
@@ -96,24 +102,14 @@ def same_receivers() -> dict[str, Any]:
     return {"initializer": _RECEIVERS.set, "initargs": (_RECEIVERS.get(),)}
 
 
-@contextmanager
-def without_events(*names: str) -> Iterator[None]:
+def without_events(*names: str) -> AbstractContextManager[None]:
     """Events of these names are dropped while inside."""
-    token = _MUTED.set(_MUTED.get() | {*names})
-    try:
-        yield
-    finally:
-        _MUTED.reset(token)
+    return having(_MUTED, _MUTED.get() | {*names})
 
 
-@contextmanager
-def one_run() -> Iterator[None]:
+def one_run() -> AbstractContextManager[None]:
     """``name_run`` inside names the run until the end of this context."""
-    token = _RUN.set("")
-    try:
-        yield
-    finally:
-        _RUN.reset(token)
+    return having(_RUN, "")
 
 
 def name_run(url: str) -> None:
@@ -126,14 +122,9 @@ def current_run() -> str:
     return _RUN.get()
 
 
-@contextmanager
-def json_format() -> Iterator[None]:
+def json_format() -> AbstractContextManager[None]:
     """Messages on stderr are JSON lines while inside: what prints text asks ``is_json``."""
-    token = _JSON.set(True)
-    try:
-        yield
-    finally:
-        _JSON.reset(token)
+    return having(_JSON, True)
 
 
 def is_json() -> bool:
@@ -149,14 +140,9 @@ _LINE = [""]
 """What the terminal's last line shows now; a message has to replace it."""
 
 
-@contextmanager
-def showing_phases(shown: bool = True) -> Iterator[None]:
+def showing_phases(shown: bool = True) -> AbstractContextManager[None]:
     """Phases are shown while inside: by a command, not by a library."""
-    token = _SHOWN.set(shown)
-    try:
-        yield
-    finally:
-        _SHOWN.reset(token)
+    return having(_SHOWN, shown)
 
 
 @contextmanager

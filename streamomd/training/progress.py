@@ -10,7 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TextIO
@@ -22,6 +22,7 @@ from streamomd.core.run_events import (
     JsonStderr,
     around_line,
     emit,
+    having,
     is_json,
     json_format,
     receiving,
@@ -213,24 +214,14 @@ def json_messages() -> Iterator[None]:
         sys.stderr = before
 
 
-@contextmanager
-def quiet_notes(quiet: bool) -> Iterator[None]:
+def quiet_notes(quiet: bool) -> AbstractContextManager[None]:
     """Notes are not shown while inside, if ``quiet``."""
-    token = _QUIET.set(quiet)
-    try:
-        yield
-    finally:
-        _QUIET.reset(token)
+    return having(_QUIET, quiet)
 
 
-@contextmanager
-def verbose_output() -> Iterator[None]:
+def verbose_output() -> AbstractContextManager[None]:
     """While inside: lines of progress from the first row, and results with hashes."""
-    token = _VERBOSE.set(True)
-    try:
-        yield
-    finally:
-        _VERBOSE.reset(token)
+    return having(_VERBOSE, True)
 
 
 def is_verbose() -> bool:
