@@ -210,10 +210,10 @@ def _order(arrival: str) -> Callable[[Listed], Any]:
     """Sort key of new files. A table's version comes first; all others have the same."""
 
     def by_path(file: Listed) -> Any:
-        return file.version, natural_key(file.name), path_key(file.path)
+        return file.version, natural_key(file.name), path_key(file.origin or file.path)
 
     def by_time(file: Listed) -> Any:
-        return file.version, file.mtime_ns, natural_key(file.name), path_key(file.path)
+        return file.version, file.mtime_ns, *by_path(file)[1:]
 
     return by_time if arrival == "modified" else by_path
 

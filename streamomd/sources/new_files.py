@@ -333,14 +333,17 @@ def set_aside(found: NewFiles, choice: Choice) -> None:
     if found.unreadable and choice.on_bad_shard != "skip":
         lines = [
             f"{counted(len(found.unreadable), 'new shard')} cannot be read:",
-            *first_lines(
-                [f"{shown(file.url)}: {why}" for file, why in found.unreadable], MOST_LINES
-            ),
+            *first_lines([_named(*one) for one in found.unreadable], MOST_LINES),
             f'Replace {_it(len(found.unreadable))}, or set data.on_bad_shard = "skip": the ledger '
             "records what is skipped, and --retry-skipped tries it again",
         ]
         raise DataError("\n".join(lines))
     found.skipped += [SkippedShard(file.url, why, recorded=True) for file, why in found.unreadable]
+
+
+def _named(file: Listed, why: str) -> str:
+    """What is wrong with a file. A source's own error names what the file was made of."""
+    return why if file.error else f"{shown(file.url)}: {why}"
 
 
 def _it(count: int) -> str:

@@ -161,16 +161,6 @@ def test_links_to_text_outside_the_allowed_urls_are_refused(
     assert not (here / "cache").exists()
 
 
-def test_update_of_text_is_refused(here: Path) -> None:
-    """All rows of the text would be new: it is converted as a whole."""
-    (here / "rows").mkdir()
-    written("rows/1.csv", frame())
-    assert run("train", "rows", "--label", "y", "--nulls", "mean", "--checkpoint", "run").code == 0
-    written("rows/2.csv", frame())
-    refused = run("update", "run")
-    assert (refused.code, "streamomd convert FILES -o shards/" in refused.err) == (2, True)
-
-
 def test_the_second_day_of_text(here: Path) -> None:
     """Commands that messages name, from a file to an update; or a run that starts from the first
     one's state, which skips bad rows as that one did."""
@@ -186,7 +176,7 @@ def test_the_second_day_of_text(here: Path) -> None:
     done = run("update", "runs/shards", "--settle", "0", "--accept-duplicates")
     assert (done.code, "1 new shard" in done.out) == (0, True)
     done = run("init", "1.csv", "--label", "y", "-o", "text.toml")
-    assert "streamomd convert FILES -o shards/" in done.out
+    assert "for update: streamomd init '*.csv'" in done.out
     assert run("train", "text.toml", "--bits", "8").code == 0
     done = run("train", "2.csv", "--start", "runs/1", "--checkpoint", "runs/2")
     assert (done.code, "1 bad row skipped" in done.out) == (0, True), done.err
