@@ -183,6 +183,17 @@ def test_the_second_day_of_text(here: Path) -> None:
     assert run("predict", "runs/1", "2.csv", "-o", "out.csv").code == 2
 
 
+def test_text_of_a_model_stays_text(here: Path) -> None:
+    """In a run that starts from it, whose file has numbers there; notes on it are not repeated."""
+    Path("1.csv").write_text("rain,n,y\n0.1,1,a\nT,2,b\n0.3,3,a\n0.4,4,b\n")
+    Path("2.csv").write_text("rain,n,y\n0.1,1,a\n0.2,2,b\n")
+    done = run("train", "1.csv", "--label", "y", "--bits", "6", "--checkpoint", "run")
+    assert "'rain': most values are numbers" in done.err
+    done = run("train", "2.csv", "--start", "run", "--checkpoint", "next")
+    assert done.code == 0, done.err
+    assert "most values" not in run("evaluate", "run", "1.csv").err
+
+
 def test_several_files_are_one_source(here: Path) -> None:
     """A glob and a directory; other sources next to text, and two formats, are refused."""
     os.mkdir("rows")
