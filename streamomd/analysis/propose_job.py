@@ -78,11 +78,11 @@ def suggest_csv(facts: DataFacts, given: Mapping[str, Any], label: str | None) -
     if "header" not in given and _first_line_is_values(facts):
         return {"header": False}
     found: dict[str, Any] = {}
-    texts = [[str(one) for one in column.values] for column in facts.columns
-             if column.family == "string" and column.name != label]  # fmt: skip
-    if any(_have_commas(values) for values in texts):
+    texts = {column.name: [str(one) for one in column.values] for column in facts.columns
+             if column.family == "string"}  # fmt: skip
+    if any(map(_have_commas, texts.values())):
         found["decimal"] = ","
-    formats = [_date_format(values) for values in texts]
+    formats = [_date_format(values) for name, values in texts.items() if name != label]
     if known := next(filter(None, formats), ""):
         found["date_format"] = known
     if codes := _global_codes(facts, label):

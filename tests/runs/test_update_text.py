@@ -133,7 +133,7 @@ def test_a_damaged_file_is_named_skipped_and_restored(here: Path) -> None:
     Path("days/02.csv").write_text("\n".join([*lines[:9], lines[9] + ",1", *lines[10:], ""]))
     refused = run(*UPDATE)
     assert refused.code == 2
-    assert "days/02.csv, about line 10: expected 4 fields, got 5" in refused.err
+    assert "days/02.csv: about line 10: expected 4 fields, got 5" in refused.err
     done = alone(run(*UPDATE, "--set", "data.on_bad_shard=skip"))
     assert (done["new_rows"], len(done["skipped_shards"])) == (40, 1)
     Path("days/02.csv").write_text(good)

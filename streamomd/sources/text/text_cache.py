@@ -52,7 +52,7 @@ it."""
 ABANDONED = 86_400.0
 """Seconds after which a folder that is not complete is removed; no conversion takes as long."""
 _SHARD = re.compile(r"part-(\d+)\.parquet")
-_UNSAFE = re.compile(r"[^\w.]+|^\.+", re.ASCII)
+_UNSAFE = re.compile(r"[^\w.-]+|^\.+", re.ASCII)
 MOST_LETTERS = 80
 """The most letters of a file's name in that of its folder."""
 
