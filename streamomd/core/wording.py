@@ -236,6 +236,11 @@ def width_of(out: IO[Any] | None) -> int | None:
     return columns if columns >= NARROWEST else None
 
 
+def it_or_them(count: int) -> str:
+    """The word for as many things."""
+    return "it" if count == 1 else "them"
+
+
 def job_word(value: Any) -> str:
     """A value in the notation of a job file.
 

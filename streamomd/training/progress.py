@@ -10,7 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TextIO
@@ -26,6 +26,7 @@ from streamomd.core.run_events import (
     is_json,
     json_format,
     receiving,
+    showing_phases,
 )
 from streamomd.core.urls import harmless
 from streamomd.core.wording import counted, width_of, worded, wrap
@@ -214,9 +215,11 @@ def json_messages() -> Iterator[None]:
         sys.stderr = before
 
 
-def quiet_notes(quiet: bool) -> AbstractContextManager[None]:
-    """Notes are not shown while inside, if ``quiet``."""
-    return having(_QUIET, quiet)
+@contextmanager
+def quiet_notes(quiet: bool) -> Iterator[None]:
+    """Notes and phases are not shown while inside, if ``quiet``."""
+    with having(_QUIET, quiet), showing_phases(shown=False) if quiet else nullcontext():
+        yield
 
 
 def verbose_output() -> AbstractContextManager[None]:

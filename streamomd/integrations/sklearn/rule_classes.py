@@ -1,7 +1,7 @@
 """A class for each rule, whose parameters are the rule's: ``NAGClassifier(eta=0.1)``.
 
-Each is an ``OMDClassifier`` or ``OMDRegressor`` with the rule fixed, made at its first use. Some checks of
-``check_estimator`` they cannot pass, each for a reason.
+Each is an ``OMDClassifier`` or ``OMDRegressor`` with the rule fixed, made at its first use. Some
+checks of ``check_estimator`` they cannot pass, each for a reason.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch, check, joined_rows
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
 from streamomd.core.message import Message, Words, joined
-from streamomd.core.wording import missing_columns
+from streamomd.core.wording import it_or_them, missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named
 from streamomd.features.bad_rows import DROP, of_memory
@@ -163,7 +163,7 @@ def refuse_columns(plan: Plan, schema: pa.Schema, where: str) -> None:
             pair = named(kind), named(column.type)
             wrong[name] = (f"column {name!r} is ", pair[0], ", the model was trained on ", pair[1])
     if wrong:
-        them, every = "them" if len(wrong) > 1 else "it", joined(wrong.values(), "; ")
+        them, every = it_or_them(len(wrong)), joined(wrong.values(), "; ")
         form = f"{{shard}}: {{found}}: convert {them} to that type"
         raise SchemaError(
             Message("wrong_type", form, shard=where, column=next(iter(wrong)), found=every)
