@@ -77,8 +77,6 @@ class Converted:
     """csv: columns that became text though most values are numbers, and some of the others."""
     notes: tuple[str, ...] = ()
     """Choices that a user may want otherwise, such as the delimiter."""
-    source_rows: tuple[int, ...] = ()
-    """Rows of each source."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """Rows of each part of a split, by its name."""
 
@@ -165,7 +163,7 @@ def write_shards(
 
     make: a reader, once for each pass. encoding: of the text. storage_options: of the directory.
     progress: called with rows, bytes done and bytes in all. known: types of columns, if they are in
-    the sources and the reader's options have no others.
+    the sources and the reader's options have no others; then there need be no rows.
 
     Shards appear when all are complete; after an error none do. The sparse pair's size is in the
     schema's metadata of every shard, as "streamomd.size".
@@ -196,6 +194,7 @@ def write_shards(
             )
             for place in places
         ]
+        stream.may_be_empty = known is not None
         stream.known = targets[0].text_columns() if known is None else known
         twice = shards is not None or (written.add_size is None and not stream.reader.size_is_final)
         batches, counted = _ordered(stream, twice, layout.shuffle, parts, targets[0].scratch)
@@ -229,7 +228,6 @@ def write_shards(
         stream.reader.size,
         almost,
         notes,
-        tuple(stream.source_rows),
         dict(zip(parts.names, written_rows, strict=True)) if parts else {},
     )
 
@@ -289,8 +287,7 @@ class _Stream:
         self._done = 0
         self.reader = self._make()
         self.rows = 0
-        self.source_rows: list[int] = []
-        self.known = pa.schema([])
+        self.known, self.may_be_empty = pa.schema([]), False
 
     def count(self, watch: Callable[[pa.RecordBatch], object] = lambda batch: None) -> int:
         """Rows, by reading all once; they will be read again. watch: gets them."""
@@ -302,10 +299,9 @@ class _Stream:
     def batches(self, done: int) -> Iterator[pa.RecordBatch]:
         """All rows in order, after ``done`` bytes; DataError if a text has none. Shards without
         rows have columns all the same."""
-        self.reader, self.rows, self.source_rows = self._make(), 0, []
+        self.reader, self.rows = self._make(), 0
         self.reader.known = self.known
         for source in self._sources:
-            before = self.rows
             with source.opened(self._encoding) as text:
                 for batch in self.reader.batches(text):
                     self.rows += batch.num_rows
@@ -313,10 +309,9 @@ class _Stream:
                     self.report()
                     yield batch
             done += source.size
-            self.source_rows.append(self.rows - before)
         self._done = done
-        if not (self.rows or getattr(self.reader, "may_be_empty", False)):
-            raise DataError(f"no rows in {self._sources[0].name}{_others(len(self._sources) - 1)}")
+        if not (self.rows or self.may_be_empty or getattr(self.reader, "may_be_empty", False)):
+            raise DataError(no_rows([source.name for source in self._sources]))
 
     def again(self) -> Iterator[pa.RecordBatch]:
         """All rows once more, after `count`."""
@@ -330,8 +325,9 @@ class _Stream:
             self._progress(self.rows, self._done, self._passes * self._bytes)
 
 
-def _others(count: int) -> str:
-    return f" and {count} other files" if count else ""
+def no_rows(names: Sequence[str]) -> str:
+    """What is wrong with these files together."""
+    return f"no rows in {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}"
 
 
 def _ordered(
