@@ -77,6 +77,8 @@ class Converted:
     """csv: columns that became text though most values are numbers, and some of the others."""
     notes: tuple[str, ...] = ()
     """Choices that a user may want otherwise, such as the delimiter."""
+    source_rows: tuple[int, ...] = ()
+    """Rows of each source."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """Rows of each part of a split, by its name."""
 
@@ -228,6 +230,7 @@ def write_shards(
         stream.reader.size,
         almost,
         notes,
+        tuple(stream.source_rows),
         dict(zip(parts.names, written_rows, strict=True)) if parts else {},
     )
 
@@ -277,16 +280,15 @@ class _Stream:
         progress: Progress | None,
         encoding: str,
     ) -> None:
-        self._sources = sources
-        self._encoding = encoding
-        self._make = make
-        self._progress = progress
+        self._sources, self._encoding = sources, encoding
+        self._make, self._progress = make, progress
         self._reported = time.monotonic()
         self._bytes = sum(source.size for source in sources)
         self._passes = 1
         self._done = 0
         self.reader = self._make()
         self.rows = 0
+        self.source_rows: list[int] = []
         self.known, self.may_be_empty = pa.schema([]), False
 
     def count(self, watch: Callable[[pa.RecordBatch], object] = lambda batch: None) -> int:
@@ -299,9 +301,10 @@ class _Stream:
     def batches(self, done: int) -> Iterator[pa.RecordBatch]:
         """All rows in order, after ``done`` bytes; DataError if a text has none. Shards without
         rows have columns all the same."""
-        self.reader, self.rows = self._make(), 0
+        self.reader, self.rows, self.source_rows = self._make(), 0, []
         self.reader.known = self.known
         for source in self._sources:
+            before = self.rows
             with source.opened(self._encoding) as text:
                 for batch in self.reader.batches(text):
                     self.rows += batch.num_rows
@@ -309,6 +312,7 @@ class _Stream:
                     self.report()
                     yield batch
             done += source.size
+            self.source_rows.append(self.rows - before)
         self._done = done
         if not (self.rows or self.may_be_empty or getattr(self.reader, "may_be_empty", False)):
             raise DataError(no_rows([source.name for source in self._sources]))
