@@ -271,7 +271,7 @@ def coordinates_of(plan: Plan, names: Sequence[str]) -> list[int]:
     hashed = (
         *plan.hashed,
         *(name for date in plan.dates for name in date.names),
-        *map(cross_name, plan.crosses),
+        *map(cross_name, plan.crossed),
         *(text.column for text in plan.text),
     )
     known = _dense(plan)

@@ -67,9 +67,12 @@ def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; starting from {start.sequence}")
         if plan.given_numbers == start.plan.given_numbers:  # the same map, if both have one
-            curves = start.plan.curves if plan.curves else ()
-            trees = start.plan.trees if plan.trees else None
-            model = Model.new(spec, replace(plan, curves=curves, trees=trees))
+            learned = {
+                name: getattr(start.plan, name)
+                for name in ("curves", "trees", "bins", "pairs")
+                if getattr(plan, name)
+            }
+            model = Model.new(spec, replace(plan, **learned))
         _start_from(model, start)
     return model
 
