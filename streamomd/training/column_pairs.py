@@ -24,7 +24,7 @@ from streamomd.core.wording import counted
 from streamomd.features import Plan
 from streamomd.features.bins import MOST as MOST_BINS
 from streamomd.features.bins import codes_of, edges_of
-from streamomd.features.plan import number_name
+from streamomd.features.plan import number_at, number_name
 from streamomd.training.curved_columns import (
     CREDIBLE,
     FEWEST_ROWS,
@@ -87,21 +87,22 @@ def _members(plan: Plan, first: FirstRows) -> tuple[list[Bins | str], Codes]:
     of each row's, (members, rows), below ``CELLS``."""
     read = [batch.columns for batch in first.encode(replace(plan, tree_columns=True))]
     found = [columns.numbers for columns in read if columns is not None]
-    values = np.concatenate(found) if found else first.numbers  # of an array
     weights, members, codes = first.weights, list[Bins | str](), []
     taken = {*plan.categorical, *plan.single}
-    for place in range(plan.given_numbers):
-        edges = edges_of(values[:, place], weights)
+    for place, values in enumerate(first.numbers.T):
+        edges = edges_of(values, weights)
         if edges and number_name(plan, place) not in taken:
+            column, _ = number_at(plan, place)
+            filled = 0.0 if plan.nulls_of(column) == "zero" else np.nan
             members.append(Bins(place, edges))
-            codes.append(codes_of(values[:, place], edges))
+            codes.append(codes_of(np.where(np.isnan(values), filled, values), edges))
     for at, name in enumerate(plan.single, plan.given_numbers):
-        _, of = np.unique(values[:, at], return_inverse=True)
+        _, of = np.unique(np.concatenate(found)[:, at], return_inverse=True)
         rank = np.argsort(np.argsort(-np.bincount(of, weights), kind="stable"))
         members.append(name)
         codes.append(np.minimum(rank[of], CELLS - 1))
     assert MOST_BINS < CELLS
-    return members, np.array(codes, np.int64).reshape(len(codes), len(values))
+    return members, np.array(codes, np.int64).reshape(len(codes), len(weights))
 
 
 def _most_telling(codes: Codes, batches: Sequence[Batch]) -> list[int]:
@@ -136,7 +137,8 @@ def _chosen(slopes: Floats, codes: Codes, total: int) -> list[tuple[int, int]]:
         X, k = X + more[0], k + more[1]
     worth = (X - k) * max(1.0, total / rows) - CREDIBLE * k
     # Without degrees of freedom, as of a constant, X is what the sweeps have left.
-    credible = (k > 0.0) & (worth > 0.0) & (X - k > DEVIATIONS * np.sqrt(2.0 * k))
+    chance = DEVIATIONS * np.sqrt(2.0 * np.maximum(k, 0.0))
+    credible = (k > 0.0) & (worth > 0.0) & (X - k > chance)
     best = [at for at in np.argsort(-worth, kind="stable").tolist() if credible[at]]
     return [(int(a[at]), int(b[at])) for at in best[:MOST_PAIRS]]
 
