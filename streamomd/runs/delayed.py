@@ -121,7 +121,8 @@ def rows_to_learn(
         return shards, first_place
     data, facts = model.spec.data, [ledger.shards[number] for number in numbers[first_place:before]]
     note(f"{counted(len(facts), 'shard')} of rows that wait for their labels are read again")
-    earlier = view_shards(find_list(data, model.plan, facts), data, model.plan, anywhere=True)
+    earlier = find_list(data, model.plan, facts, ledger.shards)
+    earlier = view_shards(earlier, data, model.plan, anywhere=True)
     earlier = with_places(earlier, model.holdout_by, recorded.shards)
     versions = {**earlier.versions, **shards.versions}
     return replace(shards, shards=(*earlier.shards, *shards.shards), versions=versions), first_place

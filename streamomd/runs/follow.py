@@ -239,9 +239,7 @@ class Follower:
 
         A file that is not complete has a line only if it takes longer than usual.
         """
-        skipped = {
-            f"skipped {shown(shard.url)}: {shard.reason}": shard for shard in self._known().skipped
-        }
+        skipped = {shard.note: shard for shard in self._known().skipped}
         key, shard = line, skipped.get(line)
         if shard is not None and not shard.recorded:
             now = self.clock.now_ns()

@@ -29,7 +29,7 @@ from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.order import Cursor
 from streamomd.shards.read_footers import recorded_projection
 from streamomd.shards.reader import digests_of
-from streamomd.shards.renames import distinct_schemas, refuse_unknown_renames
+from streamomd.shards.renames import check_columns, distinct_schemas, refuse_unknown_renames
 from streamomd.shards.shard import Digests, Shard, ShardSet
 from streamomd.sources.arrivals import (
     Arrivals,
@@ -42,6 +42,7 @@ from streamomd.sources.find import Listing, list_shards
 from streamomd.sources.known_sources import by_source, source_of
 from streamomd.sources.new_files import Choice, Contents, SkippedShard
 from streamomd.sources.tables import TableOptions
+from streamomd.sources.text.text_cache import is_text
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import ledger_facts
 from streamomd.training.load_model import load_model
@@ -244,7 +245,7 @@ class UpdateRun:
         data = self.model.spec.data
         request = Request(
             storage_options=data.store_options,
-            tables=TableOptions(as_files=data.as_files),
+            tables=TableOptions(as_files=data.as_files, csv=data.csv.options()),
             since=self.model.table_versions,
             appends_only=appends_only or self.model.spec.update.appends_only,
             may_be_empty=True,
@@ -256,8 +257,9 @@ class UpdateRun:
 
     def _recorded_files(self) -> dict[str, Facts]:
         """The ledger's entries by URL, skipped ones too, where a source lists by them."""
-        sources = by_source(self.model.spec.data.shards)
-        by_ledger = any(source.lists_by_ledger for source in sources)
+        urls = self.model.spec.data.shards
+        by_ledger = any(source.lists_by_ledger for source in by_source(urls))
+        by_ledger = by_ledger or any(map(is_text, urls))
         if not (self.model.table_versions or by_ledger):
             return {}
         return {str(facts["url"]): facts for facts in self.ledger.shards}
@@ -346,7 +348,7 @@ class UpdateRun:
             if not shard.rows or id(shard.schema) in right:
                 continue
             try:
-                check_schema(plan, shard.schema, shard.url)
+                check_columns(plan, shard)
                 right.add(id(shard.schema))
             except SchemaError as error:
                 problems.append(str(error))

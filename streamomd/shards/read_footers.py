@@ -173,6 +173,8 @@ def _read(
 ) -> Shard:
     """Returns a file's shard: from the ledger where it records the file as it is, else by its
     footer."""
+    if file.error is not None:
+        raise file.error
     try:
         listed = _entry(file)
         if file.url in known and file.etag is None:

@@ -49,7 +49,8 @@ class Listed(NamedTuple):
     file system has them. partitions: column and text of each partition value (None: null), where a
     table's log records them; None: they are in the name. version: of the table's commit that added
     the file, and its position in that commit. table: of which it is. columns: of a table whose
-    columns have ids, by which those of its files are found.
+    columns have ids, by which those of its files are found. origin: the file that it was made of.
+    error: why it cannot be read, as its source knows already.
     """
 
     path: str
@@ -62,6 +63,8 @@ class Listed(NamedTuple):
     version: tuple[int, int] = (0, 0)
     table: Table | None = None
     columns: TableColumns | None = None
+    origin: str = ""
+    error: DataError | None = None
 
 
 SHA256_LETTERS = 64

@@ -102,7 +102,7 @@ def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
     if request.order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {request.order!r}")
     tables = request.tables
-    texts = as_shards(source_texts(shards), request.check, tables.csv, tables.texts)
+    texts = as_shards(source_texts(shards), request)
     sources = by_source(texts)
     located = {url: source.locate(url) for source, urls in sources.items() for url in urls}
     options: Mapping[str, Any] = request.storage_options
@@ -150,10 +150,11 @@ def _refuse_choice(tables: TableOptions, texts: Sequence[str], versions: Mapping
         )
 
 
-def describe_sources(shards: ShardSet) -> list[str]:
-    """A line for each table among the sources, and on text that was converted."""
+def describe_sources(shards: ShardSet, text_columns: Sequence[str] = ()) -> list[str]:
+    """A line for each table among the sources, and on text that was converted. text_columns: are
+    text to a model."""
     tables = describe_position(shards.table_versions)
-    return tables + text_notes([shard.path for shard in shards])
+    return tables + text_notes([shard.path for shard in shards], text_columns)
 
 
 def source_texts(shards: str | Sequence[str]) -> list[str]:

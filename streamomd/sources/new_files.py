@@ -124,11 +124,18 @@ class Choice(NamedTuple):
 
 
 class SkippedShard(NamedTuple):
-    """A listed file that is not learned now. recorded: it stays so, as the ledger has it."""
+    """A listed file that is not learned now. recorded: it stays so, as the ledger has it. origin:
+    the file that it was made of."""
 
     url: str
     reason: str
     recorded: bool = False
+    origin: str = ""
+
+    @property
+    def note(self) -> str:
+        """A line on it."""
+        return f"skipped {shown(self.origin or self.url)}: {self.reason}"
 
 
 @dataclass(eq=False)
@@ -183,7 +190,7 @@ class NewFiles:
             self._add_shard(file, opened)
 
     def _skip(self, file: Listed, why: str) -> None:
-        self.skipped.append(SkippedShard(file.url, why))
+        self.skipped.append(SkippedShard(file.url, why, origin=file.origin))
 
     def _add_shard(self, file: Listed, shard: Shard) -> None:
         """Sorts a shard among the new, moved, repeated or copied ones."""
@@ -280,7 +287,8 @@ def youth(file: Listed, mtime_ns: int | None, choice: Choice, now_ns: int) -> st
 
 def reason_of(error: DataError, file: Listed) -> str:
     """An error's text without the name of the file."""
-    text = str(error).removeprefix("shard ").removeprefix(shown(file.url)).removeprefix(":").strip()
+    text = str(error).removeprefix("shard ").removeprefix(shown(file.url))
+    text = text.removeprefix(shown(file.origin)).lstrip(":, ").strip()
     return text[:MOST_LETTERS]
 
 
@@ -334,13 +342,16 @@ def set_aside(found: NewFiles, choice: Choice) -> None:
         lines = [
             f"{counted(len(found.unreadable), 'new shard')} cannot be read:",
             *first_lines(
-                [f"{shown(file.url)}: {why}" for file, why in found.unreadable], MOST_LINES
+                [f"{shown(file.origin or file.url)}: {why}" for file, why in found.unreadable],
+                MOST_LINES,
             ),
             f'Replace {_it(len(found.unreadable))}, or set data.on_bad_shard = "skip": the ledger '
             "records what is skipped, and --retry-skipped tries it again",
         ]
         raise DataError("\n".join(lines))
-    found.skipped += [SkippedShard(file.url, why, recorded=True) for file, why in found.unreadable]
+    found.skipped += [
+        SkippedShard(file.url, why, True, file.origin) for file, why in found.unreadable
+    ]
 
 
 def _it(count: int) -> str:
@@ -349,9 +360,7 @@ def _it(count: int) -> str:
 
 def skipped_notes(skipped: Sequence[SkippedShard]) -> Iterable[str]:
     """Lines on shards that are skipped."""
-    return first_lines(
-        [f"skipped {shown(one.url)}: {one.reason}" for one in skipped], MOST_LINES, " skipped"
-    )
+    return first_lines([one.note for one in skipped], MOST_LINES, " skipped")
 
 
 def notes_of(

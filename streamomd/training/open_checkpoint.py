@@ -163,7 +163,7 @@ def resume_checkpoint(
 def find_current_list(model: ModelData, ledger: Ledger) -> ShardSet:
     """The shards that a model learns now, as the ledger names them."""
     facts = list_facts(ledger, model.update.first)
-    found = find_list(model.spec.data, model.plan, facts)
+    found = find_list(model.spec.data, model.plan, facts, ledger.shards)
     return view_shards(found, model.spec.data, model.plan, anywhere=True)
 
 

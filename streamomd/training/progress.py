@@ -9,14 +9,22 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TextIO
 
 import numpy as np
 
-from streamomd.core.run_events import Event, around_line, emit, is_json, json_format, receiving
+from streamomd.core.run_events import (
+    Event,
+    around_line,
+    emit,
+    is_json,
+    json_format,
+    receiving,
+    showing_phases,
+)
 from streamomd.core.urls import harmless
 from streamomd.core.wording import counted, width_of, worded, wrap
 from streamomd.training.json_log import JsonStderr
@@ -214,10 +222,11 @@ def json_messages() -> Iterator[None]:
 
 @contextmanager
 def quiet_notes(quiet: bool) -> Iterator[None]:
-    """Notes are not shown while inside, if ``quiet``."""
+    """Notes and phases are not shown while inside, if ``quiet``."""
     token = _QUIET.set(quiet)
     try:
-        yield
+        with showing_phases(shown=False) if quiet else nullcontext():
+            yield
     finally:
         _QUIET.reset(token)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamomd.core.errors import UnsupportedError
-from streamomd.core.urls import location, shown
+from streamomd.core.urls import location
 from streamomd.sources.contract import Request, Source, SourceFiles
 from streamomd.sources.delta.delta_source import describe_version
 
@@ -23,25 +22,13 @@ class FileSource(Source):
     def list_files(self, fs: Any, urls: Sequence[str], request: Request) -> Sequence[SourceFiles]:
         """See ``Source``."""
         from streamomd.sources.files.list_names import list_names
+        from streamomd.sources.text.text_cache import list_text
 
-        return list_names(fs, urls, request)
+        return [*map(list_text, list_names(fs, urls, request), urls)]
 
     def watched(self, url: str) -> str:
         """See ``Source``."""
         return location(url)
-
-    def refuse_update(self, urls: Sequence[str]) -> None:
-        """Text is converted as a whole."""
-        from streamomd.sources.text.text_cache import is_text
-
-        if any(map(is_text, urls)):
-            raise UnsupportedError(
-                f"this run learned text, {shown(urls[0])}, which is converted as a whole, "
-                "so its rows would be learned again. Convert it once (`streamomd convert FILES -o "
-                "shards/`), train on shards/, add each new file (`streamomd convert NEW.csv -o "
-                "shards/ --append`) and update that run; or learn a new file in a run of its own: "
-                "`streamomd train NEW.csv --start URL`"
-            )
 
     def place_of(self, url: str, path: str, row: int) -> str:
         """The file and line, where the shard was made of text."""

@@ -70,10 +70,10 @@ class Target:
             parquet = path.endswith(".parquet")
             return path, pq.read_schema(file) if parquet else pa.ipc.open_file(file).schema
 
-    def text_columns(self) -> frozenset[str]:
+    def text_columns(self) -> pa.Schema:
         """Columns that are text in the shards that others are added to."""
-        known = self.appended_to[1] if self.appended_to else pa.schema([])
-        return frozenset(one.name for one in known if one.type == pa.string())
+        known = self.appended_to[1] if self.appended_to else []
+        return pa.schema(one for one in known if one.type == pa.string())
 
     def refuse_other_columns(self, schema: pa.Schema) -> None:
         """Raise SchemaError if shards of this schema are appended to those of other columns, or of

@@ -105,7 +105,7 @@ class Text:
     """The unpacked bytes of a source; ``done`` of its (packed) bytes have been read."""
 
     def __init__(self, source: Source, encoding: str = "") -> None:
-        """encoding: a name of Python's; "": UTF-8, or UTF-16 where a byte order mark says so."""
+        """encoding: a name of Python's, unless a mark says UTF-8; "": UTF-8, or UTF-16 by mark."""
         self.name = source.name
         with store_errors(source.url):
             self._raw = _open(source)
@@ -113,6 +113,8 @@ class Text:
             self._file, self._pending = self._unpacked(source.url), b""
             start = self.read(8)
             encoding = encoding or ("utf-16" if start[:2] in _UTF16 else "")
+            if start.startswith(_BOM):  # which says more than an option for all files
+                encoding = ""
             if encoding:
                 self._file = _Recoded(start, self._file, encoding, self.name)
                 start = self.read(8)
