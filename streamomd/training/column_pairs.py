@@ -86,7 +86,7 @@ def _members(plan: Plan, first: FirstRows) -> tuple[list[Bins | str], Codes]:
     """What may be paired: numbers with bins, and names of what has one category a row; and the code
     of each row's, (members, rows), below ``CELLS``."""
     read = [batch.columns for batch in first.encode(replace(plan, tree_columns=True))]
-    found = [columns.numbers for columns in read if columns is not None]
+    of_single = [columns.numbers for columns in read if columns is not None]
     weights, members, codes = first.weights, list[Bins | str](), []
     taken = {*plan.categorical, *plan.single}
     for place, values in enumerate(first.numbers.T):
@@ -97,7 +97,7 @@ def _members(plan: Plan, first: FirstRows) -> tuple[list[Bins | str], Codes]:
             members.append(Bins(place, edges))
             codes.append(codes_of(np.where(np.isnan(values), filled, values), edges))
     for at, name in enumerate(plan.single, plan.given_numbers):
-        _, of = np.unique(np.concatenate(found)[:, at], return_inverse=True)
+        _, of = np.unique(np.concatenate(of_single)[:, at], return_inverse=True)
         rank = np.argsort(np.argsort(-np.bincount(of, weights), kind="stable"))
         members.append(name)
         codes.append(np.minimum(rank[of], CELLS - 1))

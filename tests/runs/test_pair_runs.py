@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from in_memory import assert_same_scores
 from running import Impatient, run, write
-from sweeping import plain
 
 import streamomd
 from streamomd import OMDClassifier
@@ -55,18 +54,17 @@ def test_cuts_and_interruptions_change_no_bit(rule: str, tmp_path: Path) -> None
     folder = tmp_path / "many"
     for k, low in enumerate(range(0, N, 350)):
         write(folder / f"{k}.parquet", table().slice(low, 350), row_group_size=90)
-    with plain():
-        whole = learn(write(tmp_path / "one.parquet", table()), rule=rule)
-        cut = learn(folder, rule=rule)
-        assert {("a", "b"), ("c", "h")} <= {*whole.plan.pairs}
-        assert whole.plan == cut.plan
-        assert whole.state_sha256 == cut.state_sha256
-        url, often = str(tmp_path / "run"), {"checkpoint.every_rows": 200}
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(StoppedError):
-            patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(700))
-            learn(folder, rule=rule, checkpoint=url, sets=often, quiet=False)
-        assert streamomd.load(url).plan == cut.plan
-        assert streamomd.resume(url, quiet=True).state_sha256 == whole.state_sha256
+    whole = learn(write(tmp_path / "one.parquet", table()), rule=rule)
+    cut = learn(folder, rule=rule)
+    assert {("a", "b"), ("c", "h")} <= {*whole.plan.pairs}
+    assert whole.plan == cut.plan
+    assert whole.state_sha256 == cut.state_sha256
+    url, often = str(tmp_path / "run"), {"checkpoint.every_rows": 200}
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StoppedError):
+        patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(700))
+        learn(folder, rule=rule, checkpoint=url, sets=often, quiet=False)
+    assert streamomd.load(url).plan == cut.plan
+    assert streamomd.resume(url, quiet=True).state_sha256 == whole.state_sha256
 
 
 def test_an_update_continues_the_same_map(tmp_path: Path) -> None:
@@ -80,20 +78,21 @@ def test_an_update_continues_the_same_map(tmp_path: Path) -> None:
     assert both.metrics.total_rows == 2 * N
     again = learn(folder / "1.parquet", start=url, rule="nag")
     assert (again.plan.bins, again.plan.pairs) == (first.plan.bins, first.plan.pairs)
-    plain_rows = table(seed=1).slice(0, 900)
-    with pytest.raises(UsageError, match="cannot start from .*(bins|pairs|coordinates|crosses)"):
-        learn(write(tmp_path / "few.parquet", plain_rows), start=url, rule="nag")
+    few = write(tmp_path / "few.parquet", table(9))
+    again = learn(few, start=url, rule="nag")
+    assert (again.plan.bins, again.plan.pairs) == (first.plan.bins, first.plan.pairs)
+    with pytest.raises(UsageError, match=r"cannot start from .*; pairs: \(.*\) there, None here"):
+        learn(few, start=url, rule="nag", shapes="columns")
 
 
 def test_learners_of_a_sweep_share_them(tmp_path: Path) -> None:
     """Each ends with the bits of one trained alone."""
     shard = write(tmp_path / "0.parquet", table())
     job = {"label": "y", "weight": "w", "nulls": "indicator", "quiet": True, "checkpoint": "none"}
-    with plain():
-        found = streamomd.sweep(
-            str(shard), grid={"eta": [0.1, 1.0]}, **job, **SOME, shapes="pairs", rule="nag"
-        )
-        alone = [learn(shard, rule="nag", eta=eta) for eta in (0.1, 1.0)]
+    found = streamomd.sweep(
+        str(shard), grid={"eta": [0.1, 1.0]}, **job, **SOME, shapes="pairs", rule="nag"
+    )
+    alone = [learn(shard, rule="nag", eta=eta) for eta in (0.1, 1.0)]
     assert [one.state_sha256 for one in found] == [one.state_sha256 for one in alone]
 
 
@@ -105,16 +104,15 @@ def test_scorers_and_explanations_are_those_of_predict(
     """To the bit, of columns, elements of lists, parts of dates; a pair is named by its values."""
     shard = write(tmp_path / "0.parquet", table())
     more = {"vectors": ["v"], "dates": ["d"]}
-    with plain():
-        for model in (learn(shard, rule=rule, nulls=nulls), learn(shard, rule=rule, **more)):
-            assert model.plan.pairs
-            assert_same_scores(model, table(40, seed=2).drop_columns(["w"]))
-            row = table(2).to_pylist()[1]
-            names = [name for name, _, _ in model.scorer().explain(row).contributions]
-            assert any(name.startswith("a^b=") and name.count("..") == 2 for name in names)
-            model.scorer().save(tmp_path / "scorer")
-            loaded = streamomd.Scorer.load(tmp_path / "scorer")
-            assert loaded.score(row) == model.scorer().score(row)
+    for model in (learn(shard, rule=rule, nulls=nulls), learn(shard, rule=rule, **more)):
+        assert model.plan.pairs
+        assert_same_scores(model, table(40, seed=2).drop_columns(["w"]))
+        row = table(2).to_pylist()[1]
+        names = [name for name, _, _ in model.scorer().explain(row).contributions]
+        assert any(name.startswith("a^b=") and name.count("..") == 2 for name in names)
+        model.scorer().save(tmp_path / "scorer")
+        loaded = streamomd.Scorer.load(tmp_path / "scorer")
+        assert loaded.score(row) == model.scorer().score(row)
 
 
 def test_inspect_and_plan_name_them(tmp_path: Path) -> None:
@@ -134,7 +132,7 @@ def test_exports_have_them_or_name_what_has(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"VW has no .*\(model.shapes\)"):
         FORMATS["vw"].write(model, io.BytesIO())
     pytest.importorskip("onnx", reason="needs streamomd[onnx]")
-    with pytest.raises(UnsupportedError, match="crosses.* a × b.*--as scorer does"):
+    with pytest.raises(UnsupportedError, match=r"crosses.* a × b.*--as scorer does"):
         FORMATS["onnx"].write(model, io.BytesIO())
 
 
@@ -149,27 +147,25 @@ def test_estimators_are_bit_identical_to_train(kind: str, nulls: str, tmp_path: 
     if kind == "array":
         X = np.column_stack([X[name].to_numpy() for name in X.column_names])
     y = rows["y"].to_numpy()
-    with plain():
-        model = streamomd.train(str(shard), label="y", checkpoint="none", quiet=True, **given)
-        fitted = OMDClassifier(**given, shuffle=False, early_stopping=False).fit(X, y)
-        part = OMDClassifier(**given).partial_fit(X, y, classes=[0, 1])
+    model = streamomd.train(str(shard), label="y", checkpoint="none", quiet=True, **given)
+    fitted = OMDClassifier(**given, shuffle=False, early_stopping=False).fit(X, y)
+    part = OMDClassifier(**given).partial_fit(X, y, classes=[0, 1])
     assert model.plan.pairs == (("a", "b"),)
     expected = model.decision_function(rows)
     assert fitted.decision_function(X).tobytes() == expected.tobytes()
     assert part.decision_function(X).tobytes() == expected.tobytes()
 
 
-def test_processes_share_them(tmp_path: Path) -> None:
-    """The common first part decides; two processes and one have the same bits."""
-    shard = write(tmp_path / "0.parquet", table(4 * N), row_group_size=300)
-    found = [learn(shard, processes=count) for count in (1, 2)]
-    assert found[0].plan == found[1].plan
-    assert found[0].plan.pairs
-    assert found[0].state_sha256 == found[1].state_sha256
+def test_parts_of_averaged_mode_share_them(tmp_path: Path) -> None:
+    """The common first part decides."""
+    shard = write(tmp_path / "0.parquet", table())
+    url = str(tmp_path / "run")
+    averaged = learn(shard, mode="averaged", rule="nag", checkpoint=url, sets={"train.parts": 2})
+    assert averaged.plan == learn(shard, rule="nag").plan
 
 
 def test_sharded_mode_refuses(tmp_path: Path) -> None:
     """By name."""
     shard = write(tmp_path / "0.parquet", table())
-    with pytest.raises(UnsupportedError, match="model.shapes = 'pairs': sharded mode"):
+    with pytest.raises(UnsupportedError, match=r"model.shapes = 'pairs': sharded mode"):
         learn(shard, mode="sharded", rule="nag")

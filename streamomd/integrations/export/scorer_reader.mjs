@@ -47,9 +47,8 @@ function margins(c, { start, weights, reference, target, fill }, places, grown, 
   const addTo = (map, at, x) => map.set(at, (map.get(at) ?? 0) + x), sum = (at, x) => addTo(sums, at, x);
   const { values, indicators, hatless } = numbers(c, fill, row), hashOf = (text) => murmur3(text, c.seed) % 2 ** c.bits;
   const hashes = categories(c, row, values, hatless).map(hashOf);  // of a category a column, first
-  const hashed = first + values.push(...(grown?.(values, hatless, hashes) ?? []));
+  const hashed = first + values.push(...(grown?.(values, hatless, hashes) ?? [])); hashes.forEach((one) => sum(hashed + one, 1));
   values.forEach((x, k) => add(first + k, k >= p ? x : reference[p + k] > 0 ? (x - reference[k]) / reference[p + k] : 0));
-  for (const one of hashes) sum(hashed + one, 1);
   for (const [name, ngrams, how] of c.texts) {
     const words = wordsOf(valueOf(row, name)), counts = new Map();
     for (let n = 1; n <= ngrams; n++)
