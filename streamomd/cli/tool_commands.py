@@ -129,7 +129,8 @@ def init(
     lines = [wrote, *proposal.summary(), f"next: {command}"]
     if is_text(sources[0]) and os.path.isfile(sources[0]):
         every = os.path.join(os.path.dirname(sources[0]), f"*{ending(sources[0])}")
-        lines.append(f"if more files will arrive, for update: streamomd init {typed(every)}")
+        later = f"streamomd update {typed(proposal.checkpoint)} FILE"
+        lines.append(f"a later file: {later} (or, for all that arrive: init {typed(every)})")
     figures = {"job": proposal.tables(), "rows": facts.rows, "rows_seen": facts.seen}
     return {**figures, "to": to, "next": command}, "\n".join(lines)
 

@@ -50,6 +50,7 @@ from streamomd.training.signals import StopRequest, stop_on_signals
 def update(
     url: str,
     *,
+    shards: Sequence[str] = (),
     dry_run: bool = False,
     settle: float | str | None = None,
     max_shards: int | None = None,
@@ -73,11 +74,11 @@ def update(
 ) -> Model:
     """Learn the shards of a run's sources that it has not learned: each once, in order of arrival.
 
-    dry_run: only say which they are. settle to fail_on_alert: keys of the job's table [update], for
-    this call alone; None: as the job has them. accept_rewritten: URLs of learned shards whose new
-    content is ignored from now on. settle: seconds, or "30s". until: ISO 8601. The
-    other arguments are those of ``streamomd.resume``. In exact mode the state is that of one run
-    over the same shards in the same order, to the bit.
+    shards: more sources, which the job has from here on. dry_run: only say which they are. settle
+    to fail_on_alert: keys of the job's table [update], for this call alone; None: as the job has
+    them. accept_rewritten: URLs of learned shards whose new content is ignored from now on. settle:
+    seconds, or "30s". until: ISO 8601. The other arguments are those of ``streamomd.resume``. In
+    exact mode the state is that of one run over the same shards in the same order, to the bit.
 
     Raises ResumeRefusedError (a learned shard was rewritten or moved), UnsupportedError (the order
     is shuffled, or the rule observes all rows first), SchemaError, AlertError, and what ``resume``
@@ -86,6 +87,7 @@ def update(
     model, _ = run_update(
         url,
         given_keys(locals()),
+        shards=shards,
         dry_run=dry_run,
         accept_rewritten=accept_rewritten,
         options=(storage_options, checkpoint_storage_options),
@@ -108,12 +110,14 @@ def run_update(
     reporting: Reporting,
     quiet: bool,
     accept_rewritten: Sequence[str] = (),
+    shards: Sequence[str] = (),
 ) -> tuple[Model, dict[str, Any]]:
     """Does what ``update`` does; returns the model and the figures of the update."""
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as opened:
         name_run(shown(url))
         more = {"stop": stop, "reporting": opened, "client": client}
         run = UpdateRun.open(url, sets, *options, given=choice, **more)
+        run.add_sources([shards] if isinstance(shards, str) else shards)
         model, chosen = run.model, choice_of(run.model.spec, choice)
         chosen = chosen._replace(accept_rewritten=[*map(absolute, accept_rewritten)])
         model.fail_on_alert = update_table(model.spec, choice).fail_on_alert
@@ -123,8 +127,8 @@ def run_update(
             return model, run.figures()
         arrivals = run.find(chosen, appends_only=appends_only)
         report_new(model, arrivals)
-        rows, shards = arrivals.shards.rows, len(arrivals.shards)
-        return model, {**run.figures(), "new_shards": shards, "new_rows": rows}
+        rows, count = arrivals.shards.rows, len(arrivals.shards)
+        return model, {**run.figures(), "new_shards": count, "new_rows": rows}
 
 
 def report_unlearned(model: Model, loaded: Loaded) -> None:

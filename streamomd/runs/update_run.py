@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from streamomd.core.errors import (
     SchemaError,
     UnsupportedError,
 )
-from streamomd.core.urls import shown, typed
+from streamomd.core.urls import absolute, protocol, shown, typed
 from streamomd.features import check_schema
 from streamomd.runs.connection import record_cluster
 from streamomd.runs.modes import has_remote_state, read_state
@@ -91,6 +93,7 @@ class UpdateRun:
     skipped: tuple[SkippedShard, ...] = ()
     before: UpdateRecord = field(default_factory=UpdateRecord)
     _versions: dict[str, int] = field(default_factory=dict)
+    _has_added: bool = False
     clock: Callable[[], int] = time.time_ns
     report: Callable[[str], None] = note
     watchers: Sequence[Watcher] = ()
@@ -141,6 +144,18 @@ class UpdateRun:
         run = cls(model, loaded, *open_ledger(model, loaded), **more)
         run.before = model.update if not model.finished else run._next_record()
         return run
+
+    def add_sources(self, shards: Sequence[str]) -> None:
+        """List these too, from here on. Raises InputNotFoundError."""
+        data = self.model.spec.data
+        added = [one for one in map(absolute, shards) if one not in data.shards]
+        for one in added:
+            if not protocol(one) and not glob.glob(one) and not os.path.exists(one):
+                raise InputNotFoundError(f"{shown(one)}: no such file or directory")
+        if added:
+            self._has_added = True
+            data = data.model_copy(update={"shards": (*data.shards, *added)})
+            self.model.spec = self.model.spec.model_copy(update={"data": data})
 
     def finish(self) -> None:
         """Learn the remaining rows of the list that the run is in, if it is not finished."""
@@ -270,6 +285,9 @@ class UpdateRun:
         arrivals = self.find(choice, appends_only=appends_only)
         if not len(arrivals.shards) and not self.new_shards:
             note(f"nothing new since commit {self.model.sequence}")
+            if all(map(os.path.isfile, self.model.spec.data.shards)):
+                url = typed(self.model.url)
+                note(f"its sources are single files; another one: streamomd update {url} FILE")
         self.learn(arrivals)
 
     def learn(self, arrivals: Arrivals) -> None:
@@ -277,7 +295,7 @@ class UpdateRun:
         model, first = self.model, len(self.ledger.shards)
         versions = {**model.table_versions, **self._versions}
         changed = any((arrivals.skipped_facts, arrivals.renamed, arrivals.accepted))
-        changed = changed or versions != model.table_versions
+        changed = changed or versions != model.table_versions or self._has_added
         if not len(arrivals.shards) and not changed:
             return
         if self.manager is None:
@@ -302,7 +320,7 @@ class UpdateRun:
             self.learning = arrivals.shards
             self.new_shards += len(arrivals.shards)
             self.new_rows += arrivals.shards.rows
-        model.table_versions = versions
+        model.table_versions, self._has_added = versions, False
         self.manager.record_list()
         if len(arrivals.shards):
             self._learn(self._session(arrivals.shards))

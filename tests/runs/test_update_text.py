@@ -69,6 +69,20 @@ def test_an_update_is_the_run_over_all_files(sources: str, here: Path) -> None:
     assert alone(run("evaluate", "run", sources, "--json"))["rows"] == 120
 
 
+def test_a_file_that_the_job_does_not_name(here: Path) -> None:
+    """It is a source of the run from then on, even if it has to wait; so is one of another type."""
+    write(1)
+    trained("days/01.csv")
+    assert "streamomd update run FILE" in run(*UPDATE).err
+    assert run("update", "run", "days/02.csv").code == 2
+    write(2, wind=1)
+    assert alone(run("update", "run", "days/02.csv", "--json"))["new_shards"] == 0
+    assert alone(run(*UPDATE))["new_rows"] == 40
+    done = run("train", "days", *LABEL, "--checkpoint", "whole")
+    assert "ignored, as the first shard lacks them: 'wind'" in done.err
+    assert alone(run(*UPDATE, "days/01.csv"))["state_sha256"] == alone(done)["state_sha256"]
+
+
 def test_json_lines_likewise(here: Path) -> None:
     """With the types of the first file."""
     write(1, "jsonl")

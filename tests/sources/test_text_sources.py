@@ -176,7 +176,7 @@ def test_the_second_day_of_text(here: Path) -> None:
     done = run("update", "runs/shards", "--settle", "0", "--accept-duplicates")
     assert (done.code, "1 new shard" in done.out) == (0, True)
     done = run("init", "1.csv", "--label", "y", "-o", "text.toml")
-    assert "for update: streamomd init '*.csv'" in done.out
+    assert "streamomd update runs/1 FILE (or, for all that arrive: init '*.csv')" in done.out
     assert run("train", "text.toml", "--bits", "8").code == 0
     done = run("train", "2.csv", "--start", "runs/1", "--checkpoint", "runs/2")
     assert (done.code, "1 bad row skipped" in done.out) == (0, True), done.err
