@@ -1,7 +1,7 @@
 """``quality.py --shapes``: how much of the way to a tuned booster do curves, pairs and trees go?
 
-One pass of ``auto`` with ``shapes`` "none", "columns", "pairs" and "all", and a booster at learning rate
-0.05, its number of trees chosen on every sixth training row: LightGBM if it is installed, else
+One pass of ``auto`` with ``shapes`` "none", "columns", "pairs" and "all", and a booster at learning
+rate 0.05, its number of trees chosen on every sixth training row: LightGBM if it is installed, else
 scikit-learn's HistGradientBoosting. Of each set the first split, of sets with at least 5,000
 training rows, whose order is random. Boosters get the columns as ``auto`` does, categories one-hot;
 "pairs" and "all" have them as categories.
