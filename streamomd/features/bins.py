@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.scalars import LARGEST
+from streamomd.features.grow_trees import Gone, known_numbers
 from streamomd.features.numeric import Numbers
 from streamomd.features.plan import Plan, number_name
-from streamomd.features.tree_margins import Gone, known_numbers
 
-Floats = NDArray[np.float64]
 MOST = 8
 """Bins of a number."""
 EXACT = 1.0 - 1e-9

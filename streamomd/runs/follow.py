@@ -364,11 +364,7 @@ def run_follow(
     reporting: Reporting,
 ) -> tuple[Model, dict[str, Any]]:
     """Does what ``follow`` does; returns the model and the figures of all its updates."""
-    with (
-        stop_on_signals() as stop,
-        quiet_notes(reporting.quiet),
-        reporting.opened() as opened,
-    ):
+    with stop_on_signals() as stop, quiet_notes(reporting.quiet), reporting.opened() as opened:
         name_run(shown(url))
         callbacks = [FollowCallback(callback) for callback in reporting.callbacks]
         # An update has one line of its own; a bar goes when it ends.

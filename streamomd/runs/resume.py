@@ -13,11 +13,7 @@ from typing import Any
 
 from streamomd.checkpoint import Loaded
 from streamomd.checkpoint.manifest import KINDS
-from streamomd.core.errors import (
-    StreamomdError,
-    SweepError,
-    UnsupportedError,
-)
+from streamomd.core.errors import StreamomdError, SweepError, UnsupportedError
 from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import name_run
 from streamomd.core.urls import absolute, shown, typed
@@ -28,9 +24,7 @@ from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected
 from streamomd.runs.update_choice import choice_of, given_keys, update_table
 from streamomd.runs.update_run import UpdateRun, undoable
-from streamomd.sources.arrivals import (
-    Arrivals,
-)
+from streamomd.sources.arrivals import Arrivals
 from streamomd.sources.known_sources import by_source
 from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
@@ -199,11 +193,7 @@ def resume(
     sets = sets or {}
     options = (storage_options, checkpoint_storage_options)
     here = sets.get("cluster.learner") != "worker"
-    with (
-        stop_on_signals() as stop,
-        quiet_notes(quiet),
-        reporting.opened(serving=here) as reporting,
-    ):
+    with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened(serving=here) as reporting:
         name_run(shown(url))
         try:
             model, loaded = load_model(

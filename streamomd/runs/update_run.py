@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
@@ -27,6 +27,7 @@ from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
 from streamomd.runs.update_choice import refuse_update
+from streamomd.shards.filesystem import FileSystem
 from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.order import Cursor
 from streamomd.shards.read_footers import recorded_projection
@@ -64,9 +65,6 @@ from streamomd.training.row_stream import view_shards
 from streamomd.training.run_records import UpdateRecord
 from streamomd.training.signals import StopRequest
 from streamomd.training.url_trust import check_sources
-
-if TYPE_CHECKING:
-    import fsspec
 
 
 @dataclass(eq=False)
@@ -234,7 +232,7 @@ class UpdateRun:
                 bad[shard.url] = error
         return bad
 
-    def _contents(self, fs: fsspec.AbstractFileSystem) -> Contents:
+    def _contents(self, fs: FileSystem) -> Contents:
         """Compares new shards with those of the ledger, by the columns that the run reads."""
         data, plan = self.model.spec.data, self.model.plan
 

@@ -23,12 +23,11 @@ from streamomd.core.urls import shown
 from streamomd.core.wording import counted
 from streamomd.features.lists import declared
 from streamomd.shards.file_schema import Projection, schema_facts
+from streamomd.shards.filesystem import FileSystem
 from streamomd.shards.formats.parquet_footer import GroupStatistics
 from streamomd.shards.row_filter import RowFilter
 
 if TYPE_CHECKING:
-    import fsspec
-
     from streamomd.shards.file_schema import TableColumns
 
 
@@ -215,7 +214,7 @@ class ShardSet:
     """Shards of one file system, in order."""
 
     shards: tuple[Shard, ...]
-    fs: fsspec.AbstractFileSystem
+    fs: FileSystem
     versions: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
     """Versions of local shards, as this process first saw them; see ``Opened``."""
     table_versions: dict[str, int] = field(default_factory=dict, compare=False)

@@ -12,18 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from streamomd.checkpoint.ledger import Difference, compare
 from streamomd.checkpoint.segments import Facts, shorten_facts
-from streamomd.core.errors import (
-    ChangedDataError,
-    DataError,
-    InputNotFoundError,
-    UsageError,
-)
+from streamomd.core.errors import ChangedDataError, DataError, InputNotFoundError, UsageError
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
+from streamomd.shards.filesystem import FileSystem
 from streamomd.shards.order import natural_key, path_key
 from streamomd.shards.read_footers import open_each, shard_set
 from streamomd.shards.shard import Listed, ShardSet
@@ -44,9 +40,6 @@ from streamomd.sources.new_files import (
     skipped_notes,
     youth,
 )
-
-if TYPE_CHECKING:
-    import fsspec
 
 
 class Arrivals(NamedTuple):
@@ -81,7 +74,7 @@ class _Divided(NamedTuple):
 
 def find_arrivals(
     known: Sequence[Facts],
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     listed: Sequence[Listed],
     choice: Choice,
     *,
@@ -220,7 +213,7 @@ def _order(arrival: str) -> Callable[[Listed], Any]:
 
 def _reread(
     known: Sequence[Facts],
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     changed: Sequence[tuple[int, Listed]],
     contents: Contents,
 ) -> tuple[tuple[tuple[int, Facts], ...], list[Difference]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from streamomd.checkpoint.ledger import Difference, explain
 from streamomd.checkpoint.segments import Facts, shorten_facts
@@ -24,14 +24,10 @@ from streamomd.core.errors import (
     ResumeRefusedError,
 )
 from streamomd.core.urls import shown
-from streamomd.core.wording import counted, first_lines
-from streamomd.shards.filesystem import protocols
+from streamomd.core.wording import counted, first_lines, it_or_them
+from streamomd.shards.filesystem import FileSystem, protocols
 from streamomd.shards.read_footers import Opened, open_each
 from streamomd.shards.shard import Listed, Shard
-
-if TYPE_CHECKING:
-    import fsspec
-
 
 IDENTITY = ("footer_sha256", "size", "rows", "schema")
 """What equal files have in common, and what is compared before any of their rows is read."""
@@ -56,7 +52,7 @@ class Contents:
 
     def __init__(
         self,
-        fs: fsspec.AbstractFileSystem,
+        fs: FileSystem,
         recorded: Callable[[int], Mapping[int, bytes]],
         read: Callable[[Shard], Mapping[int, bytes]],
     ) -> None:
@@ -162,7 +158,7 @@ class NewFiles:
     repeated: int = 0
     waiting: int = 0
 
-    def open_all(self, fs: fsspec.AbstractFileSystem, ready: Sequence[Listed]) -> None:
+    def open_all(self, fs: FileSystem, ready: Sequence[Listed]) -> None:
         """Open files in order until ``max_shards`` shards are found."""
         position = 0
         most = len(ready) if self.choice.max_shards is None else self.choice.max_shards
@@ -251,7 +247,7 @@ class NewFiles:
 
 def open_new(
     known: Sequence[Facts],
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     listed: Sequence[Listed],
     ready: Sequence[Listed],
     opening: NewFiles,
@@ -311,7 +307,7 @@ def refuse_found(
     if rewritten:
         count = len({one.url for one in rewritten})
         lines += [
-            f"{counted(count, 'learned shard')} changed since the run read {_it(count)}:",
+            f"{counted(count, 'learned shard')} changed since the run read {it_or_them(count)}:",
             explain(rewritten),
             "Restore what was there, or pass --accept-rewritten URL: then the new rows of that "
             "file are not learned, and it is not reported again unless it changes "
@@ -345,17 +341,13 @@ def set_aside(found: NewFiles, choice: Choice) -> None:
                 [f"{shown(file.origin or file.url)}: {why}" for file, why in found.unreadable],
                 MOST_LINES,
             ),
-            f'Replace {_it(len(found.unreadable))}, or set data.on_bad_shard = "skip": the ledger '
-            "records what is skipped, and --retry-skipped tries it again",
+            f'Replace {it_or_them(len(found.unreadable))}, or set data.on_bad_shard = "skip": the '
+            "ledger records what is skipped, and --retry-skipped tries it again",
         ]
         raise DataError("\n".join(lines))
     found.skipped += [
         SkippedShard(file.url, why, True, file.origin) for file, why in found.unreadable
     ]
-
-
-def _it(count: int) -> str:
-    return "it" if count == 1 else "them"
 
 
 def skipped_notes(skipped: Sequence[SkippedShard]) -> Iterable[str]:

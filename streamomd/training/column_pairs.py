@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Batch, Floats
 from streamomd.core.scalars import Bins
 from streamomd.core.wording import counted
 from streamomd.features import Plan
@@ -34,7 +34,6 @@ from streamomd.training.curved_columns import (
 )
 from streamomd.training.progress import note
 
-Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 MOST_COLUMNS = 64
 """Columns of which pairs are looked at: of more, those that alone say most of the label."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
 from streamomd.core.run_events import phase
@@ -47,8 +47,6 @@ from streamomd.training.row_stream import (
 )
 from streamomd.training.scoring.link import Calibration, chosen, class_probabilities, means
 from streamomd.training.slices import slices_of
-
-Floats = NDArray[np.float64]
 
 
 def predict(

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from running import alone, run
 
-from streamomd.sources import user_cache
+from streamomd.shards.cache import folder
 
 LABEL = ("--label", "y", "--nulls", "mean", "--bits", "8", "--json")
 UPDATE = ("update", "run", "--settle", "0", "--json")
@@ -22,7 +22,7 @@ UPDATE = ("update", "run", "--settle", "0", "--json")
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory, with a folder for days and a cache of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(user_cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(folder.VARIABLE, str(tmp_path / "cache"))
     (tmp_path / "days").mkdir()
     return tmp_path
 
@@ -116,7 +116,7 @@ def test_a_killed_update_finds_its_text_again(here: Path, monkeypatch: pytest.Mo
     assert run(*UPDATE).code == 130
     monkeypatch.undo()
     monkeypatch.chdir(here)
-    monkeypatch.setenv(user_cache.VARIABLE, str(here / "cache"))
+    monkeypatch.setenv(folder.VARIABLE, str(here / "cache"))
     shutil.rmtree(here / "cache")
     assert alone(run(*UPDATE))["state_sha256"] == whole
 
@@ -179,9 +179,9 @@ def test_another_cache_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """There, all rows would be new."""
     write(1)
     trained("days")
-    monkeypatch.setenv(user_cache.VARIABLE, str(here / "other"))
+    monkeypatch.setenv(folder.VARIABLE, str(here / "other"))
     refused = run(*UPDATE)
-    assert (refused.code, f"set {user_cache.VARIABLE} as it was" in refused.err) == (3, True)
+    assert (refused.code, f"set {folder.VARIABLE} as it was" in refused.err) == (3, True)
 
 
 def test_runs_of_earlier_versions(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_class_weight
 
-from streamomd.core.batch import Batch, taken
+from streamomd.core.batch import Batch, Floats, taken
 from streamomd.core.errors import DataError, UnsupportedError, UsageError
 from streamomd.core.finite import refuse_diverged
 from streamomd.features import make_plan
@@ -29,8 +29,6 @@ from streamomd.sources.memory.frames import FEATURES, INDICES, LABEL, VALUES, WE
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model
-
-Floats = NDArray[np.float64]
 
 
 OFTEN = 0.1

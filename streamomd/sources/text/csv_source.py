@@ -14,13 +14,7 @@ from streamomd.core.errors import DataError, SchemaError, UsageError
 from streamomd.core.message import Message
 from streamomd.core.urls import printable, typed
 from streamomd.features.infer_plan import twice
-from streamomd.sources.text.text_source import (
-    Text,
-    arrow_type,
-    check_same_columns,
-    short,
-    shorts,
-)
+from streamomd.sources.text.text_source import Text, arrow_type, check_same_columns, short, shorts
 
 DELIMITERS = ("\t", ";", "|", ",", ", ")
 _SNIFFED_LINES = 20

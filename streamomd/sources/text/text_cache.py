@@ -32,13 +32,13 @@ from streamomd.core.errors import (
 from streamomd.core.platform_calls import replace, stopping_promptly, to_slashes
 from streamomd.core.run_events import phase
 from streamomd.core.urls import location, printable, protocol, shown, typed
+from streamomd.shards.cache.folder import VARIABLE, cache_root, refuse_shared
 from streamomd.shards.file_schema import schema_facts, schema_of_text
 from streamomd.shards.order import path_key
 from streamomd.shards.shard import Listed
 from streamomd.sources.contract import ALL, Request, SourceFiles
 from streamomd.sources.tables import text_format
 from streamomd.sources.text.text_names import command, text_files
-from streamomd.sources.user_cache import VARIABLE, cache_root, refuse_shared
 
 if TYPE_CHECKING:
     from streamomd.sources.text.conversion import Converted

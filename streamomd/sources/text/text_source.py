@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, cast
+from typing import Any, BinaryIO, Protocol, Self, cast
 
 import pyarrow as pa
 
@@ -20,10 +20,7 @@ from streamomd.core.errors import DataError, StorageError, UsageError
 from streamomd.core.run_events import count_request
 from streamomd.core.urls import absolute, printable, protocol, shown
 from streamomd.core.wording import workbook
-from streamomd.shards.filesystem import connect, is_local, stat_entry, store_errors
-
-if TYPE_CHECKING:
-    import fsspec
+from streamomd.shards.filesystem import FileSystem, connect, is_local, stat_entry, store_errors
 
 STANDARD_INPUT = "-"
 BLOCK = 2 << 20
@@ -50,7 +47,7 @@ class Source:
 
     url: str
     path: str
-    fs: fsspec.AbstractFileSystem
+    fs: FileSystem
     size: int
 
     @property

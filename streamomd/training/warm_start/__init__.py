@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streamomd.checkpoint import open_store
 from streamomd.checkpoint.commit_reader import read_commit, require_commits, sequences
 from streamomd.config.build_job import inherited_tables
+from streamomd.core.batch import Floats
 from streamomd.core.errors import CorruptionError, DataError, SweepError, UsageError
 from streamomd.core.urls import absolute, shown
 from streamomd.shards.output_files import read_metadata
@@ -23,7 +24,6 @@ from streamomd.sources.text.text_cache import is_text
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import copying
 from streamomd.training.warm_start.weights import (
-    Floats,
     StartWeights,
     columns_of,
     places_of,
