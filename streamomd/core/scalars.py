@@ -100,14 +100,17 @@ class Bins(NamedTuple):
         >>> Bins(0, (30.0, 42.5)).names
         ['..30', '30..42.5', '42.5..']
         """
-        texts = ["", *_texts(self.edges), ""]
+        texts = ["", *_texts(self.edges, 3), ""]
         return [f"{low}..{high}" for low, high in itertools.pairwise(texts)]
 
 
-def _texts(numbers: Sequence[float]) -> list[str]:
-    """Numbers as texts, short ones if they differ."""
-    texts = [f"{number:.6g}" for number in numbers]
-    return texts if len({*texts}) == len(texts) else [repr(number) for number in numbers]
+def _texts(numbers: Sequence[float], digits: int = 6) -> list[str]:
+    """Numbers as texts of as few digits, these or more, as tell them apart."""
+    for count in range(digits, 7):
+        texts = [f"{number:.{count}g}" for number in numbers]
+        if len({*texts}) == len(texts):
+            return texts
+    return [repr(number) for number in numbers]
 
 
 def check_curves(curves: Sequence[Any], numbers: int) -> tuple[Curve, ...]:

@@ -4,6 +4,8 @@ way to train, continue, predict and export."""
 from __future__ import annotations
 
 import io
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,9 @@ def test_inspect_and_plan_name_them(tmp_path: Path) -> None:
     shard, url = write(tmp_path / "0.parquet", table()), tmp_path / "run"
     learn(shard, checkpoint=str(url))
     assert "a^b=.." in run("inspect", url, "--top", 400).out
+    found = json.loads(run("inspect", url, "--json").out)["pairs"]
+    assert {tuple(one["columns"]) for one in found} >= {("a", "b"), ("c", "h")}
+    assert re.search(r"^a × b +\.\.", run("inspect", url).out, re.MULTILINE)
     words = ["--label", "y", "--shapes", "pairs", "--ignore", "v,w,d", "--nulls", "indicator"]
     assert "pairs of columns, hashed (" in run("plan", shard, *words).out
 
