@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from _pytest.doctest import DoctestModule
-from hypothesis import settings
 
 # Two test processes with two threads each would wait for one another in every small matrix product:
 # L-BFGS on 10 unknowns then takes 4 ms a step. Read when numpy is first imported.
@@ -45,6 +44,9 @@ def is_quick(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """No example has a deadline, for other work may use the processors. Quick tests compile few
     loops; see ``tests/support/lazy_loops.py``."""
+    # Pytest rewrites this package, and saves what it wrote only where bytecode is written: see above.
+    from hypothesis import settings
+
     settings.register_profile("no deadline", deadline=None)
     settings.load_profile("no deadline")
     config.pluginmanager.register(FewDoctests())
@@ -85,10 +87,16 @@ class FewDoctests:
         return [one for one in found if not isinstance(one, DoctestModule)]
 
 
+def pytest_collection() -> None:
+    """What is imported and collected is never garbage: do not look through it again and again."""
+    gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was imported and collected is never garbage: do not look through it again and again."""
+    """Nor while tests run."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
