@@ -51,6 +51,9 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("no deadline")
     config.pluginmanager.register(FewDoctests())
     if is_quick(config):
+        # No power is cut while they run; tests/faults has a disk of its own that loses what was not
+        # synchronized.
+        os.fsync = os.fstat  # which refuses what is not open, as it does
         import lazy_loops
 
         from streamomd.analysis.plugin_checks.learner import Learner
