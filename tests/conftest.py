@@ -44,7 +44,7 @@ def is_quick(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """No example has a deadline, for other work may use the processors. Quick tests compile few
     loops; see ``tests/support/lazy_loops.py``."""
-    # Pytest rewrites this package, and saves what it wrote only where bytecode is written: see above.
+    # Pytest rewrites this package and saves the result only where bytecode is written (above).
     from hypothesis import settings
 
     settings.register_profile("no deadline", deadline=None)
