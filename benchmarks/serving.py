@@ -57,7 +57,7 @@ def bank() -> tuple[list[dict[str, Any]], list[str]]:
 def streamomd(folder: Path, name: str) -> Any:
     """The snapshot of a checkpoint."""
     import streamomd as package
-    from streamomd.integrations.serve.model_snapshot import snapshot_of
+    from streamomd.integrations.serve.model_reloader import snapshot_of
 
     url = str(folder / name)
     package.train(shards=str(BANK), label="y", checkpoint=url, quiet=True, restart=True)
@@ -98,7 +98,7 @@ def line(row: dict[str, Any]) -> str:
 
 def behind(probabilities: Any) -> Any:
     """A snapshot that is no checkpoint's."""
-    from streamomd.integrations.serve.model_snapshot import Schema, Snapshot
+    from streamomd.integrations.serve.model_reloader import Schema, Snapshot
 
     columns = dict.fromkeys(bank()[0][0], "number")
     schema = Schema("y", columns, tuple(columns), ("no", "yes"), True)

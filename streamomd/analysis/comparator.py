@@ -23,10 +23,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.analysis import quasi_newton
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Batch, Floats
 from streamomd.engine import Engine
 from streamomd.engine.layout import Layout
 from streamomd.engine.state import State
@@ -35,7 +34,6 @@ from streamomd.losses.contract import smoothed
 from streamomd.rules.common.sets import L2, ComparatorSet, Free
 from streamomd.rules.contract import Observe, Row, Rule, Slots, Sum
 
-Floats = NDArray[np.float64]
 Batches = Callable[[], Iterable[Batch]]
 CACHE_BYTES = 64 << 20
 """Yields the rows from the first one on each call."""

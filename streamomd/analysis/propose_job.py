@@ -62,7 +62,9 @@ def suggest_label(facts: DataFacts) -> tuple[str, str]:
             "no column can be the label: a label is a number, a boolean or a short text of two or "
             "more values; name one with --label COLUMN"
         )
-    return others[-1].name, "the last column that can be a label"
+    # A label that most rows lack would leave out most rows.
+    there = [column for column in others if 2 * column.missing <= column.rows]
+    return (there or others)[-1].name, "the last column that can be a label"
 
 
 NUMBER_WITH_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
@@ -76,11 +78,11 @@ def suggest_csv(facts: DataFacts, given: Mapping[str, Any], label: str | None) -
     if "header" not in given and _first_line_is_values(facts):
         return {"header": False}
     found: dict[str, Any] = {}
-    texts = [[str(one) for one in column.values] for column in facts.columns
-             if column.family == "string" and column.name != label]  # fmt: skip
-    if any(_have_commas(values) for values in texts):
+    texts = {column.name: [str(one) for one in column.values] for column in facts.columns
+             if column.family == "string"}  # fmt: skip
+    if any(map(_have_commas, texts.values())):
         found["decimal"] = ","
-    formats = [_date_format(values) for values in texts]
+    formats = [_date_format(values) for name, values in texts.items() if name != label]
     if known := next(filter(None, formats), ""):
         found["date_format"] = known
     if codes := _global_codes(facts, label):
@@ -239,6 +241,7 @@ def _role(one: ColumnFacts, facts: DataFacts) -> tuple[str, str]:
         (bool(_id_reason(one)), "ignore", _id_reason(one)),
         (_is_text(one), "text", f"{one.words:.0f} words a row, {one.distinct:,} texts{where}"),
         (one.family == "string" and _all_differ(one), "ignore", f"no two values are equal{where}"),
+        (_nearly_differ(one), "ignore", f"nearly every row has its own value{where}"),
     )
     return next(((role, reason) for holds, role, reason in cases if holds), ("", ""))
 
@@ -273,9 +276,16 @@ def _all_differ(one: ColumnFacts) -> bool:
     return one.rows >= LEAST_ROWS and one.distinct == one.rows
 
 
+def _nearly_differ(one: ColumnFacts) -> bool:
+    """Whether a category of this text would be learned from one row or two."""
+    present = one.rows - one.missing
+    return one.family == "string" and present >= LEAST_ROWS and 10 * one.distinct > 9 * present
+
+
 def _is_text(one: ColumnFacts) -> bool:
     present = max(1, one.rows - one.missing)
-    return one.family == "string" and one.words >= LEAST_WORDS and 2 * one.distinct > present
+    long = one.words >= LEAST_WORDS and 2 * one.distinct > present
+    return one.family == "string" and (long or (one.words >= 2.0 and _nearly_differ(one)))
 
 
 def _is_numeric(one: ColumnFacts) -> bool:

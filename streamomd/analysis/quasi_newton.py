@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from streamomd.core.batch import Floats
+
 Objective = Callable[[Floats], tuple[float, Floats]]
 Projection = Callable[[Floats], Floats]
 

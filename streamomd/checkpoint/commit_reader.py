@@ -27,11 +27,11 @@ from streamomd.checkpoint.sealed_json import LIMIT, Fields, seal, unseal
 from streamomd.checkpoint.stores.contract import (
     Snapshot,
     Store,
+    in_flight,
     read_twice,
     read_within,
     snapshot_of,
 )
-from streamomd.checkpoint.transfers import in_flight
 from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError
 from streamomd.core.urls import protocol, shown
 from streamomd.core.wording import listed, similar_path

@@ -41,8 +41,7 @@ from streamomd.checkpoint.manifest import (
 )
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, pack
 from streamomd.checkpoint.retention import Retention, delete_all
-from streamomd.checkpoint.stores.contract import Snapshot, Store, current, write_checked
-from streamomd.checkpoint.transfers import in_flight
+from streamomd.checkpoint.stores.contract import Snapshot, Store, current, in_flight, write_checked
 from streamomd.core.errors import (
     ConcurrentWriterError,
     CorruptionError,
@@ -64,11 +63,7 @@ def _now() -> str:
 @functools.cache
 def _versions() -> Mapping[str, str]:
     """What writes a commit, reported when it cannot be read."""
-    return {
-        "streamomd": VERSION,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
+    return {"streamomd": VERSION, "numpy": np.__version__, "python": platform.python_version()}
 
 
 def _this_process() -> WriterId:

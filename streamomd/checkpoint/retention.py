@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from streamomd.checkpoint.commit_reader import read_commit, sequences
 from streamomd.checkpoint.manifest import Brief, Commit, manifest_name
-from streamomd.checkpoint.stores.contract import Store
-from streamomd.checkpoint.transfers import in_flight
+from streamomd.checkpoint.stores.contract import Store, in_flight
 from streamomd.core.errors import CorruptionError, UsageError
 
 

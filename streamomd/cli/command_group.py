@@ -76,7 +76,9 @@ ELSEWHERE = {
     "validate": "plan", "check": "plan",
 }  # fmt: skip
 """What commands are called in other programs."""
-OPTIONS_ELSEWHERE = {"--lr": "--eta", "--step-size": "--eta", "--iterations": "--epochs"}
+OPTIONS_ELSEWHERE = {
+    "--lr": "--eta", "--step-size": "--eta", "--iterations": "--epochs", "--overwrite": "--restart",
+}  # fmt: skip
 """What options are called in other programs."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streamomd.cli.formatting import format_table
+from streamomd.core.wording import job_word
 
 GUIDE = (
     (
@@ -124,7 +125,7 @@ def format_list(rows: Sequence[Mapping[str, Any]]) -> str:
 
     def cell(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return ", ".join(f"{name}={format_value(one)}" for name, one in value.items())
+            return ", ".join(f"{name}={job_word(one)}" for name, one in value.items())
         if isinstance(value, list):
             return "all" if value == [*all_losses()] else ", ".join(value)
         if isinstance(value, bool):
@@ -155,12 +156,3 @@ LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "modes": modes,
     "exports": exports,
 }
-
-
-def format_value(value: Any) -> str:
-    """A parameter's value in the notation of a job file.
-
-    >>> format_value(True), format_value("once"), format_value(0.5)
-    ('true', 'once', '0.5')
-    """
-    return str(value).lower() if isinstance(value, bool) else str(value)

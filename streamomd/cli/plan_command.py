@@ -49,11 +49,7 @@ from streamomd.core.wording import counted
 )  # fmt: skip
 @guarded
 def plan(
-    what: tuple[str, ...],
-    scan_labels: bool,
-    workers: int | None,
-    price: float | None,
-    **given: Any,
+    what: tuple[str, ...], scan_labels: bool, workers: int | None, price: float | None, **given: Any
 ) -> tuple[Any, str]:
     """Print what a job would do: columns, coordinates, collisions, memory, time.
 
@@ -130,11 +126,7 @@ def format_labels(found: Mapping[str, Any]) -> str:
     rows, missing = found["rows"], found["missing"]
     lines = [f"label {printable(found['label'])!r}: {found['values']:,} values in {rows:,} rows"]
     shown_rows = [
-        {
-            "value": one["value"],
-            "rows": f"{one['rows']:,}",
-            "share": f"{one['rows'] / rows:.2%}",
-        }
+        {"value": one["value"], "rows": f"{one['rows']:,}", "share": f"{one['rows'] / rows:.2%}"}
         for one in found["by_value"][:MAX_COLUMNS]
     ]
     more = found["values"] - len(shown_rows)

@@ -10,7 +10,7 @@ import click
 
 from streamomd.cli import formatting
 from streamomd.cli.command_group import CODES, guarded, main
-from streamomd.cli.job_flags import LIST, JobCommand, number_or_text
+from streamomd.cli.job_flags import LIST, JobCommand, complete_shards, number_or_text
 from streamomd.cli.options import (
     checkpoint_options,
     cluster_option,
@@ -284,6 +284,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @main.command(epilog=CODES)
 @url
+@click.argument("shards", nargs=-1, shell_complete=complete_shards)
 @click.option("--dry-run", is_flag=True, help="Only print how many shards are new.")
 @click.option(
     "--accept-rewritten", metavar="URL", multiple=True,
@@ -301,26 +302,25 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @verbose_option
 @guarded
 def update(
-    url: str, dry_run: bool, quiet: bool, accept_rewritten: tuple[str, ...], **given: Any
+    url: str, dry_run: bool, quiet: bool, shards: tuple[str, ...], **given: Any
 ) -> tuple[Any, str]:
     """Learn the shards that arrived since the last commit, each once, and commit.
 
     \b
-      streamomd update runs/bank
       streamomd update runs/bank --dry-run
+      streamomd update runs/day1 day2.csv
       streamomd update s3://bucket/run --settle 5m --max-shards 24
 
-    The files, directories and globs of the job are listed again. An interrupted update is finished
-    before another looks for more. In exact mode the state is that of one run over the same shards
-    in the same order, to the bit.
+    The files, directories and globs of the job are listed again, with SHARDS, which are added to
+    them. An interrupted update is finished before another looks for more. In exact mode the state
+    is that of one run over the same shards in the same order, to the bit.
     """
     import_runs()
     from streamomd.runs.resume import run_update
 
     options, choice = split_choice(python_arguments(given), quiet=quiet)
-    model, figures = run_update(
-        url, choice, dry_run=dry_run, quiet=quiet, accept_rewritten=accept_rewritten, **options
-    )
+    more = {"accept_rewritten": choice.pop("accept_rewritten", ()), "shards": shards}
+    model, figures = run_update(url, choice, dry_run=dry_run, quiet=quiet, **more, **options)
     result = {**model.result(), **figures}
     return result, format_update(result, model.spec.data.shards, dry_run=dry_run)
 

@@ -132,10 +132,7 @@ def doctor(job: str | None, report: bool, **given: Any) -> tuple[Any, str]:
     if report:
         if job is not None or any(given.values()):
             raise UsageError("--report is about this machine: leave out the job and other options")
-        from streamomd.core.installed import (
-            format_installation_report,
-            installation_report,
-        )
+        from streamomd.core.installed import format_installation_report, installation_report
 
         installed = installation_report()
         return {"report": installed}, format_installation_report(installed)

@@ -90,6 +90,7 @@ def init(
     from streamomd.config.build_job import suggest_checkpoint
     from streamomd.runs.session import Session
     from streamomd.shards.output_files import open_atomic
+    from streamomd.sources.tables import ending
     from streamomd.sources.text.text_cache import is_text
 
     options = read_options_file(storage_options)
@@ -126,9 +127,10 @@ def init(
         command += f" --storage-options {typed(storage_options)}"
     wrote = f"wrote {typed(to)}, from {counted(facts.seen, 'row')} of {facts.rows:,}"
     lines = [wrote, *proposal.summary(), f"next: {command}"]
-    if is_text(sources[0]):
-        convert = "streamomd convert FILES -o shards/"
-        lines.append(f"if more files will arrive, train on shards, for update: {convert}")
+    if is_text(sources[0]) and os.path.isfile(sources[0]):
+        every = os.path.join(os.path.dirname(sources[0]), f"*{ending(sources[0])}")
+        later = f"streamomd update {typed(proposal.checkpoint)} FILE"
+        lines.append(f"a later file: {later} (or, for all that arrive: init {typed(every)})")
     figures = {"job": proposal.tables(), "rows": facts.rows, "rows_seen": facts.seen}
     return {**figures, "to": to, "next": command}, "\n".join(lines)
 

@@ -345,4 +345,6 @@ def with_inherited(tables: Mapping[str, Any], other: Mapping[str, Any]) -> dict[
         if isinstance(own.get(key, {}), Mapping):
             merged[key] = {**theirs[key], **own.get(key, {})}
     data = {**other["data"], **(tables.get("data") or {})}
+    if isinstance(data.get("csv"), Mapping):
+        data["csv"] = {**other["data"].get("csv", {}), **data["csv"]}
     return {**tables, "data": data, "model": merged}

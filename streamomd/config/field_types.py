@@ -16,7 +16,7 @@ from streamomd.config.job_table import brief
 from streamomd.core.errors import UsageError
 from streamomd.core.message import Key, Message, PerReader, Words, invalid_value
 from streamomd.core.urls import absolute, local_name, protocol, shown
-from streamomd.core.wording import nearest, suggestion
+from streamomd.core.wording import job_word, nearest, suggestion
 
 PARTITIONS, PARTITION_KINDS = ("hive", "none"), ("integer", "date", "category")
 OTHERS = "*"
@@ -131,12 +131,7 @@ def _numbers_by_name(value: Any, key: str, example: str, of: str = "class") -> A
                 f"{key}: {of} {name!r} has {brief(number)}: expected a number above 0 for each "
                 f"{of}, such as {example}"
             )
-    return {_class_name(name): float(number) for name, number in given.items()}
-
-
-def _class_name(name: Any) -> str:
-    """A class as a table of the job writes it, where Python names it by its value."""
-    return str(name).lower() if isinstance(name, bool) else str(name)
+    return {job_word(name): float(number) for name, number in given.items()}
 
 
 def _as_class_weights(value: Any) -> Any:

@@ -184,7 +184,7 @@ def _line(found: Any, job: type[BaseModel]) -> Message:
     if isinstance(cause, UsageError):
         return cause.message
     if problem["type"] == "extra_forbidden":
-        remedy = _table_of(place, job) or _similar(place, job)
+        remedy = _table_of(place, job) or suggestion(place[-1], _known_keys(place, job))
         return Message("unknown_key", "unknown key {key!r}; {remedy}", key=Key(key), remedy=remedy)
     # A value given as storage options may be a secret.
     given = "…" if "storage_options" in place else brief(problem.get("input"))
@@ -250,10 +250,6 @@ def _known_keys(place: Sequence[str], job: type[BaseModel]) -> list[str]:
     """The keys that are known where this one is."""
     others = KEYS.get(place[0], {}) if len(place) == 2 else {}
     return [*_table(place, job).model_fields, *others]
-
-
-def _similar(place: Sequence[str], job: type[BaseModel]) -> str:
-    return suggestion(place[-1], _known_keys(place, job))
 
 
 def _table_of(place: Sequence[str], job: type[BaseModel]) -> str:

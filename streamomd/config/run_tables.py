@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from streamomd.config.field_types import (
-    Mebibytes,
-    Moment,
-    Names,
-    Resources,
-    Scheduler,
-    Seconds,
-)
+from streamomd.config.field_types import Mebibytes, Moment, Names, Resources, Scheduler, Seconds
 from streamomd.config.job_table import Table, key
 
 

@@ -255,6 +255,29 @@ def taken(batch: Batch, order: NDArray[np.int64]) -> Batch:
     return SparseBatch(indptr, batch.indices[at], batch.values[at], y, weight, **more)
 
 
+def joined_rows(batches: Sequence[Batch]) -> Batch:
+    """Rows one after the other, without what was skipped."""
+    if len(batches) == 1:
+        return batches[0]
+    y = np.concatenate([batch.y for batch in batches])
+    weight = np.concatenate([batch.weight for batch in batches])
+    values = np.concatenate([batch.values for batch in batches])
+    times = [batch.time for batch in batches if batch.time is not None]
+    time = np.concatenate(times) if times else None
+    sparse = [batch for batch in batches if isinstance(batch, SparseBatch)]
+    columns = joined_values([batch.columns for batch in batches])
+    if not sparse:
+        return DenseBatch(values, y, weight, time=time, columns=columns)
+    indptr, before = [np.zeros(1, dtype=np.int64)], 0
+    for batch in sparse:
+        indptr.append(batch.indptr[1:] + before)
+        before += len(batch.indices)
+    indices = np.concatenate([batch.indices for batch in sparse])
+    return SparseBatch(
+        np.concatenate(indptr), indices, values, y, weight, time=time, columns=columns
+    )
+
+
 def check(batch: Batch, size: int, *, bias: bool) -> None:
     """Raise DataError unless a user's batch is valid: the engine itself checks nothing.
 

@@ -157,9 +157,11 @@ class StoppedError(StreamomdError, InterruptedError):
 
 def refuse_rows_in_memory(given: Any) -> None:
     """Raises UsageError for a frame or an array, or several, where names of files are expected."""
-    for one in given if isinstance(given, list | tuple) else (given,):
-        if hasattr(one, "shape"):
+    several = isinstance(given, list | tuple)
+    for one in given if several else (given,):
+        if hasattr(one, "shape") or (several and isinstance(one, dict)):
             raise UsageError(
                 f"expected names of files, got rows in memory ({type(one).__name__}): write them "
-                "to Parquet, or use an estimator (OMDClassifier, OMDRegressor, Model.to_estimator)"
+                "to Parquet, or use an estimator (OMDClassifier, OMDRegressor, "
+                "Model.to_estimator); train also takes one frame"
             )

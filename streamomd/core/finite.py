@@ -147,10 +147,7 @@ class FiniteCheck:
                 self.check_state(state, rows[1])
 
     def predicted(
-        self,
-        sums: NDArray[np.float64],
-        margins: NDArray[np.float64],
-        rows: tuple[Place, Place],
+        self, sums: NDArray[np.float64], margins: NDArray[np.float64], rows: tuple[Place, Place]
     ) -> None:
         """Check a batch of rows that are learned later, by their loss and their predictions.
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from streamomd.core.errors import MissingExtraError, UsageError
+from streamomd.core.errors import UsageError
+from streamomd.core.installed import needs_extra
 from streamomd.core.urls import printable
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]*:[0-9a-f:.]*)\]|([a-z0-9.-]+))(?::([0-9]{1,5}))?")
@@ -100,12 +101,8 @@ class Family:
 
 def require_prometheus() -> Any:
     """The library. Raises MissingExtraError without ``streamomd[metrics]``."""
-    try:
+    with needs_extra("prometheus-client is not installed", "metrics"):
         import prometheus_client
-    except ImportError:
-        raise MissingExtraError(
-            "prometheus-client is not installed: pip install 'streamomd[metrics]'"
-        ) from None
     return prometheus_client
 
 

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from streamomd.core.errors import (
     CorruptionError,
     DataError,
+    MissingExtraError,
     NoCommitError,
     OutputExistsError,
     UnsupportedError,
@@ -30,6 +31,16 @@ from streamomd.core.message import Message
 from streamomd.core.platform_calls import memory_within, usable_cores
 from streamomd.core.urls import local_name, printable, protocol, shown
 from streamomd.core.wording import suggestion
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Imports of an optional package inside: if there is none, MissingExtraError says ``what``, and
+    how it is installed."""
+    try:
+        yield
+    except ImportError:
+        raise MissingExtraError(f"{what}: pip install 'streamomd[{extra}]'") from None
 
 
 def _own_version() -> str:
@@ -74,9 +85,7 @@ def upgrade_hint(writer: object, what: str) -> Iterator[None]:
 T = TypeVar("T")
 OURS = "[streamomd."
 """What the headings of our groups begin with, in the file of a package's entry points."""
-CONVERTERS = {
-    "estimator": "streamomd.integrations.sklearn:to_estimator",
-}
+CONVERTERS = {"estimator": "streamomd.integrations.sklearn:to_estimator"}
 """Functions of higher packages that convert a model, each imported at its first call."""
 
 

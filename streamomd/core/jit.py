@@ -20,12 +20,7 @@ import numba
 import numpy as np
 from numba import types
 
-from streamomd.core.startup import (
-    load_numba_arrays,
-    no_garbage_collection,
-    numba_cache,
-    skip_masks,
-)
+from streamomd.core.startup import load_numba_arrays, no_garbage_collection, numba_cache, skip_masks
 
 log = logging.getLogger(__name__)
 _found: dict[Any, Any] = {}

@@ -51,6 +51,7 @@ class Reader(NamedTuple):
 
 JOB = Reader("job", str)
 NO_KEY = Key("")
+LONGEST = 80
 FIELDS = ("shard", "column", "key", "found", "expected", "remedy")
 SETTING = "{key} = {found}: {expected}"
 """The form of a message about a key's value."""
@@ -110,6 +111,12 @@ Words: TypeAlias = "str | Key | PerReader | Message | tuple[Words, ...]"
 def invalid_value(key: str, found: str, expected: Words) -> Message:
     """The message about a key's value."""
     return Message("invalid_value", SETTING, key=Key(key), found=found, expected=expected)
+
+
+def shown_value(value: Any) -> str:
+    """A value for a message: on one line, at most 80 characters of it."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
 
 
 def joined(texts: Iterable[Words], separator: str) -> Words:

@@ -3,21 +3,29 @@
 One stream for messages on stderr, the log of JSON lines and exported metrics. Figures that change
 with every batch are not events: watchers read them (``training.progress``).
 
+A line of the log: {"time": 1767225600.1, "level": "info", "event": "commit", "run": "runs/bank", …}
 Off a terminal a phase is reported once it has lasted for five seconds.
 """
 
 from __future__ import annotations
 
+import io
+import json
+import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
 
-from streamomd.core.urls import without_credentials
+from streamomd.core.errors import UsageError
+from streamomd.core.urls import harmless, scrub, without_credentials
+from streamomd.core.wording import similar_path
 
 LEVELS = ("debug", "info", "warning", "error")
 """Events of level debug are counted; they are in no log."""
@@ -36,6 +44,7 @@ class Event:
 
 
 Receiver = Callable[[Event], None]
+_Value = TypeVar("_Value")
 _RECEIVERS: ContextVar[tuple[Receiver, ...]] = ContextVar("receivers", default=())
 _MUTED: ContextVar[frozenset[str]] = ContextVar("muted", default=frozenset())
 _RUN: ContextVar[str] = ContextVar("run", default="")
@@ -58,16 +67,21 @@ def count_request(operation: str) -> None:
 
 
 @contextmanager
-def receiving(receiver: Receiver) -> Iterator[None]:
+def having(variable: ContextVar[_Value], value: _Value) -> Iterator[None]:
+    """A variable of this context has a value while inside."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def receiving(receiver: Receiver) -> AbstractContextManager[None]:
     """Send the events of this context to ``receiver`` too while inside, to the innermost first.
 
     A thread has its creator's receivers if it runs in a copy of its context.
     """
-    token = _RECEIVERS.set((receiver, *_RECEIVERS.get()))
-    try:
-        yield
-    finally:
-        _RECEIVERS.reset(token)
+    return having(_RECEIVERS, (receiver, *_RECEIVERS.get()))
 
 
 def request_counter() -> Callable[[], None]:
@@ -88,24 +102,14 @@ def same_receivers() -> dict[str, Any]:
     return {"initializer": _RECEIVERS.set, "initargs": (_RECEIVERS.get(),)}
 
 
-@contextmanager
-def without_events(*names: str) -> Iterator[None]:
+def without_events(*names: str) -> AbstractContextManager[None]:
     """Events of these names are dropped while inside."""
-    token = _MUTED.set(_MUTED.get() | {*names})
-    try:
-        yield
-    finally:
-        _MUTED.reset(token)
+    return having(_MUTED, _MUTED.get() | {*names})
 
 
-@contextmanager
-def one_run() -> Iterator[None]:
+def one_run() -> AbstractContextManager[None]:
     """``name_run`` inside names the run until the end of this context."""
-    token = _RUN.set("")
-    try:
-        yield
-    finally:
-        _RUN.reset(token)
+    return having(_RUN, "")
 
 
 def name_run(url: str) -> None:
@@ -118,14 +122,9 @@ def current_run() -> str:
     return _RUN.get()
 
 
-@contextmanager
-def json_format() -> Iterator[None]:
+def json_format() -> AbstractContextManager[None]:
     """Messages on stderr are JSON lines while inside: what prints text asks ``is_json``."""
-    token = _JSON.set(True)
-    try:
-        yield
-    finally:
-        _JSON.reset(token)
+    return having(_JSON, True)
 
 
 def is_json() -> bool:
@@ -141,14 +140,9 @@ _LINE = [""]
 """What the terminal's last line shows now; a message has to replace it."""
 
 
-@contextmanager
-def showing_phases(shown: bool = True) -> Iterator[None]:
+def showing_phases(shown: bool = True) -> AbstractContextManager[None]:
     """Phases are shown while inside: by a command, not by a library."""
-    token = _SHOWN.set(shown)
-    try:
-        yield
-    finally:
-        _SHOWN.reset(token)
+    return having(_SHOWN, shown)
 
 
 @contextmanager
@@ -193,3 +187,102 @@ def _write(text: str, out: TextIO) -> None:
     with suppress(OSError, ValueError):  # closed
         out.write(text)
         out.flush()
+
+
+def json_line(event: Event) -> str:
+    """An event as one line; a number that is not finite is null.
+
+    >>> json_line(Event("lag", "warning", fields={"lag": math.inf})).partition(", ")[2]
+    '"level": "warning", "event": "lag", "run": null, "lag": null}'
+    """
+    head = {"time": time.time(), "level": event.level, "event": event.name, "run": event.run}
+    line = {**head, "run": event.run or None, **event.fields}
+    if event.text:
+        line["message"] = harmless(event.text)
+    return json.dumps(_finite(line), default=str)
+
+
+def _finite(value: Any) -> Any:
+    """The value with None for numbers that JSON has no word for."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class JsonLog:
+    """A receiver that appends events to a file, without the messages that have no fields.
+
+    A file that cannot be written is left as it is: the run continues, and ``problem`` says why.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115  open as long as the run
+        self.problem = ""
+
+    def receive(self, event: Event) -> None:
+        """Append a line."""
+        skipped = event.level == "debug" or event.name == "message"
+        if skipped or self._file.closed or self.problem:
+            return
+        try:
+            self._file.write(f"{json_line(event)}\n")
+            self._file.flush()
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):  # what was not written already failed once
+            self._file.close()
+
+
+class JsonStderr(io.TextIOBase):
+    """Stderr on which every line is a JSON object: text of other libraries becomes the message of
+    an event ``output``. It replaces ``sys.stderr``."""
+
+    encoding = "utf-8"
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__()
+        self._out, self._rest = out, ""
+
+    def receive(self, event: Event) -> None:
+        """Write an event. With the pipe or stderr closed the run continues without output."""
+        if event.level != "debug":
+            with suppress(OSError, ValueError):
+                self._out.write(f"{json_line(event)}\n")
+                self._out.flush()
+
+    def write(self, text: str) -> int:
+        """Called by print, warnings and logging."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            if line.strip():
+                self.receive(Event("output", "warning", text=scrub(line)))
+        return len(text)
+
+    def finish(self) -> None:
+        """Write an incomplete last line."""
+        if self._rest:
+            self.write("\n")
+
+    def writable(self) -> bool:
+        """Called by libraries."""
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor of stderr itself."""
+        return self._out.fileno()
+
+
+def check_log(path: str | None) -> None:
+    """Raises UsageError for a log that cannot be written, before anything is done."""
+    try:
+        if path:
+            Path(path).open("a").close()
+    except OSError as error:
+        raise UsageError(
+            f"log {path!r} cannot be written: {error.strerror}{similar_path(str(path))}"
+        ) from None

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from streamomd.core.batch import Floats
+
 MOST_BYTES = 64 << 20
 """Bytes of all arrays of growths."""
 MOST_MARGINS = 32

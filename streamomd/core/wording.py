@@ -123,19 +123,7 @@ EXTRAS = {
     "abfss": "azure", "hf": "hf",
 }  # fmt: skip
 """The extra that has the file system of a scheme."""
-SCHEMES = (
-    "s3",
-    "gs",
-    "gcs",
-    "az",
-    "abfs",
-    "abfss",
-    "hdfs",
-    "http",
-    "https",
-    "file",
-    "memory",
-)
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "http", "https", "file", "memory")
 
 
 def workbook(url: str) -> str:
@@ -248,6 +236,20 @@ def width_of(out: IO[Any] | None) -> int | None:
     return columns if columns >= NARROWEST else None
 
 
+def it_or_them(count: int) -> str:
+    """The word for as many things."""
+    return "it" if count == 1 else "them"
+
+
+def job_word(value: Any) -> str:
+    """A value in the notation of a job file.
+
+    >>> job_word(True), job_word("once"), job_word(0.5)
+    ('true', 'once', '0.5')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def wrap(text: str, width: int | None) -> str:
     """The text with lines of at most ``width`` columns, where spaces allow it.
 
@@ -270,10 +272,6 @@ def _wrap_line(line: str, width: int) -> str:
     indent = line[: len(line) - len(line.lstrip())] + "  "
     joined = _QUOTED.sub(lambda found: found[0].replace(" ", _JOINED), line)
     broken = textwrap.wrap(
-        joined,
-        width,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+        joined, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
     return "\n".join(broken).replace(_JOINED, " ")

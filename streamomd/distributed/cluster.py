@@ -47,7 +47,6 @@ from streamomd.distributed.worker_monitor import (
     drop_monitor,
     monitor_of,
     report_last_losses,
-    usable_workers,
 )
 from streamomd.distributed.worker_probe import VERSION, pack_call
 from streamomd.training.progress import note
@@ -341,11 +340,6 @@ def _fetch_result(
         if time.monotonic() > deadline:
             fetching.cancel()
             raise ResultTimeoutError(f"no answer in {limit:.0f} s")
-
-
-def has_usable_workers(client: Client, waiting: Waiting) -> bool:
-    """Whether the scheduler answers and has a usable worker."""
-    return bool(usable_workers(client, waiting))
 
 
 FILE_POLL_SECONDS = 0.1

@@ -115,10 +115,7 @@ def _speaks_tls(address: str, limit: float) -> bool:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with suppress(OSError, ValueError):  # OSError: also of TLS
         where = get_address_host_port(address)
-        with (
-            socket.create_connection(where, timeout=limit) as plain,
-            context.wrap_socket(plain),
-        ):
+        with socket.create_connection(where, timeout=limit) as plain, context.wrap_socket(plain):
             return True
     return False
 

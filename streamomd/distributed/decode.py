@@ -28,11 +28,11 @@ from streamomd.core.urls import shown
 from streamomd.distributed.cluster import (
     ResultTimeoutError,
     TaskLostError,
-    has_usable_workers,
     report_lost_task,
     send_task,
     wait_for_result,
 )
+from streamomd.distributed.worker_monitor import usable_workers
 from streamomd.features import Names, Plan
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import Group, jobs_of
@@ -251,7 +251,7 @@ def choose_source(
         return total - model.metrics.total_rows
 
     return FasterSource(
-        local, decoders.rows, lambda: has_usable_workers(client, waiting), remaining
+        local, decoders.rows, lambda: bool(usable_workers(client, waiting)), remaining
     ).rows
 
 

@@ -24,9 +24,8 @@ import numpy as np
 from distributed import Worker
 from distributed.core import ConnectionPool, Status
 from distributed.protocol.serialize import to_serialize
-from numpy.typing import NDArray
 
-from streamomd.core.batch import DenseBatch
+from streamomd.core.batch import DenseBatch, Floats
 from streamomd.core.errors import ClusterError
 from streamomd.distributed.slice_outbox import (
     CompactRows,
@@ -285,9 +284,6 @@ def _restored(piece: Slice) -> Slice:
 
 def _with_batch(piece: Piece[Rows], batch: Any) -> Slice:
     return replace(piece, value=piece.value._replace(batch=batch), nbytes=batch.nbytes)
-
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(eq=False)

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from distributed import Queue, Variable, get_worker, worker_client
-from numpy.typing import NDArray
 
 from streamomd.checkpoint import (
     Commit,
@@ -32,7 +31,7 @@ from streamomd.checkpoint import (
 from streamomd.checkpoint.documents import bytes_of
 from streamomd.checkpoint.sealed_json import parse
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Batch, Floats
 from streamomd.core.errors import ClusterError
 from streamomd.core.finite import finite_parts
 from streamomd.distributed.exchange import RowExchange, SumExchange
@@ -53,7 +52,6 @@ from streamomd.training.progress import quiet_notes
 from streamomd.training.row_stream import AHEAD_BYTES
 from streamomd.training.run_records import UpdateRecord
 
-Floats = NDArray[np.float64]
 COMMIT, STOP = 1, 2
 JOIN_SECONDS = 30.0  # for the driver to publish all endpoints
 ANSWER_SECONDS = 120.0  # for the driver to make a commit

@@ -6,7 +6,6 @@ resumes from the last commit. The checkpoint stops an older task that still runs
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -24,12 +23,7 @@ from streamomd.core.batch import REASONS
 from streamomd.core.errors import ClusterError, StoppedError
 from streamomd.core.run_events import Event, emit
 from streamomd.core.urls import shown
-from streamomd.distributed.cluster import (
-    TaskLostError,
-    send_task,
-    wait_for_any,
-    wait_for_result,
-)
+from streamomd.distributed.cluster import TaskLostError, send_task, wait_for_any, wait_for_result
 from streamomd.distributed.scheduler import refuse_lost, subscribe_events
 from streamomd.distributed.worker_monitor import monitor_of
 from streamomd.training.metrics import Metrics
@@ -40,10 +34,8 @@ ATTEMPTS = 3  # without a row learned between them: Dask itself gives up after f
 REPORT_SECONDS, POLL_SECONDS = 0.5, 1.0
 
 
-class EventReporter:
+class EventReporter(Watcher):
     """On the worker: logs the metrics as events, and reads whether to stop."""
-
-    next_row = math.inf
 
     def __init__(self, topic: str, stop: StopRequest, client: Client) -> None:
         self._topic, self._stop = topic, stop
@@ -103,9 +95,6 @@ class EventReporter:
         if event.level != "debug":
             fields = {"event": event.name, "level": event.level, "fields": dict(event.fields)}
             self._worker.log_event(self._topic, {"note": event.text, **fields})
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 def was_reassigned(client: Client) -> bool:

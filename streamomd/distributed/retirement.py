@@ -7,7 +7,6 @@ closes: Dask calls ``teardown`` of its plugins first, and closes it when they ha
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
 import uuid
@@ -25,6 +24,7 @@ from streamomd.distributed.connect import accepts_connections
 from streamomd.distributed.scheduler import left_as_expected, workers_of
 from streamomd.distributed.worker_monitor import LEAVING, is_leaving
 from streamomd.training.metrics import Metrics
+from streamomd.training.progress import Watcher
 from streamomd.training.signals import StopRequest
 
 POLL_SECONDS = 0.05
@@ -65,10 +65,8 @@ def holding_close(worker: Worker) -> Iterator[threading.Event]:
             loop.call_soon_threadsafe(worker.plugins.pop, name, None)
 
 
-class Retirement:
+class Retirement(Watcher):
     """A watcher that has the learner stop, and commit, where its worker is asked to close."""
-
-    next_row = math.inf
 
     def __init__(self, stop: StopRequest, topic: str) -> None:
         self.worker = get_worker()  # which only the task's own thread finds
@@ -82,12 +80,6 @@ class Retirement:
         status = self.worker.status
         if status.name in LEAVING and status != self._passed and not self._stop.signal:
             self.leaves, self._stop.signal = True, SIGTERM
-
-    def finish(self, metrics: Metrics) -> None:
-        """Nothing to report."""
-
-    def close(self) -> None:
-        """Nothing to close."""
 
     def report_left(self) -> None:
         """Report that the commit is made: the task that continues elsewhere waits for that."""

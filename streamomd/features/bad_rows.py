@@ -20,7 +20,6 @@ from streamomd.core.message import Message, PerReader, Words
 from streamomd.core.urls import printable
 from streamomd.features.csr import row_of
 
-_LONGEST = 80
 MOVE = 'move the rows to the directory of their value, or set data.partitions = "none"'
 MADE = "the model was made for such columns: drop the row, or write a value that it takes"
 BAD_ROW = "{shard}, row {row}, column {column!r}: found {found}, expected {expected}; {remedy}"
@@ -196,9 +195,3 @@ class CheckedValues(NamedTuple):
             rows: Places = row_of(self.indptr, places)
             return rows
         return places // self.width if self.width else places
-
-
-def shown(value: Any) -> str:
-    """A value for a message: on one line, at most 80 characters of it."""
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.scalars import FEWEST, LARGEST, Curve
 
-Floats = NDArray[np.float64]
 ROWS = 8192
 """First rows that knots are chosen from."""
 MOST_READ = 64 * ROWS

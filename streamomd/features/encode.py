@@ -23,6 +23,7 @@ from streamomd.features.bad_rows import (
 from streamomd.features.buffers import empty
 from streamomd.features.csr import Columns, Csr, canonical, counted_rows, indptr_of, joined
 from streamomd.features.curves import PackedCurves
+from streamomd.features.grow_trees import Gone, values_of_trees, write_margins
 from streamomd.features.hashed import (
     HashedValues,
     categories,
@@ -31,15 +32,13 @@ from streamomd.features.hashed import (
     listed_categories,
 )
 from streamomd.features.labels import labels, weights
-from streamomd.features.lists import of_one_length
+from streamomd.features.lists import of_one_length, sparse
 from streamomd.features.names import Names
 from streamomd.features.number_table import as_first, write_numbers
 from streamomd.features.numeric import Numbers, missing, vectors
 from streamomd.features.plan import Plan, number_at
-from streamomd.features.sparse_pairs import sparse
 from streamomd.features.text import counted, texts_of
 from streamomd.features.times import date_parts, times
-from streamomd.features.tree_margins import Gone, values_of_trees, write_margins
 
 
 def category_columns(plan: Plan) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""Boosted trees grown on the first rows by LightGBM, an optional package."""
+"""Boosted trees: grown on the first rows by LightGBM, an optional package; their margins, which are
+written next to the numbers of rows.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.errors import MissingExtraError, UnsupportedError
-from streamomd.core.trees import MOST_MARGINS, Growth
+from streamomd.core.trees import MOST_MARGINS, Growth, tree_walker
+from streamomd.features.csr import Columns
+from streamomd.features.numeric import Numbers
+from streamomd.features.plan import Plan, number_at
 
-Floats = NDArray[np.float64]
 ROWS = 32_768
 """First rows that trees are grown on."""
 FIRST, RATIO = 1_000, 1.6
@@ -218,3 +223,55 @@ def _add(tree: Mapping[str, Any], nodes: list[tuple[int, float, int, int]]) -> N
     _add(tree["left_child"], nodes)
     nodes[at] = int(tree["split_feature"]), threshold, len(nodes), int(nan_left)
     _add(tree["right_child"], nodes)
+
+
+Gone = Sequence[NDArray[np.bool_]]
+"""Where a value is missing, for each column with an indicator."""
+
+
+def values_of_trees(
+    plan: Plan, table: Numbers, gone: Gone = (), coordinates: Columns | None = None
+) -> Floats:
+    """What trees read of rows: their numbers, NaN where one is missing, and the hashed coordinates,
+    from 0, of what has one category a row. coordinates: (features, rows), bias included."""
+    given, single = plan.given_numbers, len(plan.single)
+    values = np.empty((len(table), given + single))
+    values[:, :given] = table[:, :given]
+    if gone:
+        missing_in = dict(zip(plan.indicators, gone, strict=True))
+        for at in range(given):
+            column, _ = number_at(plan, at)
+            if column in missing_in:
+                values[missing_in[column], at] = np.nan
+    if coordinates is not None:
+        values[:, given:] = (coordinates[:single] - plan.hashed_offset).T
+    return values
+
+
+def write_margins(
+    plan: Plan, table: Numbers, gone: Gone = (), coordinates: Columns | None = None,
+    growths: NDArray[np.int64] | None = None,
+) -> None:  # fmt: skip
+    """Write the margins of trees after the numbers and hats of a matrix of rows. growths: of each
+    row, see ``Trees.growth_of``."""
+    if plan.trees is None:
+        return
+    values = values_of_trees(plan, table, gone, coordinates)
+    out = table[:, plan.numbers - plan.margins : plan.numbers]
+    if growths is None:
+        out[:] = _margins(plan.trees.growths[-1], values, plan.margins)
+        return
+    for which in np.unique(growths).tolist():
+        rows = growths == which
+        if which < 0:
+            out[rows] = 0.0
+        else:
+            out[rows] = _margins(plan.trees.growths[which], values[rows], plan.margins)
+
+
+def _margins(growth: Growth, values: Floats, margins: int) -> Floats:
+    found = np.empty((len(values), margins))
+    nodes, coded = growth[:5], growth.coded(values)
+    items = len(values) * (len(growth.roots) - 1)
+    tree_walker()(items, coded.reshape(-1), coded.shape[1], *nodes, margins, found.reshape(-1))
+    return found

@@ -25,7 +25,9 @@ from streamomd.features.arrow_types import (
     SCALARS,
     TEXTS,
     family,
+    inside,
     is_category_list,
+    is_container,
     is_list_of,
     is_number_list,
     is_text_list,
@@ -35,7 +37,6 @@ from streamomd.features.arrow_types import (
 from streamomd.features.classes import find_classes
 from streamomd.features.hashed import cross_name
 from streamomd.features.lists import METADATA_KEY
-from streamomd.features.nested import inside, is_container
 from streamomd.features.plan import MOST_MEANS, Plan
 from streamomd.features.plan_columns import Column, Date, Partition, SparsePair, Text, Vector
 from streamomd.features.plan_lines import (

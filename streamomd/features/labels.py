@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from streamomd.config.filter_text import WORDS
 from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError, UsageError
-from streamomd.core.message import PerReader, Words
+from streamomd.core.message import PerReader, Words, shown_value
 from streamomd.core.startup import arrow_cast, arrow_function
 from streamomd.core.urls import scrub
 from streamomd.core.wording import at_least
 from streamomd.features.arrow_types import SCALARS, TEXTS, family
-from streamomd.features.bad_rows import BadRows, CheckedValues, shown
+from streamomd.features.bad_rows import BadRows, CheckedValues
 from streamomd.features.numeric import numbers
 from streamomd.features.plan import Plan
 
@@ -79,7 +79,7 @@ def weights(array: pa.Array, column: str, flaws: BadRows) -> Floats:
         cells.note(
             "negative_weight",
             np.flatnonzero(found < 0),
-            lambda row: shown(float(found[row])),
+            lambda row: shown_value(float(found[row])),
             "a weight of 0 or more",
             "fix or drop the row",
         )
@@ -169,7 +169,7 @@ def _note_small(y: Floats, cells: CheckedValues, least: float | None) -> None:
         cells.note(
             "label",
             np.flatnonzero(y < least),
-            lambda row: f"label {shown(float(y[row]))}",
+            lambda row: f"label {shown_value(float(y[row]))}",
             f"{at_least(least)}, as the loss requires",
             "fix or drop the row, or choose another loss",
         )
@@ -187,7 +187,7 @@ def _note_strange(
             str(reason),
             rows[why == reason],
             lambda row: f"label {_label_text(values[codes[row]])}",
-            f"one of the classes {shown(list(plan.classes))}",
+            f"one of the classes {shown_value(list(plan.classes))}",
             remedies.get(str(reason), SKIP),
         )
 
@@ -212,4 +212,4 @@ def _reason(value: Any) -> str:
 
 
 def _label_text(value: Any) -> str:
-    return "null" if value is None else shown(value)
+    return "null" if value is None else shown_value(value)

@@ -247,9 +247,7 @@ def _flat(seen: Mapping[int, tuple[str, ...]]) -> tuple[NDArray[np.int32], pa.Ar
     return places.repeat([*map(len, seen.values())]), pa.array(texts, pa.large_binary())
 
 
-def _places(
-    values: pa.Array,
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+def _places(values: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
     """The bytes of values, and where each begins and ends."""
     data, offsets = buffers(values)
     return data, offsets[:-1], offsets[1:]

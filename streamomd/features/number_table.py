@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.message import PerReader
+from streamomd.core.message import PerReader, shown_value
 from streamomd.features.arrow_types import NUMBERS, family, plain
-from streamomd.features.bad_rows import BadRows, CheckedValues, shown
+from streamomd.features.bad_rows import BadRows, CheckedValues
 from streamomd.features.numeric import EXACT, Numbers, as_stored, numbers
 from streamomd.features.plan import Plan
 from streamomd.features.plan_columns import LegalValues
@@ -54,7 +54,7 @@ def as_first(array: pa.Array, first: str, cells: CheckedValues) -> pa.Array:
     cells.note(
         "fraction",
         bad,
-        lambda row: shown(values[row].as_py()),
+        lambda row: shown_value(values[row].as_py()),
         EXPECTED[first],
         PerReader(
             "the first shard had another type of number: write the column with that type, or drop "

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.message import Key, PerReader, Words
-from streamomd.features.bad_rows import BadRows, CheckedValues, Places, shown
+from streamomd.core.message import Key, PerReader, Words, shown_value
+from streamomd.features.bad_rows import BadRows, CheckedValues, Places
 from streamomd.features.plan_columns import LegalValues
 from streamomd.rules.ranges import FLOAT32_MAX, Limits
 
@@ -218,7 +218,7 @@ def _note_unfit(
         wanted, remedy = "an integer float64 can hold", "write it as double, or hash the column"
         if values.dtype.kind == "f":
             wanted, remedy = "a number float32 can hold", FLOAT64
-    cells.note(reason, places, lambda place: shown(values[place].item()), wanted, remedy)
+    cells.note(reason, places, lambda place: shown_value(values[place].item()), wanted, remedy)
 
 
 def _not_finite(values: Numbers) -> Iterator[tuple[str, Places]]:

@@ -102,10 +102,11 @@ class Plan:
 
     def family(self, column: str) -> str:
         """The family of a column of the first shard."""
-        return self._families[column]
+        return self.families[column]
 
     @cached_property
-    def _families(self) -> dict[str, str]:
+    def families(self) -> dict[str, str]:
+        """The family of each column's type."""
         return {column.name: column.family for column in self.types}
 
     @cached_property

@@ -17,8 +17,7 @@ from streamomd.core.errors import SchemaError
 from streamomd.core.message import Message, PerReader, Words, joined
 from streamomd.core.urls import printable
 from streamomd.core.wording import counted, listed
-from streamomd.features.arrow_types import DATES, IGNORE, family, hint, named
-from streamomd.features.nested import is_container
+from streamomd.features.arrow_types import DATES, IGNORE, family, hint, is_container, named
 from streamomd.features.plan import Plan, number_name
 from streamomd.features.plan_columns import COUNTED, Partition, Text
 

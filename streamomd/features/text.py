@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.core.message import shown_value
 from streamomd.core.startup import arrow_cast, arrow_function
-from streamomd.features.bad_rows import CheckedValues, shown
+from streamomd.features.bad_rows import CheckedValues
 from streamomd.features.buffers import buffers, empty, ones
 from streamomd.features.csr import Csr, Places, taken
 from streamomd.features.hashed import STORED_AS_BYTES, as_bytes, category, coded
@@ -266,7 +267,7 @@ def _note_other_bytes(texts: Texts, cells: CheckedValues) -> None:
     cells.note(
         "utf8",
         np.flatnonzero(strange[rows]),
-        lambda row: shown(given[rows[row]]),
+        lambda row: shown_value(given[rows[row]]),
         "text in UTF-8",
         "write it as UTF-8, or drop the row",
     )

@@ -22,7 +22,8 @@ from typing import Any
 
 from streamomd.checkpoint import open_store, read_ledger
 from streamomd.checkpoint.commit_reader import read_commit
-from streamomd.core.errors import InputNotFoundError, MissingExtraError, OutputExistsError
+from streamomd.core.errors import InputNotFoundError, OutputExistsError
+from streamomd.core.installed import needs_extra
 from streamomd.core.urls import shown
 from streamomd.features import Plan
 from streamomd.training.model import Model
@@ -224,13 +225,9 @@ def dataset_fingerprint(model: Model, storage_options: Mapping[str, Any] | None 
 
 
 def _mlflow() -> Any:
-    try:
+    with needs_extra("MLflow is not installed", "mlflow"):
         import mlflow
         import mlflow.artifacts
         import mlflow.models
         import mlflow.pyfunc
-    except ImportError:
-        raise MissingExtraError(
-            "MLflow is not installed: pip install 'streamomd[mlflow]'"
-        ) from None
     return mlflow

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from streamomd.core.errors import MissingExtraError, UsageError
+from streamomd.core.errors import UsageError
+from streamomd.core.installed import needs_extra
 from streamomd.core.urls import scrub
 from streamomd.core.wording import nearest
 from streamomd.training.callbacks import Callback
@@ -40,13 +41,9 @@ class MLflow:
     def __init__(
         self, uri: str = "", *, experiment: str = "", run_name: str = "", run_id: str = ""
     ) -> None:
-        try:
+        with needs_extra("MLflow is not installed", "mlflow"):
             from mlflow import entities
             from mlflow.tracking import MlflowClient
-        except ImportError:
-            raise MissingExtraError(
-                "MLflow is not installed: pip install 'streamomd[mlflow]'"
-            ) from None
         with _usable(f"mlflow:{uri}"):
             self._client = MlflowClient(tracking_uri=uri or None)
         self._entities = entities
@@ -85,12 +82,8 @@ class TensorBoard:
     """
 
     def __init__(self, logdir: str) -> None:
-        try:
+        with needs_extra("tensorboardX is not installed", "tensorboard"):
             from tensorboardX import SummaryWriter
-        except ImportError:
-            raise MissingExtraError(
-                "tensorboardX is not installed: pip install 'streamomd[tensorboard]'"
-            ) from None
         with _usable(f"tensorboard:{logdir}"):
             self._writer = SummaryWriter(logdir)
         self._begun = False

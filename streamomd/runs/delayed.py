@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, Skipped, Times
+from streamomd.core.batch import Batch, Floats, Skipped, Times
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
 from streamomd.core.wording import counted
@@ -36,7 +36,6 @@ from streamomd.training.signals import StopRequest
 from streamomd.training.training_step import learn_rows
 from streamomd.training.url_trust import find_list
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 NONE_DUE = (1 << 63) - 1
 """The time when the next row is due if there is none."""
@@ -121,7 +120,8 @@ def rows_to_learn(
         return shards, first_place
     data, facts = model.spec.data, [ledger.shards[number] for number in numbers[first_place:before]]
     note(f"{counted(len(facts), 'shard')} of rows that wait for their labels are read again")
-    earlier = view_shards(find_list(data, model.plan, facts), data, model.plan, anywhere=True)
+    earlier = find_list(data, model.plan, facts, ledger.shards)
+    earlier = view_shards(earlier, data, model.plan, anywhere=True)
     earlier = with_places(earlier, model.holdout_by, recorded.shards)
     versions = {**earlier.versions, **shards.versions}
     return replace(shards, shards=(*earlier.shards, *shards.shards), versions=versions), first_place

@@ -239,9 +239,7 @@ class Follower:
 
         A file that is not complete has a line only if it takes longer than usual.
         """
-        skipped = {
-            f"skipped {shown(shard.url)}: {shard.reason}": shard for shard in self._known().skipped
-        }
+        skipped = {shard.note: shard for shard in self._known().skipped}
         key, shard = line, skipped.get(line)
         if shard is not None and not shard.recorded:
             now = self.clock.now_ns()
@@ -366,11 +364,7 @@ def run_follow(
     reporting: Reporting,
 ) -> tuple[Model, dict[str, Any]]:
     """Does what ``follow`` does; returns the model and the figures of all its updates."""
-    with (
-        stop_on_signals() as stop,
-        quiet_notes(reporting.quiet),
-        reporting.opened() as opened,
-    ):
+    with stop_on_signals() as stop, quiet_notes(reporting.quiet), reporting.opened() as opened:
         name_run(shown(url))
         callbacks = [FollowCallback(callback) for callback in reporting.callbacks]
         # An update has one line of its own; a bar goes when it ends.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +13,9 @@ from streamomd.core.errors import StorageError
 from streamomd.core.urls import redact, scrub, shown
 from streamomd.shards.shard import Listed
 from streamomd.sources.folder_watch import FileWatch, watch_sources
-from streamomd.training.callbacks import Callback
+from streamomd.training.callbacks import Callback, is_called
 from streamomd.training.metrics import Metrics
-from streamomd.training.progress import note
+from streamomd.training.progress import Watcher, note
 
 
 @dataclass(eq=False)
@@ -98,10 +97,8 @@ class LagAlert:
             )
 
 
-class LagWatcher:
+class LagWatcher(Watcher):
     """Looks at the lag every second while rows are learned."""
-
-    next_row = math.inf
 
     def __init__(self, check: Callable[[], object], clock: Clock) -> None:
         self._check, self._clock, self._checked = check, clock, clock.seconds()
@@ -111,12 +108,6 @@ class LagWatcher:
         if self._clock.seconds() - self._checked > 1.0:
             self._check()
             self._checked = self._clock.seconds()
-
-    def finish(self, metrics: Metrics) -> None:
-        """See ``Watcher``."""
-
-    def close(self) -> None:
-        """See ``Watcher``."""
 
 
 class Outage:
@@ -176,12 +167,7 @@ class FollowCallback:
     def _call(self) -> None:
         if self._callback is None or "rows" not in self._last:
             return
-        try:
-            self._callback.on_progress(dict(self._last))
-        except Exception as error:
-            text, name = scrub(f"{type(error).__name__}: {error}"), type(self._callback).__name__
-            text = f"{name}.on_progress raised {text}; it is not called again"
-            note(text, "callback_failed", "warning")
+        if not is_called(self._callback, self._last):
             self._callback = None
 
 

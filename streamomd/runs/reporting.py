@@ -8,18 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from streamomd.core.http_servers import MetricsAddress
-from streamomd.core.run_events import is_json, one_run, receiving
+from streamomd.core.run_events import JsonLog, check_log, is_json, one_run, receiving
 from streamomd.core.urls import redact, shown
 from streamomd.training.callbacks import Callback, CallbackWatcher, refuse_illegal
-from streamomd.training.json_log import JsonLog, check_log
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import rule_figure
-from streamomd.training.progress import (
-    Figure,
-    ProgressEvents,
-    Watcher,
-    note,
-)
+from streamomd.training.progress import Figure, ProgressEvents, Watcher, note
 from streamomd.training.progress_bars import progress
 
 if TYPE_CHECKING:
@@ -70,7 +64,7 @@ class Reporting:
             if self.metrics and serving:
                 exported = stack.enter_context(self.counting()).exported
                 assert exported is not None
-                from streamomd.runs.metrics_server import serve_metrics  # late: Python's server
+                from streamomd.runs.run_metrics import serve_metrics  # late: Python's server
 
                 stack.enter_context(serve_metrics(self.metrics, exported.families))
             yield replace(self, exported=exported)

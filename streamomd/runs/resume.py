@@ -13,11 +13,7 @@ from typing import Any
 
 from streamomd.checkpoint import Loaded
 from streamomd.checkpoint.manifest import KINDS
-from streamomd.core.errors import (
-    StreamomdError,
-    SweepError,
-    UnsupportedError,
-)
+from streamomd.core.errors import StreamomdError, SweepError, UnsupportedError
 from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import name_run
 from streamomd.core.urls import absolute, shown, typed
@@ -28,9 +24,7 @@ from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected
 from streamomd.runs.update_choice import choice_of, given_keys, update_table
 from streamomd.runs.update_run import UpdateRun, undoable
-from streamomd.sources.arrivals import (
-    Arrivals,
-)
+from streamomd.sources.arrivals import Arrivals
 from streamomd.sources.known_sources import by_source
 from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
@@ -50,6 +44,7 @@ from streamomd.training.signals import StopRequest, stop_on_signals
 def update(
     url: str,
     *,
+    shards: Sequence[str] = (),
     dry_run: bool = False,
     settle: float | str | None = None,
     max_shards: int | None = None,
@@ -73,11 +68,11 @@ def update(
 ) -> Model:
     """Learn the shards of a run's sources that it has not learned: each once, in order of arrival.
 
-    dry_run: only say which they are. settle to fail_on_alert: keys of the job's table [update], for
-    this call alone; None: as the job has them. accept_rewritten: URLs of learned shards whose new
-    content is ignored from now on. settle: seconds, or "30s". until: ISO 8601. The
-    other arguments are those of ``streamomd.resume``. In exact mode the state is that of one run
-    over the same shards in the same order, to the bit.
+    shards: more sources, which the job has from here on. dry_run: only say which they are. settle
+    to fail_on_alert: keys of the job's table [update], for this call alone; None: as the job has
+    them. accept_rewritten: URLs of learned shards whose new content is ignored from now on. settle:
+    seconds, or "30s". until: ISO 8601. The other arguments are those of ``streamomd.resume``. In
+    exact mode the state is that of one run over the same shards in the same order, to the bit.
 
     Raises ResumeRefusedError (a learned shard was rewritten or moved), UnsupportedError (the order
     is shuffled, or the rule observes all rows first), SchemaError, AlertError, and what ``resume``
@@ -86,6 +81,7 @@ def update(
     model, _ = run_update(
         url,
         given_keys(locals()),
+        shards=shards,
         dry_run=dry_run,
         accept_rewritten=accept_rewritten,
         options=(storage_options, checkpoint_storage_options),
@@ -108,12 +104,14 @@ def run_update(
     reporting: Reporting,
     quiet: bool,
     accept_rewritten: Sequence[str] = (),
+    shards: Sequence[str] = (),
 ) -> tuple[Model, dict[str, Any]]:
     """Does what ``update`` does; returns the model and the figures of the update."""
     with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as opened:
         name_run(shown(url))
         more = {"stop": stop, "reporting": opened, "client": client}
         run = UpdateRun.open(url, sets, *options, given=choice, **more)
+        run.add_sources([shards] if isinstance(shards, str) else shards)
         model, chosen = run.model, choice_of(run.model.spec, choice)
         chosen = chosen._replace(accept_rewritten=[*map(absolute, accept_rewritten)])
         model.fail_on_alert = update_table(model.spec, choice).fail_on_alert
@@ -123,8 +121,8 @@ def run_update(
             return model, run.figures()
         arrivals = run.find(chosen, appends_only=appends_only)
         report_new(model, arrivals)
-        rows, shards = arrivals.shards.rows, len(arrivals.shards)
-        return model, {**run.figures(), "new_shards": shards, "new_rows": rows}
+        rows, count = arrivals.shards.rows, len(arrivals.shards)
+        return model, {**run.figures(), "new_shards": count, "new_rows": rows}
 
 
 def report_unlearned(model: Model, loaded: Loaded) -> None:
@@ -195,11 +193,7 @@ def resume(
     sets = sets or {}
     options = (storage_options, checkpoint_storage_options)
     here = sets.get("cluster.learner") != "worker"
-    with (
-        stop_on_signals() as stop,
-        quiet_notes(quiet),
-        reporting.opened(serving=here) as reporting,
-    ):
+    with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened(serving=here) as reporting:
         name_run(shown(url))
         try:
             model, loaded = load_model(

@@ -19,6 +19,8 @@ from streamomd.checkpoint.segments import Facts
 from streamomd.config.build_job import build_job, read_job, require_label
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.core.urls import printable
+from streamomd.core.wording import listed
 from streamomd.features import Plan, describe
 from streamomd.runs.connection import connect_cluster, record_cluster
 from streamomd.runs.modes import learn_remaining_rows
@@ -28,6 +30,7 @@ from streamomd.shards.directory_columns import partition_notes
 from streamomd.shards.filtered_shards import filter_columns, filter_notes
 from streamomd.shards.first_rows import column_in_order, unique_string_notes
 from streamomd.shards.order import COLLECTION, STREAM, Dataset
+from streamomd.shards.renames import distinct_schemas
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.sources.find import describe_sources, find
 from streamomd.sources.tables import TableOptions
@@ -49,6 +52,10 @@ from streamomd.training.warm_start import started_job
 
 if TYPE_CHECKING:
     from streamomd.distributed.collections.collection import Collection
+
+
+MOST_LATER = 12
+"""Columns of later shards in a line."""
 
 
 def is_collection(given: Any) -> bool:
@@ -356,9 +363,18 @@ def data_notes(plan: Plan, shards: ShardSet) -> list[str]:
     not read."""
     return [
         *describe_sources(shards),
+        *_later_columns(shards),
         *partition_notes(shards, plan.partitions),
         *filter_notes(shards),
     ]
+
+
+def _later_columns(shards: ShardSet) -> list[str]:
+    """A line on columns that the first shard, which decides, lacks."""
+    names = [shard.column_names for shard in distinct_schemas(shards)]
+    more = sorted({name for later in names[1:] for name in later} - {*names[0]})
+    found = listed([repr(printable(name)) for name in more], MOST_LATER)
+    return [f"ignored, as the first shard lacks them: {found}"] if more else []
 
 
 def report_rejected(loaded: Loaded, sequence: int) -> None:

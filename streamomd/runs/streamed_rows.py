@@ -20,13 +20,18 @@ from streamomd.core.batch import Batch
 from streamomd.core.errors import ChangedDataError, UsageError
 from streamomd.core.profiling import Stage
 from streamomd.features import Plan, check_schema, make_plan
-from streamomd.shards.distinct_values import distinct_among
+from streamomd.shards.distinct_values import distinct_among, label_counts
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.file_schema import schema_facts
 from streamomd.shards.order import STREAM
 from streamomd.shards.reader import Piece
-from streamomd.sources.memory.row_streams import RowFolder, stream_name
-from streamomd.sources.memory.stream_blocks import Block, RowBlocks, encode_block
+from streamomd.sources.memory.row_streams import (
+    Block,
+    RowBlocks,
+    RowFolder,
+    encode_block,
+    stream_name,
+)
 from streamomd.training.model_data import ModelData
 from streamomd.training.new_model import report_labels
 from streamomd.training.progress import note
@@ -77,7 +82,8 @@ class StreamedRows:
         column = spec.data.label
 
         def distinct(**more: Any) -> list[Any]:
-            return distinct_among([(self, self._blocks.first_labels(column))], column, **more)
+            chunks = self._blocks.first_chunks(column)
+            return distinct_among([(self, map(label_counts, chunks))], column, **more)
 
         return report_labels(spec, distinct, lambda: ())
 

@@ -69,11 +69,7 @@ def train(
     ClusterError (no scheduler answers, or it is lost: ``resume`` continues without it).
     """
     reporting = Reporting(log, quiet, callbacks, MetricsAddress.of(metrics_port, metrics_host))
-    with (
-        stop_on_signals() as stop,
-        reporting.counting() as reporting,
-        ExitStack() as folders,
-    ):
+    with stop_on_signals() as stop, reporting.counting() as reporting, ExitStack() as folders:
         job, flags, stream = split_rows_given(job, flags, stream_url)
         job, flags, collection = split_collection(job, flags)
         flags, weights = split_weights(flags)

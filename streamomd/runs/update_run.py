@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
@@ -18,18 +20,19 @@ from streamomd.core.errors import (
     SchemaError,
     UnsupportedError,
 )
-from streamomd.core.urls import shown, typed
+from streamomd.core.urls import absolute, protocol, shown, typed
 from streamomd.features import check_schema
 from streamomd.runs.connection import record_cluster
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
 from streamomd.runs.update_choice import refuse_update
+from streamomd.shards.filesystem import FileSystem
 from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.order import Cursor
 from streamomd.shards.read_footers import recorded_projection
 from streamomd.shards.reader import digests_of
-from streamomd.shards.renames import distinct_schemas, refuse_unknown_renames
+from streamomd.shards.renames import check_columns, distinct_schemas, refuse_unknown_renames
 from streamomd.shards.shard import Digests, Shard, ShardSet
 from streamomd.sources.arrivals import (
     Arrivals,
@@ -42,6 +45,7 @@ from streamomd.sources.find import Listing, list_shards
 from streamomd.sources.known_sources import by_source, source_of
 from streamomd.sources.new_files import Choice, Contents, SkippedShard
 from streamomd.sources.tables import TableOptions
+from streamomd.sources.text.text_cache import is_text
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import ledger_facts
 from streamomd.training.load_model import load_model
@@ -61,9 +65,6 @@ from streamomd.training.row_stream import view_shards
 from streamomd.training.run_records import UpdateRecord
 from streamomd.training.signals import StopRequest
 from streamomd.training.url_trust import check_sources
-
-if TYPE_CHECKING:
-    import fsspec
 
 
 @dataclass(eq=False)
@@ -90,6 +91,7 @@ class UpdateRun:
     skipped: tuple[SkippedShard, ...] = ()
     before: UpdateRecord = field(default_factory=UpdateRecord)
     _versions: dict[str, int] = field(default_factory=dict)
+    _has_added: bool = False
     clock: Callable[[], int] = time.time_ns
     report: Callable[[str], None] = note
     watchers: Sequence[Watcher] = ()
@@ -140,6 +142,18 @@ class UpdateRun:
         run = cls(model, loaded, *open_ledger(model, loaded), **more)
         run.before = model.update if not model.finished else run._next_record()
         return run
+
+    def add_sources(self, shards: Sequence[str]) -> None:
+        """List these too, from here on. Raises InputNotFoundError."""
+        data = self.model.spec.data
+        added = [one for one in map(absolute, shards) if one not in data.shards]
+        for one in added:
+            if not protocol(one) and not glob.glob(one) and not os.path.exists(one):
+                raise InputNotFoundError(f"{shown(one)}: no such file or directory")
+        if added:
+            self._has_added = True
+            data = data.model_copy(update={"shards": (*data.shards, *added)})
+            self.model.spec = self.model.spec.model_copy(update={"data": data})
 
     def finish(self) -> None:
         """Learn the remaining rows of the list that the run is in, if it is not finished."""
@@ -218,7 +232,7 @@ class UpdateRun:
                 bad[shard.url] = error
         return bad
 
-    def _contents(self, fs: fsspec.AbstractFileSystem) -> Contents:
+    def _contents(self, fs: FileSystem) -> Contents:
         """Compares new shards with those of the ledger, by the columns that the run reads."""
         data, plan = self.model.spec.data, self.model.plan
 
@@ -244,7 +258,7 @@ class UpdateRun:
         data = self.model.spec.data
         request = Request(
             storage_options=data.store_options,
-            tables=TableOptions(as_files=data.as_files),
+            tables=TableOptions(as_files=data.as_files, csv=data.csv.options()),
             since=self.model.table_versions,
             appends_only=appends_only or self.model.spec.update.appends_only,
             may_be_empty=True,
@@ -256,8 +270,9 @@ class UpdateRun:
 
     def _recorded_files(self) -> dict[str, Facts]:
         """The ledger's entries by URL, skipped ones too, where a source lists by them."""
-        sources = by_source(self.model.spec.data.shards)
-        by_ledger = any(source.lists_by_ledger for source in sources)
+        urls = self.model.spec.data.shards
+        by_ledger = any(source.lists_by_ledger for source in by_source(urls))
+        by_ledger = by_ledger or any(map(is_text, urls))
         if not (self.model.table_versions or by_ledger):
             return {}
         return {str(facts["url"]): facts for facts in self.ledger.shards}
@@ -268,6 +283,9 @@ class UpdateRun:
         arrivals = self.find(choice, appends_only=appends_only)
         if not len(arrivals.shards) and not self.new_shards:
             note(f"nothing new since commit {self.model.sequence}")
+            if all(map(os.path.isfile, self.model.spec.data.shards)):
+                url = typed(self.model.url)
+                note(f"its sources are single files; another one: streamomd update {url} FILE")
         self.learn(arrivals)
 
     def learn(self, arrivals: Arrivals) -> None:
@@ -275,7 +293,7 @@ class UpdateRun:
         model, first = self.model, len(self.ledger.shards)
         versions = {**model.table_versions, **self._versions}
         changed = any((arrivals.skipped_facts, arrivals.renamed, arrivals.accepted))
-        changed = changed or versions != model.table_versions
+        changed = changed or versions != model.table_versions or self._has_added
         if not len(arrivals.shards) and not changed:
             return
         if self.manager is None:
@@ -300,7 +318,7 @@ class UpdateRun:
             self.learning = arrivals.shards
             self.new_shards += len(arrivals.shards)
             self.new_rows += arrivals.shards.rows
-        model.table_versions = versions
+        model.table_versions, self._has_added = versions, False
         self.manager.record_list()
         if len(arrivals.shards):
             self._learn(self._session(arrivals.shards))
@@ -346,7 +364,7 @@ class UpdateRun:
             if not shard.rows or id(shard.schema) in right:
                 continue
             try:
-                check_schema(plan, shard.schema, shard.url)
+                check_columns(plan, shard)
                 right.add(id(shard.schema))
             except SchemaError as error:
                 problems.append(str(error))

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from streamomd.core.errors import DataError, SchemaError
+from streamomd.core.message import shown_value
 from streamomd.core.urls import printable, protocol, redact, shown
 from streamomd.core.wording import first_lines
 from streamomd.features.arrow_types import DATES, PARTITION_TYPES, SCALARS, family
 from streamomd.features.bad_rows import Conflict
-from streamomd.features.bad_rows import shown as shown_value
 from streamomd.features.plan_columns import Partition
 from streamomd.shards.row_filter import columns_of
 from streamomd.shards.shard import Constant, Shard, ShardSet

@@ -20,6 +20,7 @@ from streamomd.shards.reader import ShardBatch, read_batches
 from streamomd.shards.renames import require_columns
 from streamomd.shards.shard import Shard, ShardSet
 
+A_LABEL = "a label is a number, a boolean or a string"
 FEW = 10_000
 """Labels that Python counts before pyarrow's functions are loaded, which takes as long."""
 Enough = Callable[[Collection[Any]], object]
@@ -79,7 +80,7 @@ def distinct_among(
     """
     found: Counter[Any] = Counter() if counts is None else counts
     for shard, pieces in shards:
-        _require_flat(shard, column)
+        _require_flat(shard, [column], A_LABEL)
         for values in pieces:
             found.update(values)
             if enough(found):
@@ -102,7 +103,7 @@ def count_labels(shard_set: ShardSet, column: str) -> tuple[dict[Any, int], int]
     """
     found: Counter[Any] = Counter()
     for place, shard in enumerate(shard_set):
-        _require_flat(shard, column)
+        _require_flat(shard, [column], A_LABEL)
         batches = read_batches(shard_set, places=[place], columns=[column], threads=1)
         for counts in batches.map(lambda rows: _counts(rows.batch.column(0))):
             found.update(counts)
@@ -123,14 +124,13 @@ def _is_label(value: Any) -> bool:
     return value is not None and value == value  # noqa: PLR0124 (NaN is not itself)
 
 
-def _require_flat(shard: Shard, column: str) -> None:
-    require_columns(shard, [column])
-    kind = shard.schema.field(column).type
-    if pa.types.is_nested(kind):
-        raise SchemaError(
-            f"column {printable(column)!r} of {shown(shard.url)} is {kind}: "
-            "a label is a number, a boolean or a string"
-        )
+def _require_flat(shard: Shard, columns: Sequence[str], what: str) -> None:
+    """Raises SchemaError for a column that is missing or holds lists. what: is expected."""
+    require_columns(shard, columns)
+    for name in columns:
+        kind = shard.schema.field(name).type
+        if pa.types.is_nested(kind):
+            raise SchemaError(f"column {printable(name)!r} of {shown(shard.url)} is {kind}: {what}")
 
 
 def _values(shard_set: ShardSet, place: int, column: str) -> Iterable[dict[Any, int]]:
@@ -159,14 +159,7 @@ MOST = 1_000_000
 
 def check_sliced(shard: Shard, columns: Sequence[str]) -> None:
     """Raises SchemaError for a column that is missing or holds lists."""
-    require_columns(shard, columns)
-    for name in columns:
-        kind = shard.schema.field(name).type
-        if pa.types.is_nested(kind):
-            raise SchemaError(
-                f"column {printable(name)!r} of {shown(shard.url)} is {kind}: rows are sliced by "
-                "numbers, booleans, texts, dates or times"
-            )
+    _require_flat(shard, columns, "rows are sliced by numbers, booleans, texts, dates or times")
 
 
 def weights_of_values(

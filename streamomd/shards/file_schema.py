@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from streamomd.core.errors import CorruptionError
 from streamomd.core.urls import printable
+from streamomd.features.arrow_types import with_fields
 from streamomd.features.lists import METADATA_KEY, with_lists
-from streamomd.features.nested import with_fields
 
 OWN = b"streamomd."
 """Begin of the metadata that a schema retains. pandas writes the number of rows into its own, by

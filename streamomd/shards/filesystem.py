@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from streamomd.core.errors import (
     ChangedDataError,
@@ -27,6 +27,9 @@ from streamomd.core.wording import SCHEMES, extra_hint, scheme_hint
 
 if TYPE_CHECKING:
     import fsspec
+
+FileSystem: TypeAlias = "fsspec.AbstractFileSystem"
+"""fsspec's, which is imported when a store is opened."""
 
 PAGE, LISTINGS_AT_ONCE = 1000, 16
 """Names that a store gives for one request, and directories that are listed at the same time."""
@@ -118,7 +121,7 @@ def _is_unreachable(cause: BaseException | None) -> bool:
     return getattr(cause, "status", 404) not in (404, 410)
 
 
-def connect_output(url: str, options: Mapping[str, Any] | None) -> fsspec.AbstractFileSystem:
+def connect_output(url: str, options: Mapping[str, Any] | None) -> FileSystem:
     """Returns the file system to write to, see ``connect``.
 
     Raises UsageError for what is read only, and for ``::``.
@@ -137,7 +140,7 @@ def connect_output(url: str, options: Mapping[str, Any] | None) -> fsspec.Abstra
     return connect(url, options or {})
 
 
-def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
+def connect(url: str, options: Mapping[str, Any]) -> FileSystem:
     """The file system of a URL; its options come from the URL's host and ``options``.
 
     Raises UsageError for a chained URL.
@@ -176,17 +179,17 @@ def _connecting(scheme: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**options, "config_kwargs": {"max_pool_connections": CONNECTIONS, **given}}
 
 
-def protocols(fs: fsspec.AbstractFileSystem) -> tuple[str, ...]:
+def protocols(fs: FileSystem) -> tuple[str, ...]:
     """The schemes of a file system's URLs."""
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
 
 
-def is_local(fs: fsspec.AbstractFileSystem) -> bool:
+def is_local(fs: FileSystem) -> bool:
     """Whether names are those of the local disk."""
     return "file" in protocols(fs)
 
 
-def stat_entry(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
+def stat_entry(fs: FileSystem, path: str, url: str) -> Entry:
     """Size, kind and version of an exact name, links followed, no cache used."""
     with store_errors(url):
         if is_local(fs):

@@ -13,13 +13,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamomd.shards.directory_columns import read_columns, stored_columns
 from streamomd.shards.fetch_ahead import JOBS_AHEAD, JOBS_AT_ONCE, Load, Need
+from streamomd.shards.filesystem import FileSystem
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.open_shard import MOST_LOADED, OpenShard, shard_object
 from streamomd.shards.order import Group, Job, groups_from
@@ -33,9 +34,6 @@ from streamomd.shards.stored_object import (
     StoredObject,
     merge,
 )
-
-if TYPE_CHECKING:
-    import fsspec
 
 TIMES = 3
 UNITS = 8
@@ -125,7 +123,7 @@ class JobBytes:
 
     def __init__(
         self,
-        fs: fsspec.AbstractFileSystem,
+        fs: FileSystem,
         wanted: ReadRequest,
         most: int,
         is_cached: Callable[[Job], bool] = lambda job: False,
@@ -190,7 +188,7 @@ class _Shared:
 
     def __init__(
         self,
-        fs: fsspec.AbstractFileSystem,
+        fs: FileSystem,
         shard: Shard,
         wanted: ReadRequest,
         most_batch: int,

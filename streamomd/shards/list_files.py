@@ -9,13 +9,14 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamomd.core.run_events import count_request, same_receivers
 from streamomd.shards.filesystem import (
     LISTINGS_AT_ONCE,
     PAGE,
     Entry,
+    FileSystem,
     _entry,
     _Item,
     _local_entry,
@@ -25,11 +26,8 @@ from streamomd.shards.filesystem import (
     store_errors,
 )
 
-if TYPE_CHECKING:
-    import fsspec
 
-
-def is_directory(fs: fsspec.AbstractFileSystem, path: str, url: str) -> bool:
+def is_directory(fs: FileSystem, path: str, url: str) -> bool:
     """Whether a directory exists; False where this process may not look."""
     if is_local(fs):
         return os.path.isdir(path)
@@ -47,7 +45,7 @@ def is_directory(fs: fsspec.AbstractFileSystem, path: str, url: str) -> bool:
             raise
 
 
-def _is_listed(fs: fsspec.AbstractFileSystem, path: str) -> bool:
+def _is_listed(fs: FileSystem, path: str) -> bool:
     """Whether a store has a directory. Of S3 in one request, where ``info`` takes two: it looks for
     an object of this name first."""
     if not _lists_pages(fs, path):
@@ -60,12 +58,12 @@ def _is_listed(fs: fsspec.AbstractFileSystem, path: str) -> bool:
     return bool(sync(fs.loop, _page, fs._iterdir(bucket, prefix=f"{key}/", max_items=1)))
 
 
-def _lists_pages(fs: fsspec.AbstractFileSystem, path: str) -> bool:
+def _lists_pages(fs: FileSystem, path: str) -> bool:
     """Whether a directory of S3 can be listed in parts."""
     return "s3" in protocols(fs) and hasattr(fs, "_iterdir") and bool(path.strip("/"))
 
 
-def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
+def children(fs: FileSystem, path: str, url: str) -> list[str]:
     """Exact paths of what is directly inside a directory, in no order."""
     with store_errors(url):
         if is_local(fs):
@@ -75,9 +73,7 @@ def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
         return [name for name in names if name != path.rstrip("/")]
 
 
-def entries(
-    fs: fsspec.AbstractFileSystem, path: str, url: str, wanted: Callable[[str], bool]
-) -> Iterator[Entry]:
+def entries(fs: FileSystem, path: str, url: str, wanted: Callable[[str], bool]) -> Iterator[Entry]:
     """What is directly inside a directory, links followed, in no order; of names that are wanted.
 
     It is one request of a store for 1,000 names, or one a file whose size the store does not list.
@@ -92,13 +88,13 @@ def entries(
                 yield _sized(fs, _entry(info, name))
 
 
-def _sized(fs: fsspec.AbstractFileSystem, entry: Entry) -> Entry:
+def _sized(fs: FileSystem, entry: Entry) -> Entry:
     """The entry, with the size of a file."""
     missing = entry.kind == "file" and entry.size < 0
     return stat_entry(fs, entry.path, entry.path) if missing else entry
 
 
-def _infos(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[Mapping[str, Any]]:
+def _infos(fs: FileSystem, path: str) -> Iterator[Mapping[str, Any]]:
     """What a store lists of a directory; of S3 one page after another, so that a directory of a
     million objects takes no memory but that of what is made of them."""
     is_empty = True
@@ -135,7 +131,7 @@ async def _page(found: AsyncIterator[Mapping[str, Any]]) -> list[Mapping[str, An
 
 
 def tree_pages(
-    fs: fsspec.AbstractFileSystem, folder: str, url: str, is_data: Callable[[str], bool]
+    fs: FileSystem, folder: str, url: str, is_data: Callable[[str], bool]
 ) -> Iterator[list[Entry]]:
     """All objects below a directory of S3, as many at a time as one request gives; none of other
     stores. A request for each directory would be one more for every day of data.
@@ -160,7 +156,7 @@ def tree_pages(
 
 
 def list_each(
-    fs: fsspec.AbstractFileSystem, paths: Sequence[str], inside: Callable[[str], Iterable[_Item]]
+    fs: FileSystem, paths: Sequence[str], inside: Callable[[str], Iterable[_Item]]
 ) -> Iterator[Iterable[_Item]]:
     """``inside`` of each directory, in order; of a store for several at the same time."""
     if is_local(fs) or len(paths) == 1:
@@ -187,7 +183,7 @@ def _scan(fs: Any, path: str, wanted: Callable[[str], bool]) -> Iterator[Entry]:
 
 
 def matches(
-    fs: fsspec.AbstractFileSystem, pattern: str, url: str, folders: dict[str, set[str]]
+    fs: FileSystem, pattern: str, url: str, folders: dict[str, set[str]]
 ) -> Iterator[Entry]:
     """Files and directories of a store that match a glob, in no order. folders: gets the names of
     the directories in each directory, where all below were listed.
@@ -208,7 +204,7 @@ def matches(
 
 
 def _tree(
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     root: str,
     depth: float,
     url: str,
@@ -236,7 +232,7 @@ def _tree(
     return found
 
 
-def _below(fs: fsspec.AbstractFileSystem, folder: str, depth: float) -> Iterator[Entry]:
+def _below(fs: FileSystem, folder: str, depth: float) -> Iterator[Entry]:
     folders = [folder]
     while folders and depth > 0:
         next_folders: list[str] = []

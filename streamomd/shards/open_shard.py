@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from streamomd.core.errors import (
 from streamomd.core.urls import scrub, shown
 from streamomd.shards.directory_columns import read_columns, stored_columns
 from streamomd.shards.file_schema import same_columns
-from streamomd.shards.filesystem import Entry, is_local
+from streamomd.shards.filesystem import Entry, FileSystem, is_local
 from streamomd.shards.formats.contract import Format, Groups, ReadAt, ReadRequest
 from streamomd.shards.formats.footer import (
     describe_footer,
@@ -40,9 +40,6 @@ from streamomd.shards.stored_object import (
     StoredObject,
     stored_object,
 )
-
-if TYPE_CHECKING:
-    import fsspec
 
 MOST_LOADED = 128 << 20
 """Bytes of an object's row group that are read before any is decoded; a larger one is read in
@@ -70,7 +67,7 @@ class OpenShard:
 
     def __init__(
         self,
-        fs: fsspec.AbstractFileSystem,
+        fs: FileSystem,
         shard: Shard,
         wanted: ReadRequest,
         versions: dict[str, object] | None = None,
@@ -234,14 +231,14 @@ class OpenShard:
         self._file.close()
 
 
-def shard_object(fs: fsspec.AbstractFileSystem, shard: Shard) -> StoredObject:
+def shard_object(fs: FileSystem, shard: Shard) -> StoredObject:
     """The object of a shard in a store. Raises ChangedDataError where another one is there now."""
     entry = Entry(shard.path, "file", shard.size, shard.etag, shard.mtime_ns)
     stat = partial(_stat, fs, shard, seen=False)
     return stored_object(fs, shard.path, shard.url, entry, stat)
 
 
-def _stat(fs: fsspec.AbstractFileSystem, shard: Shard, *, seen: bool) -> Entry:
+def _stat(fs: FileSystem, shard: Shard, *, seen: bool) -> Entry:
     """The shard's file as it is now. Raises ChangedDataError where it is another or no file.
 
     seen: this process has read it before, so that a missing file was removed.

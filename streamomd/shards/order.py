@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import shown
 from streamomd.shards.shard import Shard, ShardSet
@@ -35,6 +38,18 @@ def natural_key(path: str) -> tuple[tuple[tuple[int, bytes], ...], bytes]:
         for place, part in enumerate(_DIGITS.split(name))
     )
     return tuple(parts), name
+
+
+GAMMA = np.uint64(0x9E3779B97F4A7C15)
+"""Between two states of SplitMix64."""
+
+
+def mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The numbers that SplitMix64 gives at these states (Steele, Lea & Flood 2014, "Fast splittable
+    pseudorandom number generators", Fig. 16)."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 def places(order: str, seed: int, shards: int, epoch: int) -> list[int]:

@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +21,9 @@ from numpy.typing import NDArray
 from streamomd.checkpoint.stores.local import remove_abandoned_outputs, temporary_name
 from streamomd.core.errors import DataError, OutputExistsError, UsageError
 from streamomd.core.urls import absolute, local_name, protocol, shown
-from streamomd.shards.filesystem import connect_output, output_errors
+from streamomd.shards.filesystem import FileSystem, connect_output, output_errors
 from streamomd.shards.renames import near
 from streamomd.shards.shard import Shard, ShardSet
-
-if TYPE_CHECKING:
-    import fsspec
 
 
 class OutputFile(io.RawIOBase):
@@ -147,7 +144,7 @@ def remove_unfinished(directory: str, storage_options: Mapping[str, Any] | None)
         remove_abandoned_outputs(fs, _root(fs, url))
 
 
-def _root(fs: fsspec.AbstractFileSystem, url: str) -> str:
+def _root(fs: FileSystem, url: str) -> str:
     return str(fs._strip_protocol(url) if protocol(url) else local_name(url)).rstrip("/")
 
 
@@ -166,7 +163,7 @@ class PredictionWriter:
         """classes: saved to the schema's metadata, as JSON, in the order of lists of numbers."""
         self._metadata = {"classes": json.dumps(list(classes), default=str)} if classes else None
         url = absolute(directory)
-        self._fs: fsspec.AbstractFileSystem = connect_output(url, storage_options)
+        self._fs: FileSystem = connect_output(url, storage_options)
         root = _root(self._fs, url)
         self.path = f"{root}/{name}"
         with output_errors(self.path):

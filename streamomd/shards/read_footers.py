@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from streamomd.checkpoint.segments import HASH_BYTES, TYPES, Facts, groups_of
 from streamomd.core.errors import DataError, InputNotFoundError
@@ -21,14 +21,11 @@ from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
 from streamomd.core.wording import counted
 from streamomd.shards.file_schema import Projection, parse_projection, schema_of_text
-from streamomd.shards.filesystem import CONNECTIONS, Entry, is_local, stat_entry
+from streamomd.shards.filesystem import CONNECTIONS, Entry, FileSystem, is_local, stat_entry
 from streamomd.shards.formats.footer import FORMATS, read_shard
 from streamomd.shards.renames import project, with_projection
 from streamomd.shards.shard import Listed, Shard, ShardSet
 from streamomd.shards.stored_object import RECENT_BYTES
-
-if TYPE_CHECKING:
-    import fsspec
 
 
 def is_unchanged(facts: Facts, entry: Entry) -> bool:
@@ -87,7 +84,7 @@ _Result = TypeVar("_Result")
 
 
 def open_listed(
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     listed: Sequence[Listed],
     statistics: Collection[str] = (),
     known: Mapping[str, Facts] = NONE_KNOWN,
@@ -117,13 +114,13 @@ def _entry(file: Listed) -> Entry:
 
 
 def open_each(
-    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
+    fs: FileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
 ) -> list[Opened]:
     """The shard of each listed file, or the error for one that is damaged or gone."""
     return _read_all(fs, listed, partial(_try_read, statistics=statistics))
 
 
-def shard_set(fs: fsspec.AbstractFileSystem, shards: Sequence[Shard]) -> ShardSet:
+def shard_set(fs: FileSystem, shards: Sequence[Shard]) -> ShardSet:
     """Shards as they were just opened."""
     versions: dict[str, object] = {}
     if is_local(fs):
@@ -132,7 +129,7 @@ def shard_set(fs: fsspec.AbstractFileSystem, shards: Sequence[Shard]) -> ShardSe
 
 
 def _read_all(
-    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
+    fs: FileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
 ) -> list[_Result]:
     """``read`` of each file, in order, in threads."""
     threads, size = (LOCAL_THREADS, LOCAL_BATCH) if is_local(fs) else (CONNECTIONS, 1)
@@ -157,13 +154,13 @@ def _read_all(
 
 
 def _read_part(
-    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
+    fs: FileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
 ) -> list[_Result]:
     return [read(fs, file) for file in listed]
 
 
 def _read(
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     file: Listed,
     statistics: Collection[str] = (),
     known: Mapping[str, Facts] = NONE_KNOWN,
@@ -173,6 +170,8 @@ def _read(
 ) -> Shard:
     """Returns a file's shard: from the ledger where it records the file as it is, else by its
     footer."""
+    if file.error is not None:
+        raise file.error
     try:
         listed = _entry(file)
         if file.url in known and file.etag is None:
@@ -198,9 +197,7 @@ def _read(
         ) from None
 
 
-def _try_read(
-    fs: fsspec.AbstractFileSystem, file: Listed, statistics: Collection[str] = ()
-) -> Opened:
+def _try_read(fs: FileSystem, file: Listed, statistics: Collection[str] = ()) -> Opened:
     try:
         return _read(fs, file, statistics)
     except (DataError, InputNotFoundError) as error:

@@ -13,7 +13,7 @@ from streamomd.core.installed import sources
 from streamomd.core.urls import printable, shown
 from streamomd.core.wording import listed
 from streamomd.features import Plan, check_schema
-from streamomd.features.nested import is_container
+from streamomd.features.arrow_types import is_container
 from streamomd.shards.file_schema import Projection, TableColumns, id_of, inside_of
 from streamomd.shards.shard import Shard, ShardSet
 

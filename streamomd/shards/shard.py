@@ -23,12 +23,11 @@ from streamomd.core.urls import shown
 from streamomd.core.wording import counted
 from streamomd.features.lists import declared
 from streamomd.shards.file_schema import Projection, schema_facts
+from streamomd.shards.filesystem import FileSystem
 from streamomd.shards.formats.parquet_footer import GroupStatistics
 from streamomd.shards.row_filter import RowFilter
 
 if TYPE_CHECKING:
-    import fsspec
-
     from streamomd.shards.file_schema import TableColumns
 
 
@@ -49,7 +48,8 @@ class Listed(NamedTuple):
     file system has them. partitions: column and text of each partition value (None: null), where a
     table's log records them; None: they are in the name. version: of the table's commit that added
     the file, and its position in that commit. table: of which it is. columns: of a table whose
-    columns have ids, by which those of its files are found.
+    columns have ids, by which those of its files are found. origin: the file that it was made of.
+    error: why it cannot be read, as its source knows already.
     """
 
     path: str
@@ -62,6 +62,8 @@ class Listed(NamedTuple):
     version: tuple[int, int] = (0, 0)
     table: Table | None = None
     columns: TableColumns | None = None
+    origin: str = ""
+    error: DataError | None = None
 
 
 SHA256_LETTERS = 64
@@ -212,7 +214,7 @@ class ShardSet:
     """Shards of one file system, in order."""
 
     shards: tuple[Shard, ...]
-    fs: fsspec.AbstractFileSystem
+    fs: FileSystem
     versions: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
     """Versions of local shards, as this process first saw them; see ``Opened``."""
     table_versions: dict[str, int] = field(default_factory=dict, compare=False)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from io import FileIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from streamomd.core.errors import DataError
 from streamomd.core.platform_calls import read_ahead
 from streamomd.core.urls import shown
-from streamomd.shards.filesystem import Entry, is_local, stat_entry, store_errors
+from streamomd.shards.filesystem import Entry, FileSystem, is_local, stat_entry, store_errors
 from streamomd.shards.stored_object import ChangedWhileReadError, ObjectFile, stored_object
-
-if TYPE_CHECKING:
-    import fsspec
 
 
 def open_file(
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     path: str,
     url: str,
     entry: Entry | None = None,
@@ -81,7 +78,7 @@ def identity(file: Any) -> object:
     return version(file), os.fstat(file.fileno()).st_ctime_ns
 
 
-def read_whole(fs: fsspec.AbstractFileSystem, path: str, url: str, most: int, what: str) -> bytes:
+def read_whole(fs: FileSystem, path: str, url: str, most: int, what: str) -> bytes:
     """The bytes of a small file, such as one of a table's log. Raises DataError, which says what it
     is, for one of more than ``most`` bytes and for one that is written while it is read."""
     entry = stat_entry(fs, path, url)

@@ -15,16 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from streamomd.core.errors import StorageError
 from streamomd.core.run_events import request_counter
-from streamomd.shards.filesystem import Entry, store_errors
-
-if TYPE_CHECKING:
-    import fsspec
+from streamomd.shards.filesystem import Entry, FileSystem, store_errors
 
 
 class SeekableFile(ABC):
@@ -104,7 +101,7 @@ class StoredObject:
 
     def __init__(
         self,
-        fs: fsspec.AbstractFileSystem,
+        fs: FileSystem,
         path: str,
         url: str,
         entry: Entry,
@@ -344,11 +341,7 @@ def forget_recent() -> None:
 
 
 def stored_object(
-    fs: fsspec.AbstractFileSystem,
-    path: str,
-    url: str,
-    entry: Entry,
-    stat: Callable[[], Entry] | None = None,
+    fs: FileSystem, path: str, url: str, entry: Entry, stat: Callable[[], Entry] | None = None
 ) -> StoredObject:
     """The object of an entry. stat: the entry now; what is read is of that version. Without it
     only S3 refuses to send another one."""
@@ -362,11 +355,11 @@ def stored_object(
     return known
 
 
-def _speaks(fs: fsspec.AbstractFileSystem, protocol: str) -> bool:
+def _speaks(fs: FileSystem, protocol: str) -> bool:
     return protocol in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
 
 
-def _fetch_of(fs: fsspec.AbstractFileSystem, path: str, entry: Entry) -> Fetch:
+def _fetch_of(fs: FileSystem, path: str, entry: Entry) -> Fetch:
     if _speaks(fs, "s3"):
         return _pinned(fs, path, entry)
     if _speaks(fs, "https"):
@@ -376,7 +369,7 @@ def _fetch_of(fs: fsspec.AbstractFileSystem, path: str, entry: Entry) -> Fetch:
     return lambda begin, end: bytes(fs.cat_file(path, start=begin, end=end))
 
 
-def _pinned(fs: fsspec.AbstractFileSystem, path: str, entry: Entry) -> Fetch:
+def _pinned(fs: FileSystem, path: str, entry: Entry) -> Fetch:
     """Requests that S3 refuses with another version. A file is opened without a request, as its
     size is given; then it is told the ETag, for which it would have asked with the size."""
     file = fs.open(path, "rb", cache_type="none", size=entry.size)

@@ -12,18 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from streamomd.checkpoint.ledger import Difference, compare
 from streamomd.checkpoint.segments import Facts, shorten_facts
-from streamomd.core.errors import (
-    ChangedDataError,
-    DataError,
-    InputNotFoundError,
-    UsageError,
-)
+from streamomd.core.errors import ChangedDataError, DataError, InputNotFoundError, UsageError
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
+from streamomd.shards.filesystem import FileSystem
 from streamomd.shards.order import natural_key, path_key
 from streamomd.shards.read_footers import open_each, shard_set
 from streamomd.shards.shard import Listed, ShardSet
@@ -44,9 +40,6 @@ from streamomd.sources.new_files import (
     skipped_notes,
     youth,
 )
-
-if TYPE_CHECKING:
-    import fsspec
 
 
 class Arrivals(NamedTuple):
@@ -81,7 +74,7 @@ class _Divided(NamedTuple):
 
 def find_arrivals(
     known: Sequence[Facts],
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     listed: Sequence[Listed],
     choice: Choice,
     *,
@@ -200,7 +193,7 @@ def _settled(
         if choice.until_ns is not None and (file.mtime_ns or 0) > choice.until_ns:
             late += 1
         elif why := youth(file, file.mtime_ns, choice, now_ns):
-            young.append(SkippedShard(file.url, why))
+            young.append(SkippedShard(file.url, why, origin=file.origin))
         else:
             ready.append(file)
     return ready, young, late
@@ -210,17 +203,17 @@ def _order(arrival: str) -> Callable[[Listed], Any]:
     """Sort key of new files. A table's version comes first; all others have the same."""
 
     def by_path(file: Listed) -> Any:
-        return file.version, natural_key(file.name), path_key(file.path)
+        return file.version, natural_key(file.name), path_key(file.origin or file.path)
 
     def by_time(file: Listed) -> Any:
-        return file.version, file.mtime_ns, natural_key(file.name), path_key(file.path)
+        return file.version, file.mtime_ns, *by_path(file)[1:]
 
     return by_time if arrival == "modified" else by_path
 
 
 def _reread(
     known: Sequence[Facts],
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     changed: Sequence[tuple[int, Listed]],
     contents: Contents,
 ) -> tuple[tuple[tuple[int, Facts], ...], list[Difference]]:
@@ -267,10 +260,10 @@ def without_bad_shards(
     for url, error in bad.items():
         if isinstance(error, ChangedDataError | InputNotFoundError):
             why = "written again or removed since it was listed; it is taken later"
-            skipped.append(SkippedShard(url, why))
+            skipped.append(SkippedShard(url, why, origin=files[url].origin))
             continue
         why = reason_of(error, files[url])
-        skipped.append(SkippedShard(url, why, recorded=True))
+        skipped.append(SkippedShard(url, why, True, files[url].origin))
         facts += [_facts_of(files[url], why)] if url not in recorded else []
     settled = {one.url for one in skipped if one.recorded}
     shards = tuple(shard for shard in found.shards if shard.url not in bad)

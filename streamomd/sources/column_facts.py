@@ -17,10 +17,17 @@ import pyarrow as pa
 
 from streamomd.core.errors import SchemaError
 from streamomd.core.urls import printable
-from streamomd.features.arrow_types import DATES, MEASURED, NUMBERS, TEXTS, family, is_list_of
+from streamomd.features.arrow_types import (
+    DATES,
+    MEASURED,
+    NUMBERS,
+    TEXTS,
+    family,
+    is_container,
+    is_list_of,
+)
 from streamomd.features.arrow_types import is_vector as is_vector_type
 from streamomd.features.infer_plan import twice
-from streamomd.features.nested import is_container
 from streamomd.shards.open_readers import open_group
 from streamomd.shards.order import Job, jobs_of
 from streamomd.shards.shard import ShardSet

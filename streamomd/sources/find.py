@@ -6,14 +6,14 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from streamomd.checkpoint.segments import Facts
 from streamomd.core.errors import DataError, UsageError, refuse_rows_in_memory
 from streamomd.core.run_events import phase
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import protocol, shown, userinfo
-from streamomd.shards.filesystem import connect, is_local
+from streamomd.shards.filesystem import FileSystem, connect, is_local
 from streamomd.shards.order import path_key
 from streamomd.shards.read_footers import NONE_KNOWN, open_listed
 from streamomd.shards.shard import Listed, ShardSet
@@ -22,10 +22,6 @@ from streamomd.sources.files.paths import PathPattern
 from streamomd.sources.known_sources import by_source, describe_position
 from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 from streamomd.sources.text.text_cache import as_shards, is_converted, text_notes
-
-if TYPE_CHECKING:
-    import fsspec
-
 
 ORDERS = ("sorted", "given", "shuffled")
 MOST_LABEL_BOUNDS = 256
@@ -38,7 +34,7 @@ class Listing(NamedTuple):
     id of the schema whose names its columns have. notes: lines on skipped commits and changed
     schemas. lost: of each table with files that cannot be read, why, and what to do."""
 
-    fs: fsspec.AbstractFileSystem
+    fs: FileSystem
     files: list[Listed]
     versions: dict[str, int]
     notes: tuple[str, ...] = ()
@@ -102,7 +98,7 @@ def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
     if request.order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {request.order!r}")
     tables = request.tables
-    texts = as_shards(source_texts(shards), request.check, tables.csv, tables.texts)
+    texts = as_shards(source_texts(shards), request)
     sources = by_source(texts)
     located = {url: source.locate(url) for source, urls in sources.items() for url in urls}
     options: Mapping[str, Any] = request.storage_options
@@ -150,10 +146,11 @@ def _refuse_choice(tables: TableOptions, texts: Sequence[str], versions: Mapping
         )
 
 
-def describe_sources(shards: ShardSet) -> list[str]:
-    """A line for each table among the sources, and on text that was converted."""
+def describe_sources(shards: ShardSet, text_columns: Sequence[str] = ()) -> list[str]:
+    """A line for each table among the sources, and on text that was converted. text_columns: are
+    text to a model."""
     tables = describe_position(shards.table_versions)
-    return tables + text_notes([shard.path for shard in shards])
+    return tables + text_notes([shard.path for shard in shards], text_columns)
 
 
 def source_texts(shards: str | Sequence[str]) -> list[str]:
@@ -169,8 +166,8 @@ def source_texts(shards: str | Sequence[str]) -> list[str]:
     return texts
 
 
-def _common_file_system(texts: list[str], options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
-    systems: dict[str, fsspec.AbstractFileSystem] = {}
+def _common_file_system(texts: list[str], options: Mapping[str, Any]) -> FileSystem:
+    systems: dict[str, FileSystem] = {}
     for text in texts:
         if (root := _root(text)) not in systems:
             systems[root] = connect(text, options)
@@ -190,7 +187,7 @@ def _root(text: str) -> str:
     return f"{scheme}://{host}" if scheme else "the local disk"
 
 
-def _refuse_credentials(fs: fsspec.AbstractFileSystem, urls: Iterable[str]) -> None:
+def _refuse_credentials(fs: FileSystem, urls: Iterable[str]) -> None:
     for url in urls:
         secret = userinfo(url)
         if not secret:
@@ -203,7 +200,7 @@ def _refuse_credentials(fs: fsspec.AbstractFileSystem, urls: Iterable[str]) -> N
             )
 
 
-def refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) -> None:
+def refuse_duplicates(fs: FileSystem, listed: Iterable[Listed]) -> None:
     """Raises UsageError if a file is listed twice, by two sources or as a symbolic link."""
     resolve = _real_names() if is_local(fs) else str
     seen: dict[str, str] = {}

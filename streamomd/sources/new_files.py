@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from streamomd.checkpoint.ledger import Difference, explain
 from streamomd.checkpoint.segments import Facts, shorten_facts
@@ -24,14 +24,10 @@ from streamomd.core.errors import (
     ResumeRefusedError,
 )
 from streamomd.core.urls import shown
-from streamomd.core.wording import counted, first_lines
-from streamomd.shards.filesystem import protocols
+from streamomd.core.wording import counted, first_lines, it_or_them
+from streamomd.shards.filesystem import FileSystem, protocols
 from streamomd.shards.read_footers import Opened, open_each
 from streamomd.shards.shard import Listed, Shard
-
-if TYPE_CHECKING:
-    import fsspec
-
 
 IDENTITY = ("footer_sha256", "size", "rows", "schema")
 """What equal files have in common, and what is compared before any of their rows is read."""
@@ -56,7 +52,7 @@ class Contents:
 
     def __init__(
         self,
-        fs: fsspec.AbstractFileSystem,
+        fs: FileSystem,
         recorded: Callable[[int], Mapping[int, bytes]],
         read: Callable[[Shard], Mapping[int, bytes]],
     ) -> None:
@@ -124,11 +120,18 @@ class Choice(NamedTuple):
 
 
 class SkippedShard(NamedTuple):
-    """A listed file that is not learned now. recorded: it stays so, as the ledger has it."""
+    """A listed file that is not learned now. recorded: it stays so, as the ledger has it. origin:
+    the file that it was made of."""
 
     url: str
     reason: str
     recorded: bool = False
+    origin: str = ""
+
+    @property
+    def note(self) -> str:
+        """A line on it."""
+        return f"skipped {shown(self.origin or self.url)}: {self.reason}"
 
 
 @dataclass(eq=False)
@@ -155,7 +158,7 @@ class NewFiles:
     repeated: int = 0
     waiting: int = 0
 
-    def open_all(self, fs: fsspec.AbstractFileSystem, ready: Sequence[Listed]) -> None:
+    def open_all(self, fs: FileSystem, ready: Sequence[Listed]) -> None:
         """Open files in order until ``max_shards`` shards are found."""
         position = 0
         most = len(ready) if self.choice.max_shards is None else self.choice.max_shards
@@ -183,7 +186,7 @@ class NewFiles:
             self._add_shard(file, opened)
 
     def _skip(self, file: Listed, why: str) -> None:
-        self.skipped.append(SkippedShard(file.url, why))
+        self.skipped.append(SkippedShard(file.url, why, origin=file.origin))
 
     def _add_shard(self, file: Listed, shard: Shard) -> None:
         """Sorts a shard among the new, moved, repeated or copied ones."""
@@ -244,7 +247,7 @@ class NewFiles:
 
 def open_new(
     known: Sequence[Facts],
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     listed: Sequence[Listed],
     ready: Sequence[Listed],
     opening: NewFiles,
@@ -280,7 +283,8 @@ def youth(file: Listed, mtime_ns: int | None, choice: Choice, now_ns: int) -> st
 
 def reason_of(error: DataError, file: Listed) -> str:
     """An error's text without the name of the file."""
-    text = str(error).removeprefix("shard ").removeprefix(shown(file.url)).removeprefix(":").strip()
+    text = str(error).removeprefix("shard ").removeprefix(shown(file.url))
+    text = text.removeprefix(shown(file.origin)).lstrip(":, ").strip()
     return text[:MOST_LETTERS]
 
 
@@ -303,7 +307,7 @@ def refuse_found(
     if rewritten:
         count = len({one.url for one in rewritten})
         lines += [
-            f"{counted(count, 'learned shard')} changed since the run read {_it(count)}:",
+            f"{counted(count, 'learned shard')} changed since the run read {it_or_them(count)}:",
             explain(rewritten),
             "Restore what was there, or pass --accept-rewritten URL: then the new rows of that "
             "file are not learned, and it is not reported again unless it changes "
@@ -334,24 +338,21 @@ def set_aside(found: NewFiles, choice: Choice) -> None:
         lines = [
             f"{counted(len(found.unreadable), 'new shard')} cannot be read:",
             *first_lines(
-                [f"{shown(file.url)}: {why}" for file, why in found.unreadable], MOST_LINES
+                [f"{shown(file.origin or file.url)}: {why}" for file, why in found.unreadable],
+                MOST_LINES,
             ),
-            f'Replace {_it(len(found.unreadable))}, or set data.on_bad_shard = "skip": the ledger '
-            "records what is skipped, and --retry-skipped tries it again",
+            f'Replace {it_or_them(len(found.unreadable))}, or set data.on_bad_shard = "skip": the '
+            "ledger records what is skipped, and --retry-skipped tries it again",
         ]
         raise DataError("\n".join(lines))
-    found.skipped += [SkippedShard(file.url, why, recorded=True) for file, why in found.unreadable]
-
-
-def _it(count: int) -> str:
-    return "it" if count == 1 else "them"
+    found.skipped += [
+        SkippedShard(file.url, why, True, file.origin) for file, why in found.unreadable
+    ]
 
 
 def skipped_notes(skipped: Sequence[SkippedShard]) -> Iterable[str]:
     """Lines on shards that are skipped."""
-    return first_lines(
-        [f"skipped {shown(one.url)}: {one.reason}" for one in skipped], MOST_LINES, " skipped"
-    )
+    return first_lines([one.note for one in skipped], MOST_LINES, " skipped")
 
 
 def notes_of(

@@ -16,11 +16,9 @@ from streamomd.config.values import nanoseconds
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import printable, protocol, shown
 from streamomd.core.wording import listed
-from streamomd.shards.filesystem import is_local
+from streamomd.shards.filesystem import FileSystem, is_local
 
 if TYPE_CHECKING:
-    import fsspec
-
     from streamomd.config.data_table import Data
 
 
@@ -172,9 +170,7 @@ DELTA_LOG = "the log of Delta table"
 ICEBERG_METADATA = "the metadata of Iceberg table"
 
 
-def locate(
-    fs: fsspec.AbstractFileSystem, root: str, url: str, text: str, who: str = DELTA_LOG
-) -> Location:
+def locate(fs: FileSystem, root: str, url: str, text: str, who: str = DELTA_LOG) -> Location:
     """The file that a path of the log of table ``url`` means. Raises DataError, UsageError.
 
     who: what has the path; those of Delta are percent-encoded.
@@ -204,7 +200,7 @@ def locate(
     return found
 
 
-def _absolute(fs: fsspec.AbstractFileSystem, url: str, name: str) -> Location:
+def _absolute(fs: FileSystem, url: str, name: str) -> Location:
     if is_local(fs):
         path = "/" + name.lstrip("/")
         return Location(path, path, path, outside=True)

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import scrub
 from streamomd.training.metrics import Metrics
-from streamomd.training.progress import Figure, RecentFigures, Speed, note
+from streamomd.training.progress import Figure, RecentFigures, Speed, Watcher, note
 
 SECONDS = 10.0
 
@@ -49,7 +49,19 @@ def refuse_illegal(callbacks: Sequence[Any]) -> None:
             )
 
 
-class CallbackWatcher:
+def is_called(callback: Callback, figures: Mapping[str, Any]) -> bool:
+    """Call a callback; whether it is to be called again: not after an error, which is reported."""
+    try:
+        callback.on_progress(dict(figures))
+    except Exception as error:
+        text = scrub(f"{type(error).__name__}: {error}")
+        text = f"{type(callback).__name__}.on_progress raised {text}; it is not called again"
+        note(text, "callback_failed", "warning")
+        return False
+    return True
+
+
+class CallbackWatcher(Watcher):
     """The watcher that calls the callbacks.
 
     about: figures that are the same in every call. expected: rows in all.
@@ -88,19 +100,12 @@ class CallbackWatcher:
             self._call("stopped")
 
     def _plan_next(self, metrics: Metrics) -> None:
-        self.next_row: float = 1 << metrics.total_rows.bit_length()
+        self.next_row = 1 << metrics.total_rows.bit_length()
 
     def _call(self, state: str) -> None:
         metrics = self._metrics
         figures = self._figures(state)
-        for one in [*self._callbacks]:
-            try:
-                one.on_progress(dict(figures))
-            except Exception as error:
-                self._callbacks.remove(one)
-                text = scrub(f"{type(error).__name__}: {error}")
-                text = f"{type(one).__name__}.on_progress raised {text}; it is not called again"
-                note(text, "callback_failed", "warning")
+        self._callbacks = [one for one in self._callbacks if is_called(one, figures)]
         self._called = time.monotonic()
         self._plan_next(metrics)
 

@@ -38,7 +38,7 @@ from streamomd.training.model_document import (
     refer_to_trees,
     save_trees,
 )
-from streamomd.training.progress import note
+from streamomd.training.progress import Watcher, note
 from streamomd.training.training_threads import (
     AsyncCommitter,
     CommitAbandonedError,
@@ -87,7 +87,7 @@ class CommitSchedule:
         self.next_time = time.monotonic() + wait
 
 
-class CheckpointManager:
+class CheckpointManager(Watcher):
     """Commits a model every ``every_rows`` rows or seconds, and on request.
 
     In exact mode a due commit is asynchronous: learning waits for a copy of the state and
@@ -111,6 +111,7 @@ class CheckpointManager:
         self._names: tuple[int, str] = (0, "")
         self._trees = ""
         self._schedule = CommitSchedule(model.spec.checkpoint, model.metrics.total_rows)
+        self.next_row = self._schedule.next_row
         report_commit(writer.last)
 
     def remote_state(self) -> RemoteState:
@@ -129,11 +130,6 @@ class CheckpointManager:
     def reserve(self) -> str:
         """A directory of the checkpoint for parts that other processes write."""
         return self._writer.reserve()
-
-    @property
-    def next_row(self) -> float:
-        """The number of rows after which a commit is due."""
-        return self._schedule.next_row
 
     @property
     def shards(self) -> Sequence[Facts]:
@@ -225,9 +221,6 @@ class CheckpointManager:
         """Record what ended the run, if that is wrong input before a row was saved."""
         record_failure(self._writer, error)
 
-    def finish(self, metrics: Metrics) -> None:
-        """The last commit is made by who knows that the run is finished."""
-
     def close(self) -> None:
         """Wait for a commit in progress: after an error it is the last one."""
         error = self._committer.outcome() if self._committer else None
@@ -249,11 +242,7 @@ class CheckpointManager:
         )
 
     def _write_async(
-        self,
-        document: dict[str, Any],
-        names: Named,
-        digests: list[Found],
-        parts: Iterable[Part],
+        self, document: dict[str, Any], names: Named, digests: list[Found], parts: Iterable[Part]
     ) -> None:
         try:
             self._write(document, names, digests, parts)
@@ -326,6 +315,7 @@ class CheckpointManager:
         now = time.monotonic()
         self._spent += now - began
         self._schedule.record_commit(self._model.metrics.total_rows, now - began)
+        self.next_row = self._schedule.next_row
         self._warn_if_slow(now)
 
     def _warn_if_slow(self, now: float) -> None:

@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 
 from streamomd.config.data_table import Data
 from streamomd.config.spec import Spec
-from streamomd.core.batch import SAMPLED, Batch, Skipped, taken
+from streamomd.core.batch import SAMPLED, Batch, Floats, Skipped, taken
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.urls import printable
-from streamomd.core.wording import suggestion
+from streamomd.core.wording import job_word, suggestion
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.features import Plan
 from streamomd.training.holdout import drawn_numbers, rows_held_out
 from streamomd.training.metrics import Metrics
 
-Floats = NDArray[np.float64]
 Learn = Callable[[Floats, Batch], Floats]
 """learn(sums, batch) -> margins of before learning; it adds to sums."""
 
@@ -124,7 +123,7 @@ def numbers_of_classes(given: Mapping[str, float], classes: Sequence[Any], key: 
     for name, number in given.items():
         places = [at for at, label in enumerate(classes) if _is_name(name, label)]
         if not places:
-            names = [_name(label) for label in classes]
+            names = [job_word(label) for label in classes]
             raise UsageError(
                 f"{key} names {printable(repr(name))}, which is not a class of the label: "
                 f"{suggestion(name, names)}"
@@ -152,15 +151,11 @@ def places_of_labels(y: Floats, classes: int) -> NDArray[np.int64]:
     return (y > 0.0).astype(np.int64) if classes == 2 else y.astype(np.int64)
 
 
-def _name(label: Any) -> str:
-    return str(label).lower() if isinstance(label, bool) else str(label)
-
-
 def _is_name(name: str, label: Any) -> bool:
     if isinstance(label, str):
         return bool(name == label)
     if isinstance(label, bool):
-        return name.lower() == _name(label)
+        return name.lower() == job_word(label)
     try:
         return bool(float(name) == label)
     except ValueError:

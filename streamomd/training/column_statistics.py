@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.run_tables import Alert
-from streamomd.core.batch import SHIFT, Batch, ColumnValues, Keys
+from streamomd.core.batch import SHIFT, Batch, ColumnValues, Floats, Keys
 from streamomd.engine import Engine
 
 KINDS = ("loss", "mean", "null_rate", "new_categories")
@@ -75,7 +75,6 @@ class Drift:
         return cls(given, alerts, count)
 
 
-Floats = NDArray[np.float64]
 NO_KEYS: Keys = np.empty(0, np.int64)
 C, COUNT, SUM, SQUARES = range(4)
 """Rows of ``ColumnStatistics.sums``."""

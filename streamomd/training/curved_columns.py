@@ -17,11 +17,10 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.config.model_table import DEFAULT
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Batch, Floats
 from streamomd.core.scalars import FEWEST, Curve, hats_of
 from streamomd.core.trees import MOST_MARGINS
 from streamomd.core.wording import counted
@@ -46,7 +45,6 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.model_data import engine_of
 from streamomd.training.progress import note
 
-Floats = NDArray[np.float64]
 FEWEST_ROWS = 1_000
 """Of fewer rows all numbers are curved."""
 CREDIBLE = 3.0

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.run_tables import Alert
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch, taken
+from streamomd.core.batch import Batch, Floats, taken
 from streamomd.core.errors import AlertError, UnsupportedError
 from streamomd.core.urls import printable
 from streamomd.core.wording import counted
@@ -40,8 +40,6 @@ from streamomd.training.progress import note
 if TYPE_CHECKING:
     from streamomd.training.checkpoint_manager import CheckpointManager
     from streamomd.training.model_data import ModelData
-
-Floats = NDArray[np.float64]
 
 
 def plan_to_read(alert: Alert | None, plan: Plan) -> Plan:

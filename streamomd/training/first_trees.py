@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch, DenseBatch
+from streamomd.core.batch import Batch, DenseBatch, Floats
 from streamomd.core.trees import Trees
 from streamomd.core.wording import counted
 from streamomd.engine.state import State
@@ -45,7 +45,6 @@ from streamomd.training.model_data import engine_of
 from streamomd.training.progress import note
 from streamomd.training.run_records import Schedule, stream_times
 
-Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 HARM = 0.005
 """The share that trees may add to the loss of later rows."""

@@ -18,20 +18,18 @@ from streamomd.core.batch import Skipped, Times
 from streamomd.core.finite import finite_or_none
 from streamomd.engine import Engine
 from streamomd.engine.state import State
-from streamomd.shards.order import Dataset, path_key
+from streamomd.shards.order import GAMMA, Dataset, mixed, path_key
 from streamomd.shards.shard import ShardSet
 from streamomd.training.metrics import Metrics
 
 Words = NDArray[np.uint64]
-GAMMA = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
 
 
 def held_out(every: int, seed: int, shard: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows of a shard are hold-out rows, about one in ``every``; the same in each call.
 
-    SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators", Fig. 16)
-    of the seed, the shard's number (see ``with_places``), and the row's number in it.
+    SplitMix64 of the seed, the shard's number (see ``with_places``), and the row's number in it.
 
     >>> held_out(10, 0, 0, np.arange(1000)).sum()
     np.int64(102)
@@ -42,8 +40,8 @@ def held_out(every: int, seed: int, shard: int, rows: NDArray[np.int64]) -> NDAr
 
 def drawn_numbers(seed: int, shard: int, rows: NDArray[np.int64]) -> Words:
     """The random number of 64 bits of each row of a shard, as in ``held_out``."""
-    start = _mixed(_mixed(np.array([seed & MASK], np.uint64)) + np.uint64(shard))
-    return _mixed(start + rows.astype(np.uint64) * np.uint64(GAMMA))
+    start = mixed(mixed(np.array([seed & MASK], np.uint64) + GAMMA) + np.uint64(shard) + GAMMA)
+    return mixed(start + rows.astype(np.uint64) * GAMMA + GAMMA)
 
 
 def number_of(name: str) -> int:
@@ -80,14 +78,6 @@ def ledger_facts(shards: Dataset, *, named: bool) -> list[Facts]:
     if not named or not isinstance(shards, ShardSet):
         return facts
     return [{**one, "name": shard.identity} for one, shard in zip(facts, shards, strict=True)]
-
-
-def _mixed(z: Words) -> Words:
-    """The generator's next number after these states."""
-    z = z + np.uint64(GAMMA)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 def stretches_of(held: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:

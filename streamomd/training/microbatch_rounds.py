@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.run_tables import Alert
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch, DenseBatch, SparseBatch, Times, joined_values
+from streamomd.core.batch import Batch, DenseBatch, Floats, Times, joined_rows
 from streamomd.core.finite import FiniteCheck, Place
 from streamomd.engine import Engine
 from streamomd.engine.micro_batches import Sensed, apply, decide, sense
@@ -36,7 +36,6 @@ from streamomd.training.drift_alerts import alerts_of_rows, plan_to_read
 from streamomd.training.metrics import BLOCK, Metrics
 from streamomd.training.row_stream import SharedDecoding, cache_of, no_rows, rows_of
 
-Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 
@@ -178,35 +177,12 @@ def micro_batches(
                 bad = batch.skipped.counts(passed, left_out) + (0 if bad is None else bad)
             low, passed, after = high, left_out, (place, row + high + left_out)
             if not missing:
-                yield joined(waiting), *after, bad
+                yield joined_rows(waiting), *after, bad
                 waiting, missing, bad = [], rows, None
             if low == len(batch):
                 break
     if waiting:
-        yield joined(waiting), *after, bad
-
-
-def joined(batches: list[Batch]) -> Batch:
-    """Rows one after the other."""
-    if len(batches) == 1:
-        return batches[0]
-    y = np.concatenate([batch.y for batch in batches])
-    weight = np.concatenate([batch.weight for batch in batches])
-    values = np.concatenate([batch.values for batch in batches])
-    times = [batch.time for batch in batches if batch.time is not None]
-    time = np.concatenate(times) if times else None
-    sparse = [batch for batch in batches if isinstance(batch, SparseBatch)]
-    columns = joined_values([batch.columns for batch in batches])
-    if not sparse:
-        return DenseBatch(values, y, weight, time=time, columns=columns)
-    indptr, before = [np.zeros(1, dtype=np.int64)], 0
-    for batch in sparse:
-        indptr.append(batch.indptr[1:] + before)
-        before += len(batch.indices)
-    indices = np.concatenate([batch.indices for batch in sparse])
-    return SparseBatch(
-        np.concatenate(indptr), indices, values, y, weight, time=time, columns=columns
-    )
+        yield joined_rows(waiting), *after, bad
 
 
 Unexamined = tuple[Floats, Floats, Floats, Times]
@@ -244,9 +220,7 @@ class Rounds:
     of_new: bool = False
     alerted: Callable[[list[Fired]], None] = lambda found: None
     _epoch: int = field(default=0, init=False)
-    _unexamined: list[tuple[Floats, Floats, Floats, Times]] = field(
-        default_factory=list, init=False
-    )
+    _unexamined: list[Unexamined] = field(default_factory=list, init=False)
 
     def warm(self) -> float:
         """Compile the loops, or load them; the seconds it took."""

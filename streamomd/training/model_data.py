@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.config.recorded import Recorded
 from streamomd.config.spec import Spec
+from streamomd.core.batch import Floats
 from streamomd.core.errors import DivergedError, TooLargeError
 from streamomd.core.finite import FiniteCheck, is_finite
 from streamomd.core.message import Key, Message, PerReader
@@ -28,18 +28,13 @@ from streamomd.rules.contract import Block
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.order import Cursor
 from streamomd.shards.shard import Digests
-from streamomd.training.class_weights import (
-    ClassWeights,
-    class_weights_of,
-    refuse_unknown_classes,
-)
+from streamomd.training.class_weights import ClassWeights, class_weights_of, refuse_unknown_classes
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.ranking import fit_calibration
 from streamomd.training.row_checks import CurveRanges, LabelRuns
 from streamomd.training.run_records import Teaching, TriedPass, UpdateRecord
 from streamomd.training.scoring.link import Calibration
 
-Floats = NDArray[np.float64]
 ROWS = 1 << 20  # coordinates whose weights are computed at a time
 
 

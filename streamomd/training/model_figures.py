@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.run_events import emit
 from streamomd.core.scalars import sigmoid
 from streamomd.core.urls import printable, typed
@@ -24,7 +24,6 @@ from streamomd.training.metrics.ranking import baseline_of
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import Figure
 
-Floats = NDArray[np.float64]
 LARGER = 1.05
 """Times the progressive loss, above which the loss of later rows is reported."""
 

@@ -153,9 +153,7 @@ def report_task(spec: Spec, labels: list[Any]) -> None:
 def _labels(shards: ShardSet, spec: Spec) -> list[Any]:
     column = spec.data.label
     found = report_labels(
-        spec,
-        partial(distinct_labels, shards, column),
-        lambda: label_bounds(shards, column),
+        spec, partial(distinct_labels, shards, column), lambda: label_bounds(shards, column)
     )
     if not found and spec.data.where:
         raise DataError(

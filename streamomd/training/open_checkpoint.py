@@ -162,14 +162,9 @@ def resume_checkpoint(
 
 def find_current_list(model: ModelData, ledger: Ledger) -> ShardSet:
     """The shards that a model learns now, as the ledger names them."""
-    facts = list_facts(ledger, model.update.first)
-    found = find_list(model.spec.data, model.plan, facts)
+    facts = [ledger.shards[number] for number in list_numbers(ledger, model.update.first)]
+    found = find_list(model.spec.data, model.plan, facts, ledger.shards)
     return view_shards(found, model.spec.data, model.plan, anywhere=True)
-
-
-def list_facts(ledger: Ledger, first: int) -> list[Mapping[str, Any]]:
-    """The facts of the shards of a list."""
-    return [ledger.shards[number] for number in list_numbers(ledger, first)]
 
 
 def list_numbers(ledger: Ledger, first: int) -> list[int]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
 from streamomd.core.run_events import phase
@@ -38,11 +38,15 @@ from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import reported_mean
 from streamomd.training.progress import note, quiet_notes, watching
 from streamomd.training.progress_bars import progress
-from streamomd.training.row_stream import cache_of, find_for_model, no_rows, rows_of
+from streamomd.training.row_stream import (
+    cache_of,
+    find_for_model,
+    no_rows,
+    rows_of,
+    text_columns,
+)
 from streamomd.training.scoring.link import Calibration, chosen, class_probabilities, means
 from streamomd.training.slices import slices_of
-
-Floats = NDArray[np.float64]
 
 
 def predict(
@@ -83,7 +87,7 @@ def predict(
         plan, shards, storage_options=storage_options, where=where, tables=tables
     )
     _refuse_among_shards(to, shards)
-    _report_tables(found, quiet=quiet)
+    _report_tables(found, plan, quiet=quiet)
     for shard in found:
         check_columns(plan, shard, labelled=False, made=True)
         added = (*(INTERVAL if interval else ()), *(NEW_VALUE if ends is not None else ()))
@@ -133,9 +137,9 @@ def predict(
     return [writer.path for writer in writers]
 
 
-def _report_tables(found: ShardSet, *, quiet: bool) -> None:
+def _report_tables(found: ShardSet, plan: Plan, *, quiet: bool) -> None:
     with quiet_notes(quiet):
-        for line in describe_sources(found):
+        for line in describe_sources(found, text_columns(plan)):
             note(line)
 
 
@@ -299,7 +303,7 @@ def evaluate(
     found = find_for_model(
         plan, shards, storage_options=storage_options, where=where, tables=tables
     )
-    _report_tables(found, quiet=quiet)
+    _report_tables(found, plan, quiet=quiet)
     for shard in distinct_schemas(found):
         check_columns(plan, shard, made=True)
     found.require_rows()

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.errors import UnsupportedError
 from streamomd.core.scalars import sigmoid
 from streamomd.engine import Engine
@@ -33,11 +33,9 @@ from streamomd.training.scoring.description import (
     is_measured,
 )
 from streamomd.training.scoring.link import Calibration, Link
-from streamomd.training.scoring.margins import Margins
-from streamomd.training.scoring.rule_margins import RuleMargins, Weights
+from streamomd.training.scoring.margins import Margins, RuleMargins, Weights
 from streamomd.training.scoring.scorer import Scorer
 
-Floats = NDArray[np.float64]
 ROWS = 1 << 20  # coordinates whose weights are computed at a time
 
 

@@ -6,20 +6,30 @@ Watchers are updated after every batch. What happens now and then is an event
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from streamomd.core.run_events import Event, around_line, emit, is_json, json_format, receiving
+from streamomd.core.run_events import (
+    Event,
+    JsonStderr,
+    around_line,
+    emit,
+    having,
+    is_json,
+    json_format,
+    receiving,
+    showing_phases,
+)
 from streamomd.core.urls import harmless
 from streamomd.core.wording import counted, width_of, worded, wrap
-from streamomd.training.json_log import JsonStderr
 from streamomd.training.metrics import Metrics
 
 LOG_SECONDS = 10.0
@@ -30,12 +40,11 @@ _VERBOSE = ContextVar("verbose", default=False)
 _QUIET = ContextVar("quiet", default=False)
 
 
-class Watcher(Protocol):
-    """Receives the progress of a run."""
+class Watcher:
+    """Receives the progress of a run. next_row: it is updated at exactly this row, if batches pass
+    it."""
 
-    @property
-    def next_row(self) -> float:
-        """Updated at exactly this row, if batches pass it."""
+    next_row: float = math.inf
 
     def update(self, metrics: Metrics) -> None:
         """After each batch."""
@@ -80,7 +89,7 @@ class Speed:
         return (rows - self._rows) / max(time.monotonic() - self._started, 1e-9)
 
 
-class LineProgress:
+class LineProgress(Watcher):
     """A line at 1, 4, 16 … rows, and one at the end: eight in six hours of a log. None in the first
     seconds of a run. If it is verbose, at 1, 2, 4, 8 … rows from the first on."""
 
@@ -111,12 +120,9 @@ class LineProgress:
         if self._shown >= 0 and metrics.total_rows != self._shown:
             self._print(metrics)
 
-    def close(self) -> None:
-        """Nothing is left open."""
-
     def _at(self, rows: int) -> None:
         bits = rows.bit_length()
-        self.next_row: float = 1 << (bits if is_verbose() else (bits + 1) // 2 * 2)
+        self.next_row = 1 << (bits if is_verbose() else (bits + 1) // 2 * 2)
 
     def _print(self, metrics: Metrics) -> None:
         if self._shown < 0:
@@ -135,13 +141,13 @@ class LineProgress:
         self._at(rows)
 
 
-class ProgressEvents:
+class ProgressEvents(Watcher):
     """Events "progress" with the figures, at doubling row counts and every ten seconds."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._since, self._speed = RecentFigures(metrics.total), Speed(metrics.total_rows)
         self._emitted = time.monotonic()
-        self.next_row: float = 1 << metrics.total_rows.bit_length()
+        self.next_row = 1 << metrics.total_rows.bit_length()
 
     def update(self, metrics: Metrics) -> None:
         """An event, if it is time."""
@@ -158,9 +164,6 @@ class ProgressEvents:
         emit("progress", rows=rows, since_last=since, rate=rate, **now, skipped=skipped, **day)
         self._emitted = time.monotonic()
         self.next_row = 1 << rows.bit_length()
-
-    def close(self) -> None:
-        """Nothing is left open."""
 
 
 @contextmanager
@@ -214,22 +217,14 @@ def json_messages() -> Iterator[None]:
 
 @contextmanager
 def quiet_notes(quiet: bool) -> Iterator[None]:
-    """Notes are not shown while inside, if ``quiet``."""
-    token = _QUIET.set(quiet)
-    try:
+    """Notes and phases are not shown while inside, if ``quiet``."""
+    with having(_QUIET, quiet), showing_phases(shown=False) if quiet else nullcontext():
         yield
-    finally:
-        _QUIET.reset(token)
 
 
-@contextmanager
-def verbose_output() -> Iterator[None]:
+def verbose_output() -> AbstractContextManager[None]:
     """While inside: lines of progress from the first row, and results with hashes."""
-    token = _VERBOSE.set(True)
-    try:
-        yield
-    finally:
-        _VERBOSE.reset(token)
+    return having(_VERBOSE, True)
 
 
 def is_verbose() -> bool:

@@ -15,6 +15,7 @@ from streamomd.training.progress import (
     LineProgress,
     RecentFigures,
     Speed,
+    Watcher,
     last_figures,
     show,
 )
@@ -51,10 +52,8 @@ class BarText:
         return figures + last_figures(metrics)
 
 
-class ProgressBar:
+class ProgressBar(Watcher):
     """A progress bar with the loss so far and since the last look, and the time left."""
-
-    next_row = float("inf")
 
     def __init__(
         self, metrics: Metrics, total: int, out: TextIO, figure: Figure | None = None
@@ -100,10 +99,8 @@ class ProgressBar:
         self._bar.update(self._task, completed=metrics.total_rows, figures=figures)
 
 
-class NotebookBar:
+class NotebookBar(Watcher):
     """The same bar as one output of a notebook's cell, which is replaced as it moves."""
-
-    next_row = float("inf")
 
     def __init__(self, metrics: Metrics, total: int, figure: Figure | None = None) -> None:
         from IPython.display import HTML, display  # type: ignore[import-not-found]
@@ -119,9 +116,6 @@ class NotebookBar:
     def finish(self, metrics: Metrics) -> None:
         """Move it to the end."""
         self._output.update(self._html(self._bar(metrics, metrics.total_rows)))
-
-    def close(self) -> None:
-        """The output stays."""
 
     def _bar(self, metrics: Metrics, total: int) -> str:
         rows = metrics.total_rows

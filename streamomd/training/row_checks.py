@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Batch, Floats
 from streamomd.core.urls import printable
 from streamomd.core.wording import counted, listed
 from streamomd.features.plan import Plan, number_at, number_name
@@ -20,7 +20,6 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.progress import note
 from streamomd.training.row_stream import rows_of
 
-Floats = NDArray[np.float64]
 FAR = 5.0
 """Standard deviations between 0 and the mean from which on there is a warning."""
 LEAST, MOST = 30, 10_000

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, Times
+from streamomd.core.batch import Batch, Floats, Times
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.order import Cursor
@@ -141,7 +141,6 @@ def stream_times(time: Times, before: int) -> Times:
     return found
 
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 EVERY, WINDOW = 20, 64
 """One window in ``EVERY``, of ``WINDOW`` rows, is not learned."""

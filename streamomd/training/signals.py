@@ -6,18 +6,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
 from streamomd.core.errors import StoppedError
-from streamomd.core.run_events import Event, current_run, is_json
+from streamomd.core.run_events import Event, current_run, is_json, json_line
 from streamomd.core.startup import exit_now
 from streamomd.core.urls import shown
 from streamomd.shards.order import STREAM
 from streamomd.training.checkpoint_manager import CheckpointManager
-from streamomd.training.json_log import json_line
 from streamomd.training.model_data import ModelData
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -50,12 +49,18 @@ def _stopping_line(number: int) -> str:
 def stop_on_signals() -> Iterator[StopRequest]:
     """Receive signals while inside; in a thread other than the main one, none can be received."""
     request = StopRequest()
+    with _handled_by(request.receive):
+        yield request
+
+
+@contextmanager
+def _handled_by(receive: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield request
+        yield
         return
-    before = {number: signal.signal(number, request.receive) for number in SIGNALS}
+    before = {number: signal.signal(number, receive) for number in SIGNALS}
     try:
-        yield request
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -68,23 +73,17 @@ def interrupt_on_signals(stop: StopRequest | None, message: str) -> Iterator[Non
     stop: the run's signals; None: there are none. In a thread other than the main one, none can be
     received.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     request = StopRequest() if stop is None else stop
 
     def interrupt(number: int, _: FrameType | None) -> None:
         request.signal = number
         raise KeyboardInterrupt  # which libraries pass on
 
-    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
     try:
-        yield
+        with _handled_by(interrupt):
+            yield
     except KeyboardInterrupt:
         raise StoppedError(message, signal=request.signal or signal.SIGINT) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def raise_stopped(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.model_table import DEFAULT
 from streamomd.config.run_tables import Alert
-from streamomd.core.batch import Batch, check
+from streamomd.core.batch import Batch, Floats, check
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
 from streamomd.engine import Engine
@@ -29,7 +29,6 @@ from streamomd.training.run_records import LEAST, TriedPass
 if TYPE_CHECKING:
     from streamomd.training.model_data import ModelData
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 _own = threading.local()
 Predict = Callable[[Batch, Mask | None], tuple[Floats, Floats]]

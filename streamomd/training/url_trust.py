@@ -4,6 +4,7 @@ read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,9 +20,11 @@ from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.read_footers import recorded_projection
 from streamomd.shards.renames import with_projection
 from streamomd.shards.shard import Shard, ShardSet
+from streamomd.sources.contract import Request
 from streamomd.sources.find import find
 from streamomd.sources.known_sources import by_source, refuse_recorded
 from streamomd.sources.tables import TableOptions
+from streamomd.sources.text.text_cache import as_shards, is_converted
 from streamomd.training.progress import note
 
 MOST_LINES = 20
@@ -52,10 +55,17 @@ def find_recorded(
     )
 
 
-def find_list(data: Data, plan: Plan, facts: Sequence[Facts]) -> ShardSet:
-    """The shards of a list in the ledger, in its order; as ``find_recorded``."""
+def find_list(
+    data: Data, plan: Plan, facts: Sequence[Facts], recorded: Sequence[Facts]
+) -> ShardSet:
+    """The shards of a list in the ledger, in its order; as ``find_recorded``. recorded: all facts
+    of the ledger, by which text is converted again where its folder was deleted."""
     urls = [str(one["url"]) for one in facts]
     check = check_sources(urls, data)
+    if any(is_converted(url) and not os.path.exists(url) for url in urls):
+        tables = TableOptions(csv=data.csv.options())
+        ledger = {str(one["url"]): one for one in recorded}
+        as_shards(data.shards, Request(tables=tables, check=check, ledger=ledger, with_new=True))
     found = find(
         urls,
         order="given",

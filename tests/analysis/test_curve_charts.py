@@ -11,8 +11,8 @@ import pytest
 from running import run, write
 
 import streamomd
-from streamomd.analysis.curve_effects import effects_of
 from streamomd.analysis.report.feature_weights import scales_of_shards, weigh
+from streamomd.training.column_importance import effects_of
 from streamomd.training.model import Model
 
 

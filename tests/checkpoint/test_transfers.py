@@ -22,9 +22,10 @@ from checkpoint_helpers import begin, holds, load_all, numbers, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamomd.checkpoint import Store, Writer, list_commits, open_store, transfers
+from streamomd.checkpoint import Store, Writer, list_commits, open_store
 from streamomd.checkpoint.parts import DTYPES, pack
-from streamomd.checkpoint.transfers import in_flight
+from streamomd.checkpoint.stores import contract
+from streamomd.checkpoint.stores.contract import in_flight
 from streamomd.core.errors import CorruptionError, DivergedError, StorageError
 
 pytest.importorskip("s3fs", reason="s3fs is not installed")
@@ -74,7 +75,7 @@ def test_results_are_in_order_and_bytes_are_bounded(
             del running[at]
         return at
 
-    with mock.patch.object(transfers, "BYTES_IN_FLIGHT", most):
+    with mock.patch.object(contract, "BYTES_IN_FLIGHT", most):
         found = [*in_flight(work, enumerate(sizes), limit, lambda item: item[1])]
     assert found == [*range(len(sizes))]
     assert all(count <= limit and (total <= most or count == 1) for count, total in seen)

@@ -252,6 +252,18 @@ def test_decimal_commas() -> None:
     )
     data = in_csv(columns, "--decimal", ".", delimiter=";")
     assert data["csv"] == {"decimal": "."}
+    data = in_csv({"city": CITIES, "y": NUMBERS}, "--label", "y", delimiter=";")
+    assert data["csv"] == {"decimal": ","}
+
+
+def test_columns_that_most_rows_lack_or_that_differ_in_each() -> None:
+    """The former are no label unless asked for; of the latter names are words."""
+    codes = [f"N{max(k, 1)}" for k in range(ROWS)]
+    names = [f"Ann {code}" for code in codes]
+    late = [*[""] * (ROWS - 9), *range(9)]
+    columns = {"x": range(ROWS), "n": [k % 7 for k in range(ROWS)], "who": names}
+    data = in_csv({**columns, "code": codes, "z": YESNO, "late": late})
+    assert (data["label"], data["text"], data["ignore"]) == ("z", ["who"], ["x", "code"])
 
 
 def without_header(lines: list[str]) -> dict[str, Any]:

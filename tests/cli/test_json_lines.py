@@ -19,9 +19,8 @@ from running import Ran, everything, rows, run, write
 
 from streamomd.cli import main
 from streamomd.core.errors import StorageError
-from streamomd.core.run_events import LEVELS, Event, emit, name_run, one_run
+from streamomd.core.run_events import LEVELS, Event, JsonLog, emit, json_line, name_run, one_run
 from streamomd.training.checkpoint_manager import CheckpointManager
-from streamomd.training.json_log import JsonLog, json_line
 from streamomd.training.progress import json_messages, note, quiet_notes
 
 DOCS = Path(__file__).parents[2] / "docs" / "monitoring.md"

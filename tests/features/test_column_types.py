@@ -20,9 +20,8 @@ import streamomd
 from streamomd.config.data_table import Data
 from streamomd.config.model_table import Model
 from streamomd.core.errors import SchemaError
-from streamomd.features.arrow_types import family
+from streamomd.features.arrow_types import family, with_fields
 from streamomd.features.infer_plan import make_plan
-from streamomd.features.nested import with_fields
 from streamomd.features.numeric import BadRows, CheckedValues, numbers
 
 N = 12

@@ -159,7 +159,12 @@ def test_an_estimator_of_a_model_has_its_parameters() -> None:
         before = again.t_  # another parameter than those of the columns does not matter
         assert again.set_params(random_state=1).partial_fit(columns, y).t_ == before + len(y)
         with pytest.raises(UsageError, match=r"dates was .* now: a state continues only"):
-            again.set_params(dates=None).partial_fit(columns, y)
+            again.set_params(dates=[]).partial_fit(columns, y)
+    found = estimators.NAGClassifier(
+        eta=0.25, max_iter=9, random_state=0, **{**roles, "dates": None}
+    )
+    assert np.array_equal(found.fit(frame, y).predict(frame), fitted.predict(frame))
+    found.partial_fit(frame, y)
     with pytest.raises(UsageError, match="rule is 'nag': OGDClassifier is for 'ogd'"):
         estimators.OGDClassifier.from_model(fitted.to_model())
 

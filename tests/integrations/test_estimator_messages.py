@@ -42,7 +42,7 @@ WRONG_X: dict[str, Any] = {
     "no columns": X[:, :0], "words": np.array([["a"]] * N), "objects": np.array([[object()]] * N),
     "complex": X * 1j, "NaN": GAPS, "inf": np.where(X == 0, np.inf, X),
     "ragged": [[1], [1, 2]] * (N // 2), "a dict": {"a": 1}, "dicts": [{"a": 1}] * N,
-    "sparse NaN": sp.csr_array(GAPS), "dates": one(DAYS), "zoned": one(DAYS.tz_localize("UTC")),
+    "sparse NaN": sp.csr_array(GAPS),
     "periods": one(DAYS.to_period("D")), "intervals": one(pd.interval_range(0, N)),
     "two types": one([1, "a"] * (N // 2)), "nothing": one([None] * N), "bytes": one(b"x"),
     "a null": one([np.nan] + [1.0] * (N - 1), "a"), "an inf": one([np.inf] * N, "a"),

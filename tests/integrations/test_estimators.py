@@ -30,8 +30,7 @@ from streamomd.integrations.sklearn import (
     expected_failed_checks,
 )
 from streamomd.integrations.sklearn.estimator_job import spec_of
-from streamomd.integrations.sklearn.failed_checks import FAR, LEARNED
-from streamomd.integrations.sklearn.rule_classes import rule_class, rule_classes
+from streamomd.integrations.sklearn.rule_classes import FAR, LEARNED, rule_class, rule_classes
 from streamomd.rules import all_rules
 
 pytestmark = pytest.mark.smoke

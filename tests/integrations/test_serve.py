@@ -23,7 +23,7 @@ from running import everything, shards, train
 import streamomd
 from streamomd.core.http_servers import prometheus_text
 from streamomd.integrations.serve.http_app import HttpMetrics
-from streamomd.integrations.serve.model_snapshot import published_job
+from streamomd.integrations.serve.model_reloader import published_job
 from streamomd.integrations.serve.openapi import (
     CONTENT_SECURITY_POLICY,
     column_schemas,

@@ -34,8 +34,8 @@ from streamomd.integrations.serve.model_reloader import (
     ModelReloader,
     Refused,
     ReloadThread,
+    Snapshot,
 )
-from streamomd.integrations.serve.model_snapshot import Snapshot
 
 RELOADS, CLIENTS = 1000, 4
 

@@ -36,9 +36,15 @@ from streamomd.core import http_servers
 from streamomd.core.errors import MissingExtraError, StorageError, UsageError
 from streamomd.core.http_servers import Family, MetricsAddress
 from streamomd.core.run_events import Event, count_request, emit, receiving, same_receivers
-from streamomd.runs import metrics_server
-from streamomd.runs.metrics_server import CONNECTIONS, serve_metrics
-from streamomd.runs.run_metrics import OF_LEARNERS, OF_RUN, LearnerMetrics, RunMetrics
+from streamomd.runs import run_metrics
+from streamomd.runs.run_metrics import (
+    CONNECTIONS,
+    OF_LEARNERS,
+    OF_RUN,
+    LearnerMetrics,
+    RunMetrics,
+    serve_metrics,
+)
 from streamomd.training.metrics import Metrics
 
 DOCS = Path(__file__).parents[2] / "docs" / "prometheus.md"
@@ -379,7 +385,7 @@ def test_slow_and_strange_clients_delay_nothing(monkeypatch: pytest.MonkeyPatch)
     for none of them."""
     url: list[str] = []
     clients: list[socket.socket] = []
-    monkeypatch.setattr(metrics_server._Handler, "timeout", 60.0)  # of each of them
+    monkeypatch.setattr(run_metrics._Handler, "timeout", 60.0)  # of each of them
     began = time.monotonic()
     seen = receiving(lambda event: url.append(event.fields["url"]))
     with seen, serve_metrics(MetricsAddress(0), list):

@@ -218,7 +218,7 @@ def test_missing_and_wrong_fields_of_a_row(tmp_path: Path) -> None:
 def test_requests_to_a_server(tmp_path: Path) -> None:
     """Rows as nested JSON and as an Arrow stream have the model's scores; problems name paths."""
     pytest.importorskip("starlette")
-    from streamomd.integrations.serve.model_snapshot import snapshot_of
+    from streamomd.integrations.serve.model_reloader import snapshot_of
     from streamomd.integrations.serve.request_rows import Refusal
     from streamomd.integrations.serve.scored_rows import predictions_of
     from streamomd.shards.formats.arrow_footer import rows_of_stream

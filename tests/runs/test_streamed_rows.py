@@ -27,8 +27,8 @@ from streamomd.core.errors import (
     StoppedError,
     UsageError,
 )
-from streamomd.sources.memory import stream_blocks
-from streamomd.sources.memory.stream_blocks import block_rows
+from streamomd.sources.memory import row_streams
+from streamomd.sources.memory.row_streams import block_rows
 
 ROWS = 1_000
 
@@ -36,9 +36,9 @@ ROWS = 1_000
 @pytest.fixture(autouse=True)
 def small_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Blocks of 64 rows, a head of 100; the cache folder."""
-    monkeypatch.setattr(stream_blocks, "LEAST_ROWS", 1)
-    monkeypatch.setattr(stream_blocks, "MOST_ROWS", 64)
-    monkeypatch.setattr(stream_blocks, "HEAD_ROWS", 100)
+    monkeypatch.setattr(row_streams, "LEAST_ROWS", 1)
+    monkeypatch.setattr(row_streams, "MOST_ROWS", 64)
+    monkeypatch.setattr(row_streams, "HEAD_ROWS", 100)
     monkeypatch.setenv("STREAMOMD_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -252,8 +252,8 @@ def test_labels_are_those_of_the_first_rows() -> None:
 
 def test_blocks_have_about_the_bytes_of_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within bounds: wide rows make small blocks."""
-    monkeypatch.setattr(stream_blocks, "LEAST_ROWS", 256)
-    monkeypatch.setattr(stream_blocks, "MOST_ROWS", 1 << 16)
+    monkeypatch.setattr(row_streams, "LEAST_ROWS", 256)
+    monkeypatch.setattr(row_streams, "MOST_ROWS", 1 << 16)
     narrow = pa.record_batch({"x": np.zeros(1_000)})
     wide = pa.record_batch({f"x{n}": np.zeros(1_000) for n in range(100)})
     widest = pa.record_batch({"x": [["word"] * 50_000] * 3})

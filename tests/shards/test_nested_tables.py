@@ -15,7 +15,7 @@ from running import run, write
 
 import streamomd
 from streamomd.core.errors import SchemaError
-from streamomd.features.nested import roots, selected, table_with_fields, with_fields
+from streamomd.features.arrow_types import roots, selected, table_with_fields, with_fields
 from streamomd.training.scoring.row_values import flat_row
 
 NAMES = ("a", "b", "a.b", "c")

@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from running import run
 
 from streamomd.core.errors import StorageError, UsageError
-from streamomd.sources.files.list_names import TableFinder
+from streamomd.sources.files.file_source import TableFinder
 from streamomd.sources.find import find, list_shards
 from streamomd.sources.tables import TableOptions
 

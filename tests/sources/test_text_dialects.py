@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from streamomd.sources.contract import Request
+from streamomd.sources.tables import TableOptions
 from streamomd.sources.text import text_cache
 from streamomd.sources.text.convert import convert
 
@@ -90,7 +92,8 @@ def test_a_text_read_directly_is_that_of_convert(
     path = tmp_path / "a.csv"
     path.write_bytes(written(";", ",", "\r\n", feed=True, missing="NA").encode("cp1252"))
     options = {"decimal": ",", "date_format": "%d.%m.%Y", "encoding": "cp1252"}
-    [folder] = text_cache.as_shards([str(path)], None, options)
+    request = Request(tables=TableOptions(csv=options))
+    [folder] = text_cache.as_shards([str(path)], request)
     convert([str(path)], source_format="csv", to=str(tmp_path / "out"), **options)
     assert pq.read_table(folder).equals(pq.read_table(tmp_path / "out"))
 

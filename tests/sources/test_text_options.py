@@ -24,6 +24,8 @@ from streamomd.config.data_table import Csv
 from streamomd.config.spec import Spec
 from streamomd.core.errors import BadRowError, StoppedError, UsageError
 from streamomd.core.platform_calls import stopping_promptly
+from streamomd.sources.contract import Request
+from streamomd.sources.tables import TableOptions
 from streamomd.sources.text import text_cache
 from streamomd.sources.text.convert import convert
 from streamomd.sources.text.csv_source import CsvReader
@@ -96,10 +98,10 @@ def test_init_and_plan_take_the_options(here: Path) -> None:
 
 
 def test_other_options_are_another_entry_of_the_cache(here: Path) -> None:
-    """Each has its folder; without options it is the folder of earlier versions."""
+    """Each has its folder."""
     Path("a.csv").write_text('a,y\n"1,5",0\n"2,5",1\n')
     found = [
-        text_cache.as_shards(["a.csv"], None, options)[0]
+        text_cache.as_shards(["a.csv"], Request(tables=TableOptions(csv=options)))[0]
         for options in ({}, {"decimal": ","}, {"types": {"a": "string"}}, {"decimal": ","})
     ]
     assert len(set(found)) == 3

@@ -161,16 +161,6 @@ def test_links_to_text_outside_the_allowed_urls_are_refused(
     assert not (here / "cache").exists()
 
 
-def test_update_of_text_is_refused(here: Path) -> None:
-    """All rows of the text would be new: it is converted as a whole."""
-    (here / "rows").mkdir()
-    written("rows/1.csv", frame())
-    assert run("train", "rows", "--label", "y", "--nulls", "mean", "--checkpoint", "run").code == 0
-    written("rows/2.csv", frame())
-    refused = run("update", "run")
-    assert (refused.code, "streamomd convert FILES -o shards/" in refused.err) == (2, True)
-
-
 def test_the_second_day_of_text(here: Path) -> None:
     """Commands that messages name, from a file to an update; or a run that starts from the first
     one's state, which skips bad rows as that one did."""
@@ -186,11 +176,22 @@ def test_the_second_day_of_text(here: Path) -> None:
     done = run("update", "runs/shards", "--settle", "0", "--accept-duplicates")
     assert (done.code, "1 new shard" in done.out) == (0, True)
     done = run("init", "1.csv", "--label", "y", "-o", "text.toml")
-    assert "streamomd convert FILES -o shards/" in done.out
+    assert "streamomd update runs/1 FILE (or, for all that arrive: init '*.csv')" in done.out
     assert run("train", "text.toml", "--bits", "8").code == 0
     done = run("train", "2.csv", "--start", "runs/1", "--checkpoint", "runs/2")
     assert (done.code, "1 bad row skipped" in done.out) == (0, True), done.err
     assert run("predict", "runs/1", "2.csv", "-o", "out.csv").code == 2
+
+
+def test_text_of_a_model_stays_text(here: Path) -> None:
+    """In a run that starts from it, whose file has numbers there; notes on it are not repeated."""
+    Path("1.csv").write_text("rain,n,y\n0.1,1,a\nT,2,b\n0.3,3,a\n0.4,4,b\n")
+    Path("2.csv").write_text("rain,n,y\n0.1,1,a\n0.2,2,b\n")
+    done = run("train", "1.csv", "--label", "y", "--bits", "6", "--checkpoint", "run")
+    assert "'rain': most values are numbers" in done.err
+    done = run("train", "2.csv", "--start", "run", "--checkpoint", "next")
+    assert done.code == 0, done.err
+    assert "most values" not in run("evaluate", "run", "1.csv").err
 
 
 def test_several_files_are_one_source(here: Path) -> None:
@@ -293,7 +294,7 @@ def test_european_numbers_dates_and_encodings(here: Path) -> None:
     options: Any = {"source_format": "csv", "decimal": ",", "date_format": "%d.%m.%Y"}
     for name, encoding in (("latin", "latin-1"), ("wide", "utf-16"), ("plain", "utf-8-sig")):
         Path(name).write_bytes(text.encode(encoding))
-        given = encoding if name == "latin" else ""
+        given = "" if name == "wide" else "latin-1"  # a mark of UTF-8 says more
         convert([name], to=f"{name}-out", encoding=given, **options)
         found = pq.read_table(f"{name}-out").to_pydict()
         assert found["größe"] == [1.5, 2.25]

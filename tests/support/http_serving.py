@@ -15,8 +15,13 @@ from typing import Any
 import uvicorn
 
 from streamomd.integrations.serve.http_app import ServeApp
-from streamomd.integrations.serve.model_reloader import ModelReloader, Refused
-from streamomd.integrations.serve.model_snapshot import Schema, Snapshot, snapshot_of
+from streamomd.integrations.serve.model_reloader import (
+    ModelReloader,
+    Refused,
+    Schema,
+    Snapshot,
+    snapshot_of,
+)
 from streamomd.integrations.serve.request_rows import Limits
 from streamomd.integrations.serve.run_server import server_config
 from streamomd.training.scoring.description import Description, NumberColumn

@@ -11,9 +11,9 @@ import pyarrow as pa
 from streamomd.config.spec import Spec
 from streamomd.engine.state import State
 from streamomd.features import encode, make_plan
+from streamomd.features.arrow_types import selected, with_fields
 from streamomd.features.curves import equal_curves
 from streamomd.features.encode import first_numbers
-from streamomd.features.nested import selected, with_fields
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.model_data import engine_of

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamomd.cli.list_tables import format_value
+from streamomd.core.wording import job_word
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule, Slot
 from streamomd.rules.params import Above, Between, Choice, Kind, kinds, needs
@@ -184,7 +184,7 @@ def _prose(text: str) -> str:
 def _parameters(rule: Rule) -> str:
     needed = needs(rule.hyper)
     rows = [
-        [f"`{name}`", format_value(value), _legal_of(name, kind), needed.get(name, "")]
+        [f"`{name}`", job_word(value), _legal_of(name, kind), needed.get(name, "")]
         for (name, kind), value in zip(
             kinds(rule.hyper).items(), rule.parse_params({}).values(), strict=True
         )

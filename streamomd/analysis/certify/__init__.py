@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.analysis.certify.claims import (
     candidate_gammas,
@@ -18,6 +17,7 @@ from streamomd.analysis.certify.claims import (
 )
 from streamomd.analysis.certify.replay import FixedWeights, Replay, unreplayable_reason
 from streamomd.analysis.comparator import Problem, best, cache_batches
+from streamomd.core.batch import Floats
 from streamomd.core.errors import InputNotFoundError, UsageError
 from streamomd.core.wording import named_keywords
 from streamomd.shards.reader import read_batches
@@ -112,9 +112,6 @@ def measure(
     least = best(problem, sets)
     fixed = FixedWeights(problem, least.u, candidate_gammas(model), least.lower)
     return claim_rows(model, facts, fixed), fixed
-
-
-Floats = NDArray[np.float64]
 
 
 def load_comparator(source: Any, size: int, learners: int) -> Floats:

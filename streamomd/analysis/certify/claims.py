@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.analysis.certify.replay import FixedWeights, Replay, TotalLosses
 from streamomd.analysis.comparator import Problem
+from streamomd.core.batch import Floats
 from streamomd.engine.state import State
 from streamomd.features import decode_labels
 from streamomd.rules import find_rule
@@ -21,7 +21,6 @@ from streamomd.rules.common.sets import ComparatorSet, Free
 from streamomd.rules.contract import Rule, fields
 from streamomd.training.model_data import ModelData
 
-Floats = NDArray[np.float64]
 Row = dict[str, Any]
 
 KEEP = "train with model.certificate = true: this run did not save the numbers its bound needs"

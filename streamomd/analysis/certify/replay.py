@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.analysis.comparator import Problem
 from streamomd.checkpoint import Ledger, compare, explain, open_store, read_ledger
 from streamomd.checkpoint.commit_reader import read_commit
-from streamomd.core.batch import Batch, SparseBatch
+from streamomd.core.batch import Batch, Floats, SparseBatch
 from streamomd.core.errors import CorruptionError
 from streamomd.engine.state import State
 from streamomd.shards.order import places
@@ -22,7 +21,6 @@ from streamomd.training.model_data import ModelData
 from streamomd.training.row_stream import cache_of, rows_of
 from streamomd.training.training_step import learn_rows
 
-Floats = NDArray[np.float64]
 OnBatch = Callable[[Batch, Floats], None]
 
 

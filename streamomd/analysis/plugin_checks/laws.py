@@ -15,10 +15,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.analysis.plugin_checks.learner import Learner, others_of, sparse, straight
-from streamomd.core.batch import Batch
+from streamomd.core.batch import Batch, Floats
 from streamomd.engine.merge import merge
 from streamomd.engine.state import State
 from streamomd.losses import Loss
@@ -189,7 +188,6 @@ def _coupled(loss: Loss, p: Any) -> Iterator[str]:
                 yield f"couple is {value!r}, slopes {slopes}, at a margin of {tail:g}"
 
 
-Floats = NDArray[np.float64]
 SIZE = 7
 OVERSHOOT = 1.75
 """A state merged with a copy of itself has weights at most this many times as large: twice the

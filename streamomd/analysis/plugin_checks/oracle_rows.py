@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.analysis.plugin_checks.learner import learners_of
+from streamomd.core.batch import Floats
 from streamomd.losses import Loss
 
-Floats = NDArray[np.float64]
 KINDS = ("dense", "sparse", "scales", "zeros", "repeats", "unseen", "weights")
 TARGETS = ("binary", "classes", "real")
 

@@ -13,13 +13,13 @@ import numpy as np
 from streamomd.analysis.plugin_checks import oracle_rows
 from streamomd.analysis.plugin_checks.learner import Learner, dense, doubled, sparse
 from streamomd.analysis.plugin_checks.oracle_rows import (
-    Floats,
     Oracle,
     Rows,
     Trace,
     run_oracle,
     steady_part,
 )
+from streamomd.core.batch import Floats
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
 

@@ -9,11 +9,10 @@ from datetime import date
 from xml.etree.ElementTree import Element
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.analysis.report.markup import element
+from streamomd.core.batch import Floats
 
-Floats = NDArray[np.float64]
 EPOCH = date(1970, 1, 1)
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 LETTERS = ((1e4, 1e6, 1e3, "k"), (1e6, 1e9, 1e6, "M"), (1e9, 1e12, 1e9, "G"))

@@ -8,18 +8,17 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamomd.analysis.curve_effects import Effect, effects_of
 from streamomd.analysis.report.charts import COLOURS, Axis, Series, bars, brief, columns, lines
 from streamomd.analysis.report.data_warnings import DataWarning
 from streamomd.analysis.report.feature_weights import FeatureScales, Weights
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
 from streamomd.analysis.report.verdict import NORMAL
+from streamomd.core.batch import Floats
 from streamomd.features import name_of
+from streamomd.training.column_importance import Effect, effects_of
 from streamomd.training.model_data import ModelData
 
-Floats = NDArray[np.float64]
 DRAWN_CURVES = 24
 
 

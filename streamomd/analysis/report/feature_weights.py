@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch
+from streamomd.core.batch import Batch, DenseBatch, Floats
 from streamomd.engine.block_state import moments
 from streamomd.engine.loops.reference import M2, N
 from streamomd.engine.state import State
@@ -33,7 +33,6 @@ from streamomd.training.model_data import ModelData, weight_blocks
 from streamomd.training.progress import note
 from streamomd.training.row_stream import find_for_model, rows_of
 
-Floats = NDArray[np.float64]
 LARGEST = ("s", "b", "M", "x")
 """Name of the slot of the largest abs(x)."""
 

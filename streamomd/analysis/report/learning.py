@@ -10,12 +10,12 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.analysis.history import Commit, History, Update, speeds
 from streamomd.analysis.report.charts import EPOCH, Axis, Series, brief, lines
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
-from streamomd.analysis.report.verdict import percent
+from streamomd.analysis.report.verdict import error_or_figure
+from streamomd.core.batch import Floats
 from streamomd.features import Plan
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.by_time import EARLIER_TEXT
@@ -161,7 +161,6 @@ def _together(slices: Sequence[Slice]) -> dict[str, float | None]:
     return {**known, "rmse": rmse}
 
 
-Floats = NDArray[np.float64]
 NOTE = "Each row was predicted before it was learned."
 OCTAVES = 11  # of rows are drawn, the last ones: earlier points are noise
 STEEP = 50.0  # greatest over least, above which a linear axis shows only the greatest
@@ -253,14 +252,15 @@ def _epochs(learned: Mapping[str, Any], classifies: bool) -> list[Element]:
     wrong = "error" if classifies else "rmse"
     held = learned["holdout"]
     lines: list[tuple[str, ...]] = [
-        (f"{number}", f"{epoch['rows']:,}", _loss(epoch), _wrong(epoch, wrong))
+        (f"{number}", f"{epoch['rows']:,}", _loss(epoch), error_or_figure(epoch, wrong))
         for number, epoch in enumerate(learned["epochs"], 1)
     ]
     heads = ["epoch", "rows", "loss", wrong]
     if held is not None:
         heads += ["held out: rows", "loss", wrong]
         holdout_columns = [
-            (f"{epoch['rows']:,}", _loss(epoch), _wrong(epoch, wrong)) for epoch in held["epochs"]
+            (f"{epoch['rows']:,}", _loss(epoch), error_or_figure(epoch, wrong))
+            for epoch in held["epochs"]
         ]
         lines = [(*line, *more) for line, more in zip(lines, holdout_columns, strict=False)]
     made = table(heads, lines, numbers=range(len(heads)), label="Metrics by epoch")
@@ -269,12 +269,6 @@ def _epochs(learned: Mapping[str, Any], classifies: bool) -> list[Element]:
 
 def _loss(one: Mapping[str, Any]) -> str:
     return "nan" if one["loss"] is None else brief(one["loss"])
-
-
-def _wrong(one: Mapping[str, Any], key: str) -> str:
-    if one[key] is None:
-        return "nan"
-    return percent(one[key]) if key == "error" else brief(one[key])
 
 
 def _skipped(metrics: Metrics) -> Element:

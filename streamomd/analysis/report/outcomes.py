@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.analysis.report.charts import Axis, Series, brief, heat, lines
 from streamomd.analysis.report.learning import charts_by_day, day_column
@@ -185,7 +184,6 @@ def _share(number: float | None) -> str:
     return "" if number is None else f"{number:.1%}"
 
 
-Floats = NDArray[np.float64]
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 """Shares of rows flagged; the thresholds nearest to them are listed."""
 POINTS = 200  # of each curve

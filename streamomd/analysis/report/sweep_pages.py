@@ -11,9 +11,9 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from streamomd.analysis.report.charts import COLOURS, Axis, Series, brief, lines
+from streamomd.analysis.report.charts import COLOURS, Axis, Series, lines
 from streamomd.analysis.report.markup import element, grid, page, paragraph, section, table
-from streamomd.analysis.report.verdict import percent
+from streamomd.analysis.report.verdict import error_or_figure
 from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.urls import protocol, refuse_output_url, shown
 from streamomd.core.wording import counted
@@ -56,7 +56,9 @@ def backtest_page(result: Result) -> str:
     heading = f"Backtest by {by}: {counted(result['rows'], 'row')} of {counted(len(periods), by)}"
     gap = f", less a gap of {timedelta(seconds=result['gap'])}" if result["gap"] else ""
     known = [key for key in NAMES if any(period[key] is not None for period in periods)]
-    whole = ", ".join(f"{NAMES[key]} {_text(result, key)}" for key in known if key != "auc")
+    whole = ", ".join(
+        f"{NAMES[key]} {error_or_figure(result, key, '')}" for key in known if key != "auc"
+    )
     return page(
         heading,
         element(
@@ -101,17 +103,11 @@ def _periods_table(result: Result, known: list[str]) -> Element:
     rows = [
         (
             one["period"], f"{one['learned']:,}", f"{one['rows']:,}",
-            *(_text(one, key) for key in known),
+            *(error_or_figure(one, key, "") for key in known),
         )
         for one in result["periods"]
     ]  # fmt: skip
     return table(heads, rows, numbers=range(1, len(heads)), label="Figures by period")
-
-
-def _text(one: Result, key: str) -> str:
-    if one[key] is None:
-        return ""
-    return percent(one[key]) if key == "error" else brief(one[key])
 
 
 WIDE = 4.0  # largest over smallest value, from which an axis is logarithmic
@@ -175,7 +171,9 @@ def sweep_page(result: Result) -> str:
         element(
             "header",
             element("h1", heading),
-            paragraph(f"Best: {_words(best['params'])}, {measure} {_figure(best, measure)}."),
+            paragraph(
+                f"Best: {_words(best['params'])}, {measure} {error_or_figure(best, measure)}."
+            ),
             *edges,
         ),
         *([section("Parameters", grid(*charts))] if charts else []),
@@ -218,8 +216,7 @@ def _series(learners: Sequence[Result], key: str, measure: str) -> Iterator[Seri
 def _table(result: Result) -> Element:
     measure, learners = result["measure"], result["learners"]
     ranked = sorted(
-        learners,
-        key=lambda learner: (learner["dropped"] is not None, _least(learner[measure])),
+        learners, key=lambda learner: (learner["dropped"] is not None, _least(learner[measure]))
     )
     wrong = "rmse" if result["best"]["error"] is None else "error"
     heads = ["learner", "parameters", "rows", "loss", wrong, ""]
@@ -228,8 +225,8 @@ def _table(result: Result) -> Element:
             learner["name"],
             _words(learner["params"]) or "the job",
             f"{learner['rows']:,}",
-            _figure(learner, "loss"),
-            _figure(learner, wrong),
+            error_or_figure(learner, "loss"),
+            error_or_figure(learner, wrong),
             _outcome(learner, result),
         )
         for learner in ranked
@@ -241,12 +238,6 @@ def _outcome(one: Result, result: Result) -> str:
     if one["name"] == result["best"]["name"]:
         return "best"
     return "diverged" if one["diverged"] else "dropped" if one["dropped"] else ""
-
-
-def _figure(one: Result, key: str) -> str:
-    if one[key] is None:
-        return "nan"
-    return percent(one[key]) if key == "error" else brief(one[key])
 
 
 def _words(params: Mapping[str, Any]) -> str:

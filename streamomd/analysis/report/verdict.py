@@ -15,10 +15,10 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamomd.analysis.report.charts import brief
 from streamomd.analysis.report.markup import element
+from streamomd.core.batch import Floats
 from streamomd.core.wording import counted
 from streamomd.training.metrics import Metrics
 from streamomd.training.metrics.detail import BinaryDetail
@@ -26,7 +26,6 @@ from streamomd.training.metrics.ranking import baseline_of, centres
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import natural_mean
 
-Floats = NDArray[np.float64]
 Figures = Mapping[str, Any]
 NORMAL = 1.96
 """Standard errors on each side of an interval of 95 %."""
@@ -328,6 +327,13 @@ def _difference(found: Comparison) -> str:
 
 def _margin(found: Comparison, scale: float) -> str:
     return "" if found.margin is None else f" ± {scale * found.margin:#.2g}".rstrip(".")
+
+
+def error_or_figure(one: Mapping[str, Any], key: str, none: str = "nan") -> str:
+    """A figure of a result as text, an error as a percentage."""
+    if one[key] is None:
+        return none
+    return percent(one[key]) if key == "error" else brief(one[key])
 
 
 def percent(share: float, sign: str = "%") -> str:

@@ -21,7 +21,7 @@ from streamomd.core.errors import SchemaError, UsageError
 from streamomd.core.wording import named_keywords
 from streamomd.engine.state import State
 from streamomd.features import check_schema, encode
-from streamomd.features.nested import root_among
+from streamomd.features.arrow_types import root_among
 from streamomd.shards.order import COLLECTION
 from streamomd.shards.output_files import OWN
 from streamomd.sources.memory.frames import (
@@ -283,8 +283,7 @@ class Predictor:
     def margins(self, part: Any, where: str) -> Any:
         """(rows, learners) of a pandas frame, or of the array X."""
         engine, state = self._learned
-        families = {column.name: column.family for column in self.plan.types}
-        table = without_null_types(table_of([part], where), families)
+        table = without_null_types(table_of([part], where), self.plan.families)
         check_schema(self.plan, table.schema, where, labelled=False)
         found = [np.empty((0, engine.layout.learners))]
         for row, some in batches(table.select([*self.plan.features]), 0, UNIT_BYTES):

@@ -349,8 +349,7 @@ def encode_partition(
 
     Raises SchemaError, BadRowError and DataError as a shard of these rows would.
     """
-    families = {column.name: column.family for column in plan.types}
-    table = without_null_types(table_of(parts, url), families)
+    table = without_null_types(table_of(parts, url), plan.families)
     check_schema(plan, table.schema, url)
     if begin > table.num_rows:
         raise DataError(

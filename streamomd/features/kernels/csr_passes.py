@@ -1,6 +1,6 @@
 """Passes over CSR rows: checked, put in order and counted, joined.
 
-It gives no reason and no place: the checks that do, of ``sparse_pairs``, follow where it fails.
+It gives no reason and no place: the checks that do, of ``lists``, follow where it fails.
 
 Plain Python that numba compiles, as all of ``features/kernels``. LANES rows are sorted side by
 side by a network of exchanges: the same exchanges for every row, so that they become vector

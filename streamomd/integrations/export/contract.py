@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.errors import TooLargeError, UnsupportedError
 from streamomd.engine.state import State
 from streamomd.rules.contract import Coordinates, Matrix, Rule
@@ -35,7 +36,6 @@ class Format:
     write: Callable[[ModelData, Any], dict[str, Any]]
 
 
-Floats = NDArray[np.float64]
 HUGE = 1e300
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.errors import MissingExtraError
+from streamomd.core.installed import needs_extra
 from streamomd.core.scalars import Curve, hats_of
 
 OPSET, IR = 20, 9
@@ -24,12 +24,8 @@ class Graph:
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
-        try:
+        with needs_extra("onnx is not installed", "onnx"):
             import onnx
-        except ImportError:
-            raise MissingExtraError(
-                "onnx is not installed: pip install 'streamomd[onnx]'"
-            ) from None
         self._onnx = onnx
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []

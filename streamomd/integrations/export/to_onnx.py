@@ -93,10 +93,9 @@ def graph_of(model: ModelData) -> Graph:
 
 def _places(graph: Graph, plan: Plan) -> str:
     """Each hashed column's index in 2^bits, (rows, columns)."""
-    families = {column.name: column.family for column in plan.types}
     places = []
     for name in plan.hashed:
-        text = _text(graph, name, families[name])
+        text = _text(graph, name, plan.families[name])
         attributes = {"seed": plan.hash_seed, "positive": 1}
         hashed = graph.add("MurmurHash3", text, domain=MICROSOFT, **attributes)
         size = graph.constant(1 << plan.bits)
@@ -125,7 +124,6 @@ def _note_nulls(plan: Plan, weights: NDArray[np.float64]) -> None:
 
 def _refuse_columns(model: ModelData) -> None:
     plan = model.plan
-    families = {column.name: column.family for column in plan.types}
     instead = "--as scorer does; --as parquet exports the weights by name"
     kinds = {
         "texts": [text.column for text in plan.text],
@@ -134,7 +132,7 @@ def _refuse_columns(model: ModelData) -> None:
         "boosted trees": ["model.shapes"] if plan.trees else [],
         "sparse pairs": list(plan.sparse[:2]) if plan.sparse else [],
         "hashed columns that are neither strings, integers nor booleans": [
-            name for name in plan.hashed if families[name] not in HASHED
+            name for name in plan.hashed if plan.families[name] not in HASHED
         ],
     }
     for kind, names in kinds.items():

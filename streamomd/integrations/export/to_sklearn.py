@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamomd.core.errors import MissingExtraError, UnsupportedError
+from streamomd.core.installed import needs_extra
 from streamomd.integrations.export.contract import (
     Format,
     refuse_calibration,
@@ -82,12 +83,8 @@ def _is_sgd(fitted: Any) -> bool:
 
 def _unfitted(model: ModelData) -> Any:
     """The unfitted estimator of this loss."""
-    try:
+    with needs_extra("scikit-learn is not installed", "sklearn"):
         from sklearn import linear_model
-    except ImportError:
-        raise MissingExtraError(
-            "scikit-learn is not installed: pip install 'streamomd[sklearn]'"
-        ) from None
     job, classifies = model.spec.model, bool(model.plan.classes)
     losses = _losses(model.engine.loss_params)
     if job.loss == "softmax":

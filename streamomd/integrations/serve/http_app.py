@@ -19,8 +19,7 @@ from starlette.routing import Route
 
 from streamomd.core.http_servers import TYPE, Family, Histogram, Labels, prometheus_text
 from streamomd.core.urls import printable
-from streamomd.integrations.serve.model_reloader import ModelReloader
-from streamomd.integrations.serve.model_snapshot import Snapshot
+from streamomd.integrations.serve.model_reloader import ModelReloader, Snapshot
 from streamomd.integrations.serve.openapi import (
     CONTENT_SECURITY_POLICY,
     openapi_document,
@@ -273,10 +272,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    words = {
-        404: "no such path: see /docs",
-        405: "another method is expected: see /docs",
-    }
+    words = {404: "no such path: see /docs", 405: "another method is expected: see /docs"}
     text = words.get(error.status_code, error.detail)
     response = _error_response(Refusal(error.status_code, "http", text))
     response.headers.update(error.headers or {})

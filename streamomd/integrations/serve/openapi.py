@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamomd.core.installed import VERSION
-from streamomd.integrations.serve.model_snapshot import Snapshot
+from streamomd.integrations.serve.model_reloader import Snapshot
 from streamomd.integrations.serve.request_rows import ARROW, JSON, LINES, Limits
 from streamomd.training.scoring.description import Description, VectorColumn
 

@@ -103,7 +103,7 @@ def server_config(app: ServeApp, limits: Limits) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     return uvicorn.Config(
         app,
-        http=protocol_with(limits),
+        http=type("LimitedProtocol", (_LimitedProtocol,), {"limits": limits}),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -148,11 +148,6 @@ _HEADERS_TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
     b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE)
 )
-
-
-def protocol_with(limits: Limits) -> type[H11Protocol]:
-    """uvicorn's HTTP/1.1 protocol with these limits."""
-    return type("LimitedProtocol", (_LimitedProtocol,), {"limits": limits})
 
 
 class _LimitedConnection(h11.Connection):

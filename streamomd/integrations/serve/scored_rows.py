@@ -10,7 +10,7 @@ from typing import Any
 
 from streamomd.core.errors import StreamomdError
 from streamomd.core.urls import printable
-from streamomd.integrations.serve.model_snapshot import Snapshot
+from streamomd.integrations.serve.model_reloader import Snapshot
 from streamomd.integrations.serve.request_rows import Refusal
 from streamomd.training.scoring.row_values import WRONG_TYPE, flat_row, paths_of
 

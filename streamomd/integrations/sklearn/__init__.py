@@ -14,12 +14,13 @@ except ImportError as error:
     ) from None
 
 from streamomd.integrations.sklearn.classifier import OMDClassifier
-from streamomd.integrations.sklearn.failed_checks import (
+from streamomd.integrations.sklearn.regressor import OMDRegressor
+from streamomd.integrations.sklearn.rule_classes import (
     EQUAL_WEIGHTS,
     WEIGHTS,
     expected_failed_checks,
+    rule_class,
 )
-from streamomd.integrations.sklearn.regressor import OMDRegressor
 
 __all__ = [
     "EXPECTED_FAILED_CHECKS", "OMDClassifier", "OMDRegressor", "expected_failed_checks",
@@ -32,8 +33,6 @@ scikit-learn declares the same checks of its SGDClassifier."""
 
 
 def __getattr__(name: str) -> Any:
-    from streamomd.integrations.sklearn.rule_classes import rule_class
-
     return rule_class(name)
 
 

@@ -46,9 +46,10 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     rows: for 3). shuffle: a new order for each epoch, drawn from random_state.
 
     nulls: what missing numbers become, "error", "zero", "indicator", "mean", or a dict by column.
-    dates, categorical, text, ignore: lists of a frame's columns with these roles. class_weight: as
-    in scikit-learn; it multiplies the rows' weights. dtype: of the state, "float64" or "float32".
-    bits: text is hashed to 2^bits coordinates. warm_start: ``fit`` continues.
+    dates, categorical, text, ignore: lists of a frame's columns with these roles; dates=None: all
+    that are dates by their type, but in Dask collections. class_weight: as in scikit-learn; it
+    multiplies the rows' weights. dtype: of the state, "float64" or "float32". bits: text is hashed
+    to 2^bits coordinates. warm_start: ``fit`` continues.
 
     X: arrays (n, columns), as sparse matrices where most columns are rare one-hot ones and the
     others are about centred; scipy.sparse matrices; or frames (pandas, polars, Arrow, anything with

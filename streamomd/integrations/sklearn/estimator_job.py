@@ -131,7 +131,8 @@ def spec_of(
 
 def refuse_changed(estimator: Any, saved: Spec) -> None:
     """Raise UsageError if parameters differ from those of the state to continue."""
-    ours = spec_of(estimator, {}, saved.model.classes)
+    found = {"dates": list(saved.data.dates)} if estimator.dates is None else {}
+    ours = spec_of(estimator, found, saved.model.classes)
     pairs: list[tuple[str, Any, Any]] = [(name, ours.model, saved.model) for name in COMPARED]
     pairs += [(name, ours.data, saved.data) for name in COLUMNS]
     for name, now, then in pairs:

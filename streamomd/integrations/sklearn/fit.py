@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_class_weight
 
-from streamomd.core.batch import Batch, taken
+from streamomd.core.batch import Batch, Floats, taken
 from streamomd.core.errors import DataError, UnsupportedError, UsageError
 from streamomd.core.finite import refuse_diverged
 from streamomd.features import make_plan
+from streamomd.features.arrow_types import DATES, family
 from streamomd.features.curves import ROWS
 from streamomd.integrations.sklearn.estimator_job import epochs_of, named_columns, spec_of
 from streamomd.integrations.sklearn.inputs import WHERE, Targets, batch_of, labelled
@@ -28,8 +29,6 @@ from streamomd.sources.memory.frames import FEATURES, INDICES, LABEL, VALUES, WE
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model
-
-Floats = NDArray[np.float64]
 
 
 OFTEN = 0.1
@@ -94,8 +93,13 @@ def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: 
         data["vectors"] = [FEATURES]
         refuse_indicators(estimator)
     schema = schema_of(rows, {label: targets.kind})
-    if names and (categorical := named_columns(estimator, "categorical")):
-        data |= _roles(estimator, categorical, schema, label, classes)
+    categorical = named_columns(estimator, "categorical") if names else []
+    if names and estimator.dates is None:
+        taken = {*categorical, *named_columns(estimator, "ignore")}
+        dates = [one.name for one in schema if family(one.type) in DATES and one.name not in taken]
+        data |= {"dates": dates} if dates else {}
+    if categorical:
+        data |= _roles(estimator, categorical, schema, data, classes)
     spec = spec_of(estimator, data, classes, report=note)
     plan = make_plan(spec.data, spec.model, schema, list)
     if (shapes := spec.model.shapes) == "none":
@@ -146,17 +150,17 @@ def refuse_indicators(estimator: Any) -> None:
 
 
 def _roles(
-    estimator: Any, categorical: list[Any], schema: Any, label: str, classes: NDArray[Any]
+    estimator: Any, categorical: list[Any], schema: Any, data: dict[str, Any], classes: NDArray[Any]
 ) -> dict[str, Any]:
     """Hashed columns, with those of ``categorical``, and the numeric ones: as they are found in a
     frame without the categorical ones."""
     ignore = [name for name in named_columns(estimator, "ignore") if name not in categorical]
-    if {*schema.names} <= {*categorical, *ignore, label}:
+    if {*schema.names} <= {*categorical, *ignore, data["label"]}:
         return {"hashed": categorical}
     for name in categorical:
         if name in schema.names:  # an unknown one is reported with the whole schema
             schema = schema.remove(schema.get_field_index(name))
-    spec = spec_of(estimator, {"label": label, "ignore": ignore}, classes)
+    spec = spec_of(estimator, {**data, "ignore": ignore}, classes)
     plan = make_plan(spec.data, spec.model, schema, list)
     return {"hashed": [*categorical, *plan.hashed], "numeric": plan.numeric}
 

@@ -13,7 +13,7 @@ from streamomd.config.build_job import parse_sets
 from streamomd.config.flags import dotted
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
-from streamomd.core.wording import nearest
+from streamomd.core.wording import job_word, nearest
 from streamomd.training.progress import note
 
 MOST = 1000
@@ -191,11 +191,7 @@ def worded(chosen: Mapping[str, Any]) -> str:
     """
     if not chosen:
         return "the job"
-    return " ".join(f"{key.rpartition('.')[2]}={_word(value)}" for key, value in chosen.items())
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return " ".join(f"{key.rpartition('.')[2]}={job_word(value)}" for key, value in chosen.items())
 
 
 def _skipped_notes(refused: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:

@@ -98,10 +98,8 @@ def open_sent(lead: ModelData, loaded: Loaded, stop: StopRequest) -> Session:
     return replace(Session.of(lead.spec, running=lead, opened=opened, stop=stop), opened=None)
 
 
-class GroupReporter:
+class GroupReporter(SweepWatcher):
     """On a worker: reports the figures of a group's learners to the submitter."""
-
-    next_row = math.inf
 
     def __init__(self, group: Sweep, reporter: Any) -> None:
         self._group, self._reporter = group, reporter
@@ -111,9 +109,6 @@ class GroupReporter:
         """See ``SweepWatcher``."""
         if self._group.active:
             self._reporter.report(lambda: group_event(self._group), self._seconds)
-
-    def close(self) -> None:
-        """See ``SweepWatcher``."""
 
 
 def group_event(group: Sweep) -> dict[str, Any]:

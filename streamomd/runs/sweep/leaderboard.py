@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -26,10 +26,10 @@ MOST = 24
 EVERY = 0.5  # seconds between two tables
 
 
-class SweepWatcher(Protocol):
-    """Reports the progress of a sweep."""
+class SweepWatcher:
+    """Reports the progress of a sweep. next_row: as a ``Watcher``'s."""
 
-    next_row: float  # updated at exactly this row, if batches pass it
+    next_row: float = math.inf
 
     def update(self) -> None:
         """After some rows."""
@@ -38,13 +38,13 @@ class SweepWatcher(Protocol):
         """At the end, whether it was reached or not."""
 
 
-class LeaderboardLines:
+class LeaderboardLines(SweepWatcher):
     """A line at 1, 2, 4, 8 … rows: which is best so far, and how all of them do; none in the first
     seconds, unless it is verbose."""
 
     def __init__(self, sweep: Sweep, total: int) -> None:
         self._sweep, self._total, self._speed = sweep, total, Speed(sweep.rows)
-        self.next_row: float = 1 << sweep.rows.bit_length()
+        self.next_row = 1 << sweep.rows.bit_length()
         self._began, self._headed = time.monotonic(), is_json()  # which names its fields
 
     def _head(self) -> None:
@@ -83,14 +83,9 @@ class LeaderboardLines:
             skipped=sweep.lead.metrics.skipped,
         )
 
-    def close(self) -> None:
-        """Nothing is left open."""
 
-
-class ExportedLearners:
+class ExportedLearners(SweepWatcher):
     """Stores the figures of the learners for the metrics of a port, by prefix and name."""
-
-    next_row = float("inf")
 
     def __init__(self, sweep: Sweep, total: int, exported: RunMetrics, prefix: str) -> None:
         self._sweep, self._exported, self._prefix = sweep, exported, prefix
@@ -110,10 +105,8 @@ class ExportedLearners:
         return {f"{self._prefix}{learner.name}": learner.model.metrics for learner in active}
 
 
-class Leaderboard:
+class Leaderboard(SweepWatcher):
     """A table of the learners, the best first and marked, rebuilt twice a second."""
-
-    next_row = float("inf")
 
     def __init__(self, sweep: Sweep, total: int) -> None:
         self._sweep, self._total, self._speed = sweep, total, Speed(sweep.rows)

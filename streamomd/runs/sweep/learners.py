@@ -11,11 +11,11 @@ from typing import Any, Self
 import numpy as np
 
 from streamomd.checkpoint.manifest import GROUPS
+from streamomd.core.batch import Floats
 from streamomd.core.errors import DivergedError
 from streamomd.core.urls import shown
 from streamomd.runs.sweep.grid import find_edges, worded
 from streamomd.shards.order import Cursor
-from streamomd.training.metrics import Floats
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note

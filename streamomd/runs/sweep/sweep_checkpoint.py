@@ -20,22 +20,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from streamomd.checkpoint import (
-    Commit,
-    Loaded,
-    Part,
-    Store,
-    Writer,
-    list_commits,
-    load,
-    open_store,
-)
+from streamomd.checkpoint import Commit, Loaded, Part, Store, Writer, list_commits, load, open_store
 from streamomd.checkpoint.commit_reader import FORMAT_NAME
 from streamomd.checkpoint.commit_writer import newest_replaceable
 from streamomd.checkpoint.manifest import COMMITS, GROUPS
 from streamomd.checkpoint.retention import delete_all
 from streamomd.checkpoint.segments import Facts
-from streamomd.checkpoint.transfers import in_flight
+from streamomd.checkpoint.stores.contract import in_flight
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     CorruptionError,
@@ -53,11 +44,7 @@ from streamomd.runs.sweep.batched import LearnerGroup
 from streamomd.runs.sweep.learners import Division, Learner, Sweep
 from streamomd.shards.order import Cursor
 from streamomd.shards.shard import Digests
-from streamomd.training.checkpoint_manager import (
-    CheckpointManager,
-    CommitSchedule,
-    record_failure,
-)
+from streamomd.training.checkpoint_manager import CheckpointManager, CommitSchedule, record_failure
 from streamomd.training.load_model import load_model
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import note
@@ -329,10 +316,7 @@ def _load(
 
 
 def _read(
-    url: str,
-    storage_options: Mapping[str, Any] | None,
-    remote: Remote,
-    document: Mapping[str, Any],
+    url: str, storage_options: Mapping[str, Any] | None, remote: Remote, document: Mapping[str, Any]
 ) -> tuple[Sweep, dict[ModelData, Loaded]]:
     """The sweep, or the group, of a document. url: of the sweep."""
     learners: list[Learner] = []

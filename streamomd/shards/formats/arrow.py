@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from streamomd.features.nested import selected
+from streamomd.features.arrow_types import selected
 from streamomd.shards.chunks import ChunkFile
 from streamomd.shards.formats.arrow_footer import (
     TEXTS,

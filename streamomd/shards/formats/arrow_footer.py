@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
-from streamomd.features.nested import roots, selected, with_fields
+from streamomd.features.arrow_types import roots, selected, with_fields
 from streamomd.shards.formats.contract import ReadAt
 
 TEXTS = {pa.string(): "i4", pa.binary(): "i4", pa.large_string(): "i8", pa.large_binary(): "i8"}
@@ -300,17 +300,13 @@ def _decoded_bytes(column: pa.Array) -> int:
         return max(int(values.nbytes), 8 * len(values))
     if pa.types.is_dictionary(kind):
         words = column.dictionary
-        if _has_lengths(words.type):
+        if any(is_text(words.type) for is_text in _SIMPLE[5:10]):
             # A long text is hashed in every row that has it.
             import pyarrow.compute as pc  # late: it writes 300 docstrings
 
             lengths = pc.binary_length(words).take(column.indices)
             return int(words.nbytes) + int(pc.sum(lengths).as_py() or 0)
     return int(column.nbytes)
-
-
-def _has_lengths(kind: pa.DataType) -> bool:
-    return any(is_text(kind) for is_text in _SIMPLE[5:10])
 
 
 def _dicts(columns: dict[str, pa.Array], count: int) -> Iterator[Row]:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from streamomd.features.arrow_types import roots
 from streamomd.features.buffers import BufferPool
-from streamomd.features.nested import roots
 from streamomd.shards.chunks import digest_of
 from streamomd.shards.formats.arrow_footer import (
     HEADS_AT_ONCE,

@@ -6,7 +6,7 @@ import errno
 import hashlib
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,16 +16,12 @@ from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
 from streamomd.core.wording import workbook
 from streamomd.shards.file_schema import SchemaFacts, schema_facts
-from streamomd.shards.filesystem import Entry, is_local, stat_entry
+from streamomd.shards.filesystem import Entry, FileSystem, is_local, stat_entry
 from streamomd.shards.formats import arrow, parquet
 from streamomd.shards.formats.contract import Format, ReadAt
 from streamomd.shards.shard import Shard
 from streamomd.shards.shard_file import open_file
 from streamomd.shards.stored_object import WHOLE_BYTES, ChangedWhileReadError, ObjectFile
-
-if TYPE_CHECKING:
-    import fsspec
-
 
 _KNOWN = {
     b"\x1f\x8b": "gzip (magic 1f8b): use `streamomd convert` if it is text, else decompress it",
@@ -98,7 +94,7 @@ CELL_BYTES, MOST_TAIL = 160, 8 << 20
 """Bytes of a footer for each column chunk, about, and how much of an object is read for them."""
 
 
-def stat_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
+def stat_file(fs: FileSystem, path: str, url: str) -> Entry:
     """The entry of a regular file that is not empty; `DataError` otherwise."""
     return require_rows_file(stat_entry(fs, path, url), url)
 
@@ -119,7 +115,7 @@ def require_rows_file(entry: Entry, url: str) -> Entry:
 
 
 def read_shard(
-    fs: fsspec.AbstractFileSystem,
+    fs: FileSystem,
     path: str,
     url: str,
     statistics: Collection[str] = (),

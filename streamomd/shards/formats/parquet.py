@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamomd.features.arrow_types import selected
 from streamomd.features.lists import declared
-from streamomd.features.nested import selected
 from streamomd.shards.chunks import ChunkFile, RecordingFile, not_loaded, read_into_of
 from streamomd.shards.formats.contract import (
     Check,

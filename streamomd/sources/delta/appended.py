@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from streamomd.config.values import nanoseconds
@@ -22,16 +22,13 @@ from streamomd.core.errors import DataError, InputNotFoundError, ResumeRefusedEr
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
 from streamomd.core.wording import counted, listed
-from streamomd.shards.filesystem import CONNECTIONS, stat_entry
+from streamomd.shards.filesystem import CONNECTIONS, FileSystem, stat_entry
 from streamomd.shards.shard import Listed, Table
 from streamomd.sources.contract import Request, SourceFiles
 from streamomd.sources.delta.actions import Actions, Add, Metadata, Remove
 from streamomd.sources.delta.log import Added, Key, Log, Snapshot, snapshot_files, vectors_refusal
 from streamomd.sources.files.paths import DELTA_LOG
 from streamomd.sources.tables import Location, TableOptions, check_locations, locate
-
-if TYPE_CHECKING:
-    import fsspec
 
 Partition = frozenset[tuple[str, str | None]]
 
@@ -316,7 +313,7 @@ def _schema_changes(
 MISSING = "added in version {version}, but it does not exist: VACUUM deletes"
 
 
-def list_table(fs: fsspec.AbstractFileSystem, root: str, url: str, request: Request) -> SourceFiles:
+def list_table(fs: FileSystem, root: str, url: str, request: Request) -> SourceFiles:
     """The files of a version of the table in a directory, or those appended after the recorded
     version up to that one."""
     check_locations(url, [locate(fs, root, url, DELTA_LOG)])
@@ -340,9 +337,7 @@ def list_table(fs: fsspec.AbstractFileSystem, root: str, url: str, request: Requ
     return SourceFiles(files, place, position, found.notes, found.lost)
 
 
-def _existing(
-    fs: fsspec.AbstractFileSystem, root: str, url: str, files: Sequence[Added]
-) -> set[str]:
+def _existing(fs: FileSystem, root: str, url: str, files: Sequence[Added]) -> set[str]:
     """Which files of a table exist, by path as in the log."""
     places = [locate(fs, root, url, add.path) for _, add in files]
     check_locations(url, places)
@@ -376,7 +371,7 @@ def choose_version(log: Log, options: TableOptions) -> int:
 
 
 def _listed(
-    fs: fsspec.AbstractFileSystem, root: str, url: str, metadata: Metadata, added: Sequence[Added]
+    fs: FileSystem, root: str, url: str, metadata: Metadata, added: Sequence[Added]
 ) -> list[Listed]:
     found = [locate(fs, root, url, add.path) for _, add in added]
     check_locations(url, found)

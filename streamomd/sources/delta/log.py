@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import unquote
 
 from streamomd.core.errors import DataError, InputNotFoundError, UnsupportedError, UsageError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
-from streamomd.shards.filesystem import stat_entry
+from streamomd.shards.filesystem import FileSystem, stat_entry
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.list_files import children
 from streamomd.shards.reader import read_batches
@@ -34,9 +34,6 @@ from streamomd.sources.delta.actions import (
 )
 from streamomd.sources.files.paths import DELTA_LOG
 
-if TYPE_CHECKING:
-    import fsspec
-
 COMMIT_BYTES = 1 << 30
 COMMITS_AT_ONCE = 16
 _COMMIT = re.compile(r"(\d{20})\.json", re.ASCII)
@@ -50,7 +47,7 @@ _SIDECAR = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]*\.parquet", re.ASCII)
 class Log:
     """commits: versions whose file is there. checkpoints: names of the files of each."""
 
-    fs: fsspec.AbstractFileSystem
+    fs: FileSystem
     path: str
     url: str
     """The URL of the table."""
@@ -58,7 +55,7 @@ class Log:
     checkpoints: dict[int, tuple[str, ...]]
 
     @classmethod
-    def open(cls, fs: fsspec.AbstractFileSystem, root: str, url: str) -> Self:
+    def open(cls, fs: FileSystem, root: str, url: str) -> Self:
         """List the log of a table. Raises InputNotFoundError if there is none."""
         path = posixpath.join(root, DELTA_LOG)
         try:

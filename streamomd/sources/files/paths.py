@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from streamomd.core.errors import DataError, InputNotFoundError, StreamomdError
 from streamomd.core.run_events import same_receivers
@@ -25,21 +24,20 @@ from streamomd.core.urls import (
     without_userinfo,
 )
 from streamomd.core.wording import counted, listed, similar_path
-from streamomd.shards.filesystem import CONNECTIONS, PAGE, Entry, is_local, stat_entry, store_errors
-from streamomd.shards.formats.footer import SUFFIXES
-from streamomd.shards.list_files import (
-    entries,
-    is_directory,
-    list_each,
-    matches,
-    tree_pages,
+from streamomd.shards.filesystem import (
+    CONNECTIONS,
+    PAGE,
+    Entry,
+    FileSystem,
+    is_local,
+    stat_entry,
+    store_errors,
 )
+from streamomd.shards.formats.footer import SUFFIXES
+from streamomd.shards.list_files import entries, is_directory, list_each, matches, tree_pages
 from streamomd.shards.order import path_key
 from streamomd.shards.shard import Listed
 from streamomd.sources.tables import ending, text_format
-
-if TYPE_CHECKING:
-    import fsspec
 
 DELTA_LOG, ICEBERG_METADATA = "_delta_log", "metadata"
 TABLE_DIRECTORIES = (DELTA_LOG, ICEBERG_METADATA)
@@ -63,7 +61,7 @@ class PathPattern:
     """
 
     text: str
-    fs: fsspec.AbstractFileSystem
+    fs: FileSystem
     may_be_empty: bool = False
     is_no_file: bool = False
     listed: dict[str, set[str]] = field(default_factory=dict)

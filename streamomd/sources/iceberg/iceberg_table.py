@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from posixpath import dirname
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from streamomd.core.errors import ResumeRefusedError, UnsupportedError
 from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
+from streamomd.shards.filesystem import FileSystem
 from streamomd.shards.shard import Listed
 from streamomd.shards.shard import Table as OfTable
 from streamomd.sources.contract import SCHEMA, Request, SourceFiles
@@ -38,10 +39,6 @@ from streamomd.sources.iceberg.metadata import (
     schema_changes,
 )
 from streamomd.sources.tables import ICEBERG_METADATA, check_locations, locate
-
-if TYPE_CHECKING:
-    import fsspec
-
 
 MAGIC, SYNC = b"Obj\x01", 16
 CODEC, WITHOUT_ONE = b"avro.codec", b"null"
@@ -321,9 +318,7 @@ def _after(table: Table, since: int, version: int) -> list[Any]:
 MISSING = "but it does not exist: expiring snapshots deletes"
 
 
-def list_table(
-    fs: fsspec.AbstractFileSystem, path: str, url: str, source: str, request: Request
-) -> SourceFiles:
+def list_table(fs: FileSystem, path: str, url: str, source: str, request: Request) -> SourceFiles:
     """The files of a snapshot of a table, or those appended after the recorded snapshot.
 
     path, url: of its metadata file. source: what the user named. Its columns have the names that

@@ -10,25 +10,23 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import (
     DataError,
     InputNotFoundError,
-    MissingExtraError,
     StorageError,
     StreamomdError,
     UsageError,
 )
+from streamomd.core.installed import needs_extra
 from streamomd.core.machine_errors import is_mistake
 from streamomd.core.urls import printable, protocol, scrub, shown
 from streamomd.shards.file_schema import Inside, TableColumn, TableColumns
+from streamomd.shards.filesystem import FileSystem
 from streamomd.shards.shard_file import read_whole
 from streamomd.sources.tables import ICEBERG_METADATA, TableOptions, check_locations, locate
-
-if TYPE_CHECKING:
-    import fsspec
 
 ICEBERG = "iceberg://"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -99,14 +97,10 @@ def _no_files(catalog: Any) -> Any:
 
 def require_pyiceberg() -> Any:
     """What is used of pyiceberg. Raises MissingExtraError without it."""
-    try:
+    with needs_extra("Iceberg tables need pyiceberg", "iceberg"):
         from pyiceberg import catalog, exceptions, manifest
         from pyiceberg.io import pyarrow as types
         from pyiceberg.table import metadata
-    except ImportError:
-        raise MissingExtraError(
-            "Iceberg tables need pyiceberg: pip install 'streamomd[iceberg]'"
-        ) from None
 
     class Names:
         load_catalog = staticmethod(catalog.load_catalog)
@@ -165,14 +159,14 @@ class Table:
     root, root_url: its location, the directory above ``metadata``. source: what the user named.
     """
 
-    fs: fsspec.AbstractFileSystem
+    fs: FileSystem
     root: str
     root_url: str
     source: str
     metadata: Any
 
     @classmethod
-    def open(cls, fs: fsspec.AbstractFileSystem, path: str, url: str, source: str) -> Self:
+    def open(cls, fs: FileSystem, path: str, url: str, source: str) -> Self:
         """Read a metadata file. Raises DataError for one that is damaged, UsageError for one
         outside an allow-list."""
         require_pyiceberg()

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from streamomd.core.errors import (
     ChangedDataError,
     InputNotFoundError,
-    MissingExtraError,
     StorageError,
     UsageError,
 )
+from streamomd.core.installed import needs_extra
 from streamomd.core.urls import printable, scrub, shown
 from streamomd.sources.kafka.offset_ranges import (
     BROKERS,
@@ -228,10 +228,6 @@ class Broker:
 
 def require_confluent() -> Any:
     """The module confluent_kafka. Raises MissingExtraError."""
-    try:
+    with needs_extra("Kafka topics need confluent-kafka", "kafka"):
         import confluent_kafka
-    except ImportError:
-        raise MissingExtraError(
-            "Kafka topics need confluent-kafka: pip install 'streamomd[kafka]'"
-        ) from None
     return confluent_kafka

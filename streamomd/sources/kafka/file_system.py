@@ -22,10 +22,10 @@ from streamomd.core.errors import StorageError, StreamomdError
 from streamomd.core.platform_calls import replace
 from streamomd.core.run_events import phase
 from streamomd.core.urls import shown
+from streamomd.shards.cache.folder import VARIABLE, cache_root, refuse_shared
 from streamomd.sources.kafka.broker import Broker
 from streamomd.sources.kafka.messages import message_rows
 from streamomd.sources.kafka.offset_ranges import KAFKA, Marks, Range, Topic, parse_source
-from streamomd.sources.user_cache import VARIABLE, cache_root, refuse_shared
 
 DIGEST = b"streamomd.kafka"
 TYPES = "types"

@@ -32,12 +32,7 @@ _ID = "id"
 
 
 def list_topic(
-    fs: Any,
-    text: str,
-    ledger: Mapping[str, Facts],
-    versions: Mapping[str, int],
-    *,
-    with_new: bool,
+    fs: Any, text: str, ledger: Mapping[str, Facts], versions: Mapping[str, int], *, with_new: bool
 ) -> tuple[list[Listed], dict[str, int]]:
     """The ranges of a topic, and by URL the offsets at which its partitions began, and its id.
 

@@ -5,7 +5,7 @@ These batches have no labels: y is 0, weight 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,19 +13,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch, check, joined_values
+from streamomd.core.batch import Batch, ColumnValues, DenseBatch, SparseBatch, check, joined_rows
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
 from streamomd.core.message import Message, Words, joined
-from streamomd.core.wording import missing_columns
+from streamomd.core.wording import it_or_them, missing_columns
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named
 from streamomd.features.bad_rows import DROP, of_memory
 from streamomd.features.csr import canonical
 from streamomd.features.encode import first_numbers, write_hats
-from streamomd.features.grow_trees import ROWS
+from streamomd.features.grow_trees import ROWS, write_margins
 from streamomd.features.number_table import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
-from streamomd.features.tree_margins import write_margins
 from streamomd.sources.memory.frames import arrow_of, batches, names_of, without_null_types
 
 UNIT_BYTES = 4 << 20
@@ -82,8 +81,7 @@ def row_dicts(plan: Plan, rows: Any, where: str) -> list[dict[str, Any]]:
     if isinstance(rows, pa.RecordBatch):
         rows = pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table) or names_of(rows):
-        families = {column.name: column.family for column in plan.types}
-        table = without_null_types(arrow_of(rows, where), families)
+        table = without_null_types(arrow_of(rows, where), plan.families)
         refuse_columns(plan, table.schema, where)
         found: list[dict[str, Any]] = table.select([*plan.features]).to_pylist()
         return found
@@ -125,8 +123,9 @@ def batch_of_frame(plan: Plan, frame: Any, names: Names | None = None, where: st
 
     Raises SchemaError for columns that are not the plan's, BadRowError for the first bad row.
     """
-    families = {column.name: column.family for column in plan.types}
-    return batch_of_table(plan, without_null_types(arrow_of(frame, where), families), where, names)
+    return batch_of_table(
+        plan, without_null_types(arrow_of(frame, where), plan.families), where, names
+    )
 
 
 def batch_of_table(plan: Plan, table: pa.Table, where: str, names: Names | None = None) -> Batch:
@@ -136,7 +135,7 @@ def batch_of_table(plan: Plan, table: pa.Table, where: str, names: Names | None 
     table = table.select([*plan.features])
     units = batches(table, 0, UNIT_BYTES) if table.num_rows else [(0, _no_rows(table))]
     try:
-        return _joined(
+        return joined_rows(
             [
                 encode(plan, rows, shard=where, row=row, labelled=False, names=names)
                 for row, rows in units
@@ -164,7 +163,7 @@ def refuse_columns(plan: Plan, schema: pa.Schema, where: str) -> None:
             pair = named(kind), named(column.type)
             wrong[name] = (f"column {name!r} is ", pair[0], ", the model was trained on ", pair[1])
     if wrong:
-        them, every = "them" if len(wrong) > 1 else "it", joined(wrong.values(), "; ")
+        them, every = it_or_them(len(wrong)), joined(wrong.values(), "; ")
         form = f"{{shard}}: {{found}}: convert {them} to that type"
         raise SchemaError(
             Message("wrong_type", form, shard=where, column=next(iter(wrong)), found=every)
@@ -296,20 +295,3 @@ def _not_finite(plan: Plan, rows: Any, bad: NDArray[np.bool_], where: str) -> Ba
 
 def _no_rows(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
-def _joined(parts: Sequence[Batch]) -> Batch:
-    """The rows of batches of one type, concatenated."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    values = np.concatenate([part.values for part in parts])
-    y, weight = (np.concatenate([getattr(p, name) for p in parts]) for name in ("y", "weight"))
-    columns = joined_values([part.columns for part in parts])
-    if isinstance(first, DenseBatch):
-        return DenseBatch(values, y, weight, columns=columns)
-    rows = [part for part in parts if isinstance(part, SparseBatch)]
-    counts = np.concatenate([np.diff(part.indptr) for part in rows])
-    indptr = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-    indices = np.concatenate([part.indices for part in rows])
-    return SparseBatch(indptr, indices, values, y, weight, columns=columns)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import scrub
-from streamomd.features.nested import root_among, table_with_fields
+from streamomd.features.arrow_types import root_among, table_with_fields
 from streamomd.shards.distinct_values import distinct
 from streamomd.shards.formats.contract import cut
 from streamomd.shards.output_files import as_arrow

@@ -159,11 +159,13 @@ def write_shards(
     encoding: str = "",
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    known: pa.Schema | None = None,
 ) -> Converted:
     """Write the rows of sources, one after the other, as shards.
 
     make: a reader, once for each pass. encoding: of the text. storage_options: of the directory.
-    progress: called with rows, bytes done and bytes in all.
+    progress: called with rows, bytes done and bytes in all. known: types of columns, if they are in
+    the sources and the reader's options have no others.
 
     Shards appear when all are complete; after an error none do. The sparse pair's size is in the
     schema's metadata of every shard, as "streamomd.size".
@@ -194,7 +196,7 @@ def write_shards(
             )
             for place in places
         ]
-        stream.text_columns = targets[0].text_columns()
+        stream.known = targets[0].text_columns() if known is None else known
         twice = shards is not None or (written.add_size is None and not stream.reader.size_is_final)
         batches, counted = _ordered(stream, twice, layout.shuffle, parts, targets[0].scratch)
         size = stream.reader.size if counted or stream.reader.size_is_final else 0
@@ -288,7 +290,7 @@ class _Stream:
         self.reader = self._make()
         self.rows = 0
         self.source_rows: list[int] = []
-        self.text_columns: frozenset[str] = frozenset()
+        self.known = pa.schema([])
 
     def count(self, watch: Callable[[pa.RecordBatch], object] = lambda batch: None) -> int:
         """Rows, by reading all once; they will be read again. watch: gets them."""
@@ -301,7 +303,7 @@ class _Stream:
         """All rows in order, after ``done`` bytes; DataError if a text has none. Shards without
         rows have columns all the same."""
         self.reader, self.rows, self.source_rows = self._make(), 0, []
-        self.reader.text_columns = self.text_columns
+        self.reader.known = self.known
         for source in self._sources:
             before = self.rows
             with source.opened(self._encoding) as text:

@@ -14,13 +14,7 @@ from streamomd.core.errors import DataError, SchemaError, UsageError
 from streamomd.core.message import Message
 from streamomd.core.urls import printable, typed
 from streamomd.features.infer_plan import twice
-from streamomd.sources.text.text_source import (
-    Text,
-    arrow_type,
-    check_same_columns,
-    short,
-    shorts,
-)
+from streamomd.sources.text.text_source import Text, arrow_type, check_same_columns, short, shorts
 
 DELIMITERS = ("\t", ";", "|", ",", ", ")
 _SNIFFED_LINES = 20
@@ -181,8 +175,9 @@ class CsvReader:
         self._quotes, self._decimal, self._date_format = quotes, decimal, date_format
         self.schema: pa.Schema = pa.schema([])
         self.almost_numbers: dict[str, tuple[str, ...]] = {}
-        self.text_columns: frozenset[str] = frozenset()
-        """Columns that are text whatever their values look like, unless ``types`` has theirs."""
+        self.known: pa.Schema = pa.schema([])
+        """Types of columns, if they are there, whatever their values look like, unless ``types``
+        has theirs."""
         self.notes: list[str] = []
         """What was chosen that a user may want otherwise."""
 
@@ -211,7 +206,8 @@ class CsvReader:
         start = without_spaces(head, quotes=self._quotes) if len(delimiter) == 2 else head
         # One byte short of the head: its last record, cut anywhere, is then left for later.
         block = len(start) - 1 if len(head) == HEAD else HEAD
-        types = {field.name: field.type for field in self.schema} or self._types
+        known = {field.name: field.type for field in self.known}
+        types = {field.name: field.type for field in self.schema} or {**known, **self._types}
         try:
             opened = self._open(pa.BufferReader(start), delimiter, block, types)
             opened.schema.names  # noqa: B018 (decoded on access)
@@ -228,12 +224,8 @@ class CsvReader:
         if not self.schema.names:
             self._look_for_numbers(opened)
             self._note_delimiter(delimiter, opened.schema, head)
-            return self._keep_zeros(start, delimiter, block, opened.schema)
-        if codes := self._codes(start, delimiter, block, self.schema):
-            self.notes.append(
-                f"{name}: {shorts(codes)} lose leading zeros, since the first file has numbers "
-                f"without (as text: --type {printable(codes[0])}=string)"
-            )
+            return self._keep_zeros(start, delimiter, block, opened.schema, name)
+        self._note_lost_zeros(self._codes(start, delimiter, block, self.schema), name)
         return opened.schema
 
     def _header_names(self, start: Any, delimiter: str, block: int) -> list[str]:
@@ -254,18 +246,28 @@ class CsvReader:
                 f"only one column, {line!r}: is the delimiter wrong? Pass --delimiter"
             )
 
-    def _keep_zeros(self, start: Any, delimiter: str, block: int, inferred: pa.Schema) -> pa.Schema:
+    def _keep_zeros(
+        self, start: Any, delimiter: str, block: int, inferred: pa.Schema, name: str
+    ) -> pa.Schema:
         """The schema with text for whole numbers of which one has a leading zero."""
-        codes = self._codes(start, delimiter, block, inferred)
+        found = self._codes(start, delimiter, block, inferred)
+        self._note_lost_zeros([one for one in found if one in self.known.names], name)
+        codes = [one for one in found if one not in self.known.names]
         if codes:
             self.notes.append(
                 f"{shorts(codes)}: numbers with leading zeros, such as codes, are text "
                 f"(as numbers: --type {printable(codes[0])}=int64)"
             )
-        texts = {*codes, *(self.text_columns - self._types.keys())}
         return pa.schema(
-            one.with_type(pa.string()) if one.name in texts else one for one in inferred
+            one.with_type(pa.string()) if one.name in codes else one for one in inferred
         )
+
+    def _note_lost_zeros(self, codes: Sequence[str], name: str) -> None:
+        if codes:
+            self.notes.append(
+                f"{name}: {shorts(codes)} lose leading zeros, since the first file has numbers "
+                f"without (as text: --type {printable(codes[0])}=string)"
+            )
 
     def _codes(self, start: Any, delimiter: str, block: int, schema: pa.Schema) -> list[str]:
         """The columns of whole numbers of which one has a leading zero."""
@@ -287,7 +289,7 @@ class CsvReader:
     def _look_for_numbers(self, opened: Any) -> None:
         """Remember the columns of text that are mostly numbers, and words that made them text."""
         texts = [one.name for one in opened.schema if pa.types.is_string(one.type)]
-        guessed = [name for name in texts if name not in {*self._types, *self.text_columns}]
+        guessed = [name for name in texts if name not in {*self._types, *self.known.names}]
         if not guessed or twice(opened.schema.names):
             return
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,6 +34,8 @@ class JsonlReader:
             raise UsageError(f"types: {error}") from None
         self._types = pa.schema(fields)
         self.schema: pa.Schema = pa.schema([])
+        self.known: pa.Schema = pa.schema([])
+        """Types of columns, if they are there, unless ``types`` has theirs."""
         self.notes: list[str] = []
 
     def batches(self, text: Text) -> Iterator[pa.RecordBatch]:
@@ -49,11 +52,20 @@ class JsonlReader:
         if not any_row:
             raise DataError(f"{text.name} is empty: expected an object a line")
 
+    def _first_types(self, block: bytes) -> pa.Schema:
+        """Of columns that are there: a missing one would be one of nulls."""
+        own = [
+            one for one in self.known
+            if one.name not in self._types.names
+            and json.dumps(one.name, ensure_ascii=False).encode() in block
+        ]  # fmt: skip
+        return pa.schema([*own, *self._types])
+
     def _parsed(self, block: bytes, name: str, line: int) -> pa.Table:
         import pyarrow.json
 
         first = not self.schema.names
-        known = self._types if first else self.schema
+        known = self._first_types(block) if first else self.schema
         options = pyarrow.json.ParseOptions(
             explicit_schema=known, unexpected_field_behavior="infer" if first else "error"
         )

@@ -132,11 +132,7 @@ class OutputFormat:
 
 
 def _parquet(
-    file: Any,
-    schema: pa.Schema,
-    first: pa.RecordBatch,
-    size: int | None,
-    compression: str = "lz4",
+    file: Any, schema: pa.Schema, first: pa.RecordBatch, size: int | None, compression: str = "lz4"
 ) -> Any:
     found = stored(first, compression)
     # With a stored Arrow schema, metadata added at the end is not read as the schema's.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,12 +26,15 @@ from streamomd.core.platform_calls import replace
 from streamomd.core.urls import absolute, printable, protocol, shown
 from streamomd.core.wording import counted
 from streamomd.features.arrow_types import family
-from streamomd.shards.filesystem import connect_output, is_local, output_errors, store_errors
+from streamomd.shards.filesystem import (
+    FileSystem,
+    connect_output,
+    is_local,
+    output_errors,
+    store_errors,
+)
 from streamomd.sources.files.paths import is_shard_name
 from streamomd.sources.text.output_formats import FORMS, OutputFormat
-
-if TYPE_CHECKING:
-    import fsspec
 
 MOST_OPEN = 256
 _OWN_NAME = re.compile(rf"part-\d{{5,}}\.({'|'.join(FORMS)})")
@@ -45,7 +48,7 @@ class Target:
     url: str
     root: str
     temporary: str
-    fs: fsspec.AbstractFileSystem
+    fs: FileSystem
     old: tuple[str, ...] = ()
     """Paths of shards written earlier."""
     append: bool = False
@@ -70,10 +73,10 @@ class Target:
             parquet = path.endswith(".parquet")
             return path, pq.read_schema(file) if parquet else pa.ipc.open_file(file).schema
 
-    def text_columns(self) -> frozenset[str]:
+    def text_columns(self) -> pa.Schema:
         """Columns that are text in the shards that others are added to."""
-        known = self.appended_to[1] if self.appended_to else pa.schema([])
-        return frozenset(one.name for one in known if one.type == pa.string())
+        known = self.appended_to[1] if self.appended_to else []
+        return pa.schema(one for one in known if one.type == pa.string())
 
     def refuse_other_columns(self, schema: pa.Schema) -> None:
         """Raise SchemaError if shards of this schema are appended to those of other columns, or of
@@ -182,9 +185,7 @@ def _storing(url: str) -> Iterator[None]:
         raise StorageError(f"{shown(url)} cannot be written to: {text}") from None
 
 
-def _old_shards(
-    fs: fsspec.AbstractFileSystem, root: str, url: str, *, kept: bool
-) -> tuple[str, ...]:
+def _old_shards(fs: FileSystem, root: str, url: str, *, kept: bool) -> tuple[str, ...]:
     fs.invalidate_cache()
     if not fs.exists(root):
         return ()

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import printable
 from streamomd.core.wording import counted
+from streamomd.shards.order import GAMMA, mixed
 
 CHUNK_BYTES = 24 << 20
 """Bytes sorted in memory in one batch."""
@@ -45,14 +46,7 @@ def keys(seed: int, first: int, count: int) -> NDArray[np.uint64]:
     [16294208416658607535, 7960286522194355700, 487617019471545679]
     """
     rows = np.arange(first + 1, first + 1 + count, dtype=np.uint64)
-    start = _mixed(np.array([seed], np.uint64))
-    return _mixed(start + rows * np.uint64(0x9E3779B97F4A7C15))
-
-
-def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    return mixed(mixed(np.array([seed], np.uint64)) + rows * GAMMA)
 
 
 def shuffled(

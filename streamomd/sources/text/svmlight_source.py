@@ -235,25 +235,30 @@ def _pair(
 ) -> tuple[int, float]:
     index, colon, value = token.partition(b":")
     if not colon:
-        raise DataError(f"{where}: expected index:value, got {_shown(token)}, which has no colon")
+        raise DataError(
+            f"{where}: expected index:value, got {shown_token(token)}, which has no colon"
+        )
     if not (index.isdigit() and len(index) < 19):
-        raise DataError(f"{where}: expected a whole number before the colon of {_shown(token)}")
+        raise DataError(
+            f"{where}: expected a whole number before the colon of {shown_token(token)}"
+        )
     if not legal.first <= int(index) < legal.end:
         raise DataError(
-            f"{where}: index {int(index)} of {_shown(token)} is not in "
+            f"{where}: index {int(index)} of {shown_token(token)} is not in "
             f"{legal.first}..{legal.end - 1}; see zero_based and size"
         )
-    return int(index) - legal.first, _number(value, where, f"value in {_shown(token)}", dtype)
+    return int(index) - legal.first, _number(value, where, f"value in {shown_token(token)}", dtype)
 
 
 def _number(token: bytes, where: str, what: str, dtype: np.dtype[np.floating]) -> float:
     if not NUMBER.fullmatch(token):
-        raise DataError(f"{where}: expected a finite number as {what}, got {_shown(token)}")
+        raise DataError(f"{where}: expected a finite number as {what}, got {shown_token(token)}")
     number = float(token)
     if abs(number) > _LARGEST[dtype]:
-        raise DataError(f"{where}: {what}, {_shown(token)}, overflows {dtype}")
+        raise DataError(f"{where}: {what}, {shown_token(token)}, overflows {dtype}")
     return number
 
 
-def _shown(token: bytes) -> str:
+def shown_token(token: bytes) -> str:
+    """A token for messages."""
     return repr(printable(token[:60].decode(errors="backslashreplace")))

@@ -1,33 +1,44 @@
-"""Delimited text and JSON lines as sources: converted to Parquet in a folder of the user's cache.
+"""Delimited text and JSON lines as sources: converted to Parquet in folders of the user's cache.
 
-The folder's name follows from the paths and the options of the text; it is rebuilt, to the same
-bytes, if it was deleted, and rebuilt from the changed text if a file changed, which a run that
-resumes refuses as any changed shard. Large text is refused: `streamomd convert` writes shards that
-stay.
+Each file has a folder, whose name follows from its path, from the options of the text and, but for
+the first file of a job, from the first one's columns, whose types it has. A folder is rebuilt, to
+the same bytes, if it was deleted, and rebuilt from the changed text if a file changed, which a run
+that resumes or is updated refuses as any changed shard. Large text is refused: `streamomd convert`
+writes shards that stay.
 """
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
 import re
-import shlex
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamomd.checkpoint.segments import TYPES
 from streamomd.config.values import join_list
-from streamomd.core.errors import DataError, StorageError, StreamomdError, UsageError
+from streamomd.core.errors import (
+    DataError,
+    ResumeRefusedError,
+    StorageError,
+    StreamomdError,
+    UsageError,
+)
 from streamomd.core.platform_calls import replace, stopping_promptly, to_slashes
 from streamomd.core.run_events import phase
-from streamomd.core.urls import absolute, local_name, location, printable, protocol, shown, typed
-from streamomd.sources.tables import ending, text_format
-from streamomd.sources.user_cache import VARIABLE, cache_root, refuse_shared
+from streamomd.core.urls import location, printable, protocol, shown, typed
+from streamomd.shards.cache.folder import VARIABLE, cache_root, refuse_shared
+from streamomd.shards.file_schema import schema_facts, schema_of_text
+from streamomd.shards.order import path_key
+from streamomd.shards.shard import Listed
+from streamomd.sources.contract import ALL, Request, SourceFiles
+from streamomd.sources.tables import text_format
+from streamomd.sources.text.text_names import command, text_files
 
 if TYPE_CHECKING:
     from streamomd.sources.text.conversion import Converted
@@ -40,81 +51,141 @@ ROWS_PER_SHARD = 250_000
 it."""
 ABANDONED = 86_400.0
 """Seconds after which a folder that is not complete is removed; no conversion takes as long."""
-MOST_NAMES = 3
-"""Files of a command in a message."""
 _SHARD = re.compile(r"part-(\d+)\.parquet")
-_FLAGS = {
-    "types": "--type", "null_values": "--null", "header": "--no-header", "quotes": "--no-quotes",
-}  # fmt: skip
-"""Flags of ``convert`` whose names are not those of its options."""
+_UNSAFE = re.compile(r"[^\w.-]+|^\.+", re.ASCII)
+MOST_LETTERS = 80
+"""The most letters of a file's name in that of its folder."""
 
 
-def as_shards(
-    texts: Sequence[str],
-    check: Callable[[Sequence[str]], None] | None = None,
-    options: Mapping[str, Any] | None = None,
-    text_columns: Sequence[str] = (),
-) -> list[str]:
-    """The sources, or the folder of the shards that were made of them if they are text.
+class Text(NamedTuple):
+    """A text file and how it is converted. types: the schema whose types its columns have, as a
+    text of the reader's; "": they are inferred. is_first: of its job."""
 
-    check: gets the paths of all text files before the first one is opened, and may raise. options:
-    of ``convert``, for the text.
+    file: str
+    kind: str
+    options: Mapping[str, Any]
+    types: str = ""
+    is_first: bool = True
+
+    @property
+    def folder(self) -> Path:
+        """Where its shards are."""
+        parts = [self.file, json.dumps(self.options, sort_keys=True), self.types]
+        name = _UNSAFE.sub("_", os.path.basename(self.file))[:MOST_LETTERS]
+        return cache_root() / "text" / f"{name}-{_hash(parts)}"
+
+    @property
+    def earlier_folder(self) -> Path:
+        """Where earlier versions had the shards of a run that read this file alone."""
+        options = [json.dumps(self.options, sort_keys=True)] if self.options else []
+        return cache_root() / "text" / _hash([self.file, *options])
+
+
+def _hash(parts: Sequence[str]) -> str:
+    data = "\0".join(parts).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(data).hexdigest()[:24]
+
+
+def as_shards(texts: Sequence[str], request: Request = ALL) -> list[str]:
+    """The sources, or the folders of the shards that were made of their files if they are text.
+
+    request: of an update, where a file that cannot be read has a folder with the error.
 
     Raises UsageError for text next to other sources and for text of more than ``MOST_BYTES``,
     what ``convert`` raises for text that cannot be read, StorageError without room and for a
-    folder that other users can write, StoppedError for a signal while it converts.
+    folder that other users can write, StoppedError for a signal while it converts, and
+    ResumeRefusedError for a run whose text was converted elsewhere or by an earlier version.
     """
-    options = options or {}
-    files = [_text_files(text) for text in texts]
+    options = request.tables.csv
+    files = [text_files(text) for text in texts]
     if not any(files):
         return list(texts)
-    command = _command(texts, files, options)
-    if not all(files):
-        other = texts[[bool(some) for some in files].index(False)]
+    convert = command(texts, files, options)
+    others = [text for text, some in zip(texts, files, strict=True) if not some]
+    if request.with_new:  # of a run, whose files may be gone
+        others = [text for text in others if not text_format(text)]
+    if others:
         raise UsageError(
-            f"{shown(other)} is not text, and other sources are: convert the text once, "
-            f"{command}, and pass shards/ with the other sources"
+            f"{shown(others[0])} is not text, and other sources are: convert the text once, "
+            f"{convert}, and pass shards/ with the other sources"
         )
     found = list(dict.fromkeys(file for some in files for file in some))
-    if check is not None:
-        check(found)
+    if request.order != "given":  # the first file decides on types, and comes first
+        found.sort(key=path_key)
+    if request.check is not None:
+        request.check(found)
     kinds = {text_format(file) for file in found}
     if len(kinds) > 1:
         raise UsageError(f"sources are of different formats, {', '.join(sorted(kinds))}: pass one")
     size = sum(os.path.getsize(file) for file in found)
-    if size > MOST_BYTES:
+    if size > MOST_BYTES and not request.ledger:
         raise UsageError(
             f"{size / 1e9:.1f} GB of text are more than the {MOST_BYTES / 1e9:.0f} GB that are "
-            f"read directly: convert them once, {command}, and pass shards/"
+            f"read directly: convert them once, {convert}, and pass shards/"
         )
-    kind = kinds.pop()
-    folder = _converted(found, kind, options)
-    types = {**_seen_as_other(folder, text_columns), **options.get("types", {})}
-    if kind == "csv" and types != options.get("types", {}):
-        folder = _converted(found, kind, {**options, "types": types})
-    return [str(folder)]
+    every = [Text(file, kinds.copy().pop(), options) for file in found]
+    if request.ledger:
+        return _of_run(every, request)
+    folders = [_first(every[0], request.tables.texts)]
+    if every[1:]:
+        import pyarrow.parquet as pq
+
+        types = schema_facts(pq.read_schema(folders[0] / "part-00000.parquet")).text or ""
+        later = [text._replace(types=types, is_first=False) for text in every[1:]]
+        folders += map(_converted, later)
+    return [*map(str, folders)]
 
 
-def _seen_as_other(folder: Path, text_columns: Sequence[str]) -> dict[str, str]:
-    """The types of those columns that were not read as text."""
-    first = folder / "part-00000.parquet"
-    if not text_columns or not first.exists():
-        return {}
+def _of_run(texts: Sequence[Text], request: Request) -> list[str]:
+    """The folders of a run's text, those of files that came later, too."""
+    recorded = [facts for facts in request.ledger.values() if "skipped" not in facts]
+    folders = {os.path.dirname(facts["url"]) for facts in recorded}
+    place, known = Path(recorded[0]["url"]).parent, recorded[0].get(TYPES)
+    root = cache_root() / "text"
+    if place.parent != root:
+        raise ResumeRefusedError(
+            f"this run learned shards in {shown(str(place))}, and text is converted to "
+            f"{shown(str(root))} now: set {VARIABLE} as it was (it contains text/), or learn the "
+            "new files in a run of its own: streamomd train NEW.csv --start URL"
+        )
+    earlier = "-" not in place.name
+    if known is None or (earlier and place not in [one.earlier_folder for one in texts]):
+        raise ResumeRefusedError(
+            "an earlier version began this run, and converted all of its text files as one, so "
+            "their rows would be learned again. Train on all files (train FILES --restart), or "
+            "learn new ones in a run of its own: streamomd train NEW.csv --start URL"
+        )
+    found = []
+    for text in texts:
+        if earlier and text.earlier_folder == place:
+            folder = _converted(text, place, may_fail=request.with_new)
+        elif str(text.folder) in folders:
+            folder = _converted(text, may_fail=request.with_new)
+        else:
+            later = text._replace(types=known, is_first=False)
+            folder = _converted(later, may_fail=request.with_new)
+        found.append(str(folder))
+    return found
+
+
+def _first(text: Text, text_columns: Sequence[str]) -> Path:
+    """The folder of the first file. text_columns: are text, whatever their values look like."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pq.read_schema(first)
-    return {
-        name: "string"
-        for name in text_columns
-        if name in schema.names and schema.field(name).type != pa.string()
-    }
+    record = _record(text.folder)
+    if text_columns and record and record["files"] == [_identity(text.file)]:
+        schema = pq.read_schema(text.folder / "part-00000.parquet")
+        kinds = {schema.field(name).type for name in text_columns if name in schema.names}
+        text_columns = [] if kinds <= {pa.string()} else text_columns
+    types = schema_facts(pa.schema([(name, pa.string()) for name in text_columns])).text or ""
+    return _converted(text._replace(types=types if text_columns else ""))
 
 
 def is_text(source: str) -> bool:
     """Whether a source is text: by its files, or by its name where there are none."""
     named = bool(text_format(source)) and not os.path.exists(source)
-    return not protocol(location(source)) and (named or bool(_text_files(source)))
+    return not protocol(location(source)) and (named or bool(text_files(source)))
 
 
 def is_converted(path: str) -> bool:
@@ -122,22 +193,26 @@ def is_converted(path: str) -> bool:
     return to_slashes(path).startswith(f"{cache_root().as_posix()}/")
 
 
-def text_notes(paths: Sequence[str]) -> list[str]:
-    """Which text the shards at these paths were made of."""
+def text_notes(paths: Sequence[str], text_columns: Sequence[str] = ()) -> list[str]:
+    """Which text the shards at these paths were made of, and choices of its conversion; without
+    those on text_columns, which are text to a model."""
     folders = dict.fromkeys(os.path.dirname(path) for path in paths if is_converted(path))
-    lines = []
-    for folder in folders:
-        record = _record(Path(folder)) or {"files": []}
-        names = [shown(file["path"]) for file in record["files"]]
-        lines.append(f"{', '.join(names[:3])}{' …' * (len(names) > 3)}: converted to {folder}")
-        lines += record.get("notes", [])
-    return lines
+    records = [record for folder in folders if (record := _record(Path(folder)))]
+    if not records:
+        return []
+    names = [shown(record["files"][0]["path"]) for record in records]
+    to = next(iter(folders)) if len(folders) == 1 else str(cache_root() / "text")
+    lines = [f"{', '.join(names[:3])}{' …' * (len(names) > 3)}: converted to {to}"]
+    for record in records:
+        lines += record["notes"]
+        almost = record["almost"].items()
+        lines += [_almost(*one) for one in almost if one[0] not in text_columns]
+    return [*dict.fromkeys(lines)]
 
 
 def is_csv(path: str) -> bool:
     """Whether a path is that of a shard in the cache, made of CSV."""
-    record = _record(Path(path).parent) if is_converted(path) else None
-    return record is not None and text_format(record["files"][0]["path"]) == "csv"
+    return text_format(text_of(path)) == "csv"
 
 
 def place_in_text(path: str, row: int) -> str:
@@ -150,18 +225,33 @@ def place_in_text(path: str, row: int) -> str:
     if record is None or number is None:
         return ""
     row += int(number[1]) * ROWS_PER_SHARD
-    for file, rows in zip(record["files"], record["rows"], strict=True):
-        if row < rows:
-            line = _line(file, row, record["options"])
-            return f"{shown(file['path'])}, {f'line {line}' if line else f'row {row}'}"
-        row -= rows
-    return ""
+    if row >= record["rows"]:
+        return ""
+    [file] = record["files"]
+    line = _line(file, row, record["options"])
+    return f"{shown(file['path'])}, {f'line {line}' if line else f'row {row}'}"
 
 
 def text_of(path: str) -> str:
-    """The first file that a shard in the cache was made of; "" for other shards."""
+    """The file that a shard in the cache was made of; "" for other shards."""
     record = _record(Path(path).parent) if is_converted(path) else None
     return str(record["files"][0]["path"]) if record else ""
+
+
+def list_text(files: SourceFiles, folder: str) -> SourceFiles:
+    """What a folder of the cache has, in the place of its text, or the error of its text."""
+    record = _record(Path(folder)) if is_converted(folder) else None
+    if record is None:
+        return files
+    [text] = record["files"]
+    prefix = f"{os.path.basename(folder).rpartition('-')[0]}/" if record["later"] else ""
+    found = [one._replace(name=prefix + one.name, origin=text["path"]) for one in files.files]
+    if record["error"]:
+        path = f"{folder}/part-00000.parquet"
+        error = DataError(record["error"])
+        found = [Listed(path, path, prefix + "part-00000.parquet", text["bytes"],
+                        text["mtime_ns"], origin=text["path"], error=error)]  # fmt: skip
+    return files._replace(files=found, place=text["path"])
 
 
 def _line(file: Mapping[str, Any], row: int, options: Mapping[str, Any]) -> int:
@@ -183,86 +273,24 @@ def _line(file: Mapping[str, Any], row: int, options: Mapping[str, Any]) -> int:
         return 0
 
 
-def _text_files(text: str) -> list[str]:
-    """The local text files that a source names: a file, a glob, or a directory of nothing else."""
-    if protocol(text) and not text.startswith("file://"):
-        return []
-    path = local_name(absolute(text))
-    if os.path.isfile(path):
-        names = [path]
-    elif os.path.isdir(path):
-        names = _text_in(path)
-    else:
-        names = sorted(glob.glob(path)) if text_format(path) else []
-    return names if names and all(map(text_format, names)) else []
-
-
-def _text_in(folder: str) -> list[str]:
-    """The text files of a folder that has no other files. A million shards are not looked at."""
-    names = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith((".", "_")):
-                continue
-            if not text_format(entry.name):
-                return []
-            names.append(entry.path)
-    return sorted(names)
-
-
-def _command(
-    texts: Sequence[str], files: Sequence[Sequence[str]], options: Mapping[str, Any]
-) -> str:
-    """The command that converts the text among the sources, to paste into a shell."""
-    words = ["streamomd convert"]
-    for text, some in zip(texts, files, strict=True):
-        words += _pasted(text, some) if some else []
-    words += [f"-o shards/{''.join(_flags(options))}"]
-    return f"`{' '.join(words)}`"
-
-
-def _pasted(text: str, files: Sequence[str]) -> list[str]:
-    """Names of files for a shell; patterns where there are many."""
-    if len(files) <= MOST_NAMES:
-        return [typed(file) for file in files]
-    folders = dict.fromkeys((os.path.dirname(one), ending(one)) for one in files)
-    return [f"{typed(folder)}/*{end}" for folder, end in folders]
-
-
-def _flags(options: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in options.items():
-        flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
-        yield f" {flag}" if isinstance(value, bool) else f" {flag} {shlex.quote(_worded(value))}"
-
-
-def _worded(value: str | Sequence[str] | Mapping[str, str]) -> str:
-    if isinstance(value, Mapping):
-        return join_list(f"{column}={kind}" for column, kind in value.items())
-    return value if isinstance(value, str) else join_list(value)
-
-
-def _converted(files: Sequence[str], kind: str, options: Mapping[str, Any]) -> Path:
-    """The folder with the shards of these files."""
-    # Without options the name is that of earlier versions, whose runs may resume.
-    parts = [*files, *([json.dumps(options, sort_keys=True)] if options else [])]
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
-    folder = cache_root() / "text" / digest[:24]
-    source = [_identity(file) for file in files]
+def _converted(text: Text, folder: Path | None = None, *, may_fail: bool = False) -> Path:
+    """The folder with the shards of a file; may_fail: or with the error of its conversion."""
+    folder = text.folder if folder is None else folder
+    source = [_identity(text.file)]
     refuse_shared(folder)
-    record = _record(folder)
-    if record is not None and record["files"] == source:
+    if _is_of(folder, source, may_fail=may_fail):
         return folder
     for old in folder.parent.glob(f".{folder.name}-*"):  # of a process that was killed
         if time.time() - old.stat().st_mtime > ABANDONED:
             shutil.rmtree(old, ignore_errors=True)
     scratch = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
-    work = f"converting {shown(files[0])} to {folder}"
+    work = f"converting {shown(text.file)} to {folder}"
     try:
         for own in (cache_root(), folder.parent, scratch):
             own.mkdir(mode=0o700, parents=True, exist_ok=True)
         with stopping_promptly(work), phase(work):
-            _fill(scratch, files, source, kind, options)
-        if (_record(folder) or {}).get("files") == source:  # another process was first
+            _fill(scratch, text, source, may_fail=may_fail)
+        if _is_of(folder, source, may_fail=may_fail):  # another process was first
             return folder
         if folder.exists():
             shutil.rmtree(folder)
@@ -270,7 +298,7 @@ def _converted(files: Sequence[str], kind: str, options: Mapping[str, Any]) -> P
     except OSError as error:
         if isinstance(error, StreamomdError):  # some are errors of files to Python
             raise
-        if (_record(folder) or {}).get("files") == source:  # another process was first
+        if _is_of(folder, source, may_fail=may_fail):  # another process was first
             return folder
         raise StorageError(
             f"the folder of converted text, {folder}, cannot be written: {error.strerror}; "
@@ -281,24 +309,31 @@ def _converted(files: Sequence[str], kind: str, options: Mapping[str, Any]) -> P
     return folder
 
 
+def _is_of(folder: Path, source: Sequence[Mapping[str, Any]], *, may_fail: bool) -> bool:
+    """Whether a folder has what was made of these files as they are."""
+    record = _record(folder)
+    return record is not None and record["files"] == source and (may_fail or not record["error"])
+
+
 def _fill(
-    scratch: Path,
-    files: Sequence[str],
-    source: Sequence[Mapping[str, Any]],
-    kind: str,
-    options: Mapping[str, Any],
+    scratch: Path, text: Text, source: Sequence[Mapping[str, Any]], *, may_fail: bool
 ) -> None:
     """Write shards and record to a folder that is not in use yet."""
-    done = _convert(files, kind, scratch, options)
-    if [_identity(file) for file in files] != source:
-        raise DataError(f"{shown(files[0])} changed while it was read: run the command again")
-    latest = max(file["mtime_ns"] for file in source)
+    record: dict[str, Any] = {"files": source, "options": text.options, "rows": 0}
+    record["later"] = not text.is_first
+    try:
+        done = _convert(text, scratch)
+        if [_identity(text.file)] != source:
+            raise DataError(f"{shown(text.file)} changed while it was read: run the command again")
+        record |= {"rows": done.rows, "notes": done.notes, "almost": dict(done.almost_numbers)}
+    except DataError as error:
+        if not may_fail:
+            raise
+        record["error"] = str(error)
     for part in scratch.iterdir():  # a rebuilt shard is the same file to a run that resumes
-        os.utime(part, ns=(latest, latest))
-    shards = {part.name: part.stat().st_size for part in scratch.iterdir()}
-    notes = [*done.notes, *(_almost(*one) for one in done.almost_numbers.items())]
-    record = {"files": source, "rows": done.source_rows, "notes": notes, "shards": shards}
-    (scratch / RECORD).write_text(json.dumps({**record, "options": options}), "utf-8")
+        os.utime(part, ns=(source[0]["mtime_ns"], source[0]["mtime_ns"]))
+    record["shards"] = {part.name: part.stat().st_size for part in scratch.iterdir()}
+    (scratch / RECORD).write_text(json.dumps(record), "utf-8")
 
 
 def _almost(column: str, words: Sequence[str]) -> str:
@@ -309,16 +344,23 @@ def _almost(column: str, words: Sequence[str]) -> str:
     )
 
 
-def _convert(files: Sequence[str], kind: str, to: Path, options: Mapping[str, Any]) -> Converted:
+def _convert(text: Text, to: Path) -> Converted:
     # Late: few runs read text.
     from streamomd.sources.text.conversion import Layout, text_reader, write_shards
     from streamomd.sources.text.text_source import locate
 
-    more = dict(options)
+    more = dict(text.options)
     encoding = more.pop("encoding", "")
     layout = Layout(to=str(to), rows_per_shard=ROWS_PER_SHARD)
-    make = text_reader(kind, more)
-    return write_shards(locate(files, None), make, kind, layout, encoding=encoding)
+    known = schema_of_text(text.types) if text.types else None
+    return write_shards(
+        locate([text.file], None),
+        text_reader(text.kind, more),
+        text.kind,
+        layout,
+        encoding=encoding,
+        known=known.schema if known else None,
+    )
 
 
 def _identity(file: str) -> dict[str, Any]:
@@ -332,8 +374,12 @@ def _record(folder: Path) -> dict[str, Any] | None:
         found = json.loads((folder / RECORD).read_text("utf-8"))
         shards = found["shards"].items()
         whole = all((folder / name).stat().st_size == size for name, size in shards)
-        known: dict[str, Any] = {name: list(found[name]) for name in ("files", "rows", "notes")}
-        known["options"] = dict(found["options"])
+        [file] = found["files"]
+        # Earlier versions had a list of rows, and neither of the last three.
+        rows = found["rows"] if isinstance(found["rows"], int) else sum(found["rows"])
+        known = {"files": [dict(file)], "rows": rows, "options": dict(found["options"])}
+        known |= {"notes": list(found.get("notes", [])), "almost": dict(found.get("almost", {}))}
+        known |= {"later": bool(found.get("later")), "error": str(found.get("error", ""))}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return known if whole else None

@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, cast
+from typing import Any, BinaryIO, Protocol, Self, cast
 
 import pyarrow as pa
 
@@ -20,10 +20,7 @@ from streamomd.core.errors import DataError, StorageError, UsageError
 from streamomd.core.run_events import count_request
 from streamomd.core.urls import absolute, printable, protocol, shown
 from streamomd.core.wording import workbook
-from streamomd.shards.filesystem import connect, is_local, stat_entry, store_errors
-
-if TYPE_CHECKING:
-    import fsspec
+from streamomd.shards.filesystem import FileSystem, connect, is_local, stat_entry, store_errors
 
 STANDARD_INPUT = "-"
 BLOCK = 2 << 20
@@ -50,7 +47,7 @@ class Source:
 
     url: str
     path: str
-    fs: fsspec.AbstractFileSystem
+    fs: FileSystem
     size: int
 
     @property
@@ -105,7 +102,7 @@ class Text:
     """The unpacked bytes of a source; ``done`` of its (packed) bytes have been read."""
 
     def __init__(self, source: Source, encoding: str = "") -> None:
-        """encoding: a name of Python's; "": UTF-8, or UTF-16 where a byte order mark says so."""
+        """encoding: a name of Python's, unless a mark says UTF-8; "": UTF-8, or UTF-16 by mark."""
         self.name = source.name
         with store_errors(source.url):
             self._raw = _open(source)
@@ -113,6 +110,8 @@ class Text:
             self._file, self._pending = self._unpacked(source.url), b""
             start = self.read(8)
             encoding = encoding or ("utf-16" if start[:2] in _UTF16 else "")
+            if start.startswith(_BOM):  # which says more than an option for all files
+                encoding = ""
             if encoding:
                 self._file = _Recoded(start, self._file, encoding, self.name)
                 start = self.read(8)

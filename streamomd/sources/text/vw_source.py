@@ -12,9 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.core.errors import DataError, UsageError
-from streamomd.core.urls import printable
 from streamomd.sources.text.output_formats import pair_of, required
-from streamomd.sources.text.svmlight_source import NUMBER, SparseRows, sparse_batch
+from streamomd.sources.text.svmlight_source import NUMBER, SparseRows, shown_token, sparse_batch
 from streamomd.sources.text.text_source import Text, blocks
 
 MOST_NAMES = 1 << 20
@@ -98,7 +97,7 @@ class VwReader:
             name, value = _feature(token, where)
             value *= scale
             if abs(value) > LARGEST_FLOAT32:
-                raise DataError(f"{where}: the value of {_shown(token)} overflows float32")
+                raise DataError(f"{where}: the value of {shown_token(token)} overflows float32")
             rows.indices.append(self._place(prefix + name))
             rows.values.append(value)
 
@@ -120,11 +119,11 @@ def _head(head: bytes, where: str, has_features: bool) -> tuple[float, float]:
         tokens.pop()
     if not tokens:
         raise DataError(
-            f"{where}: no label before the bar in {_shown(head)}; a label has a space after it"
+            f"{where}: no label before the bar in {shown_token(head)}; a label has a space after it"
         )
     if len(tokens) > 2:
         raise DataError(
-            f"{where}: expected label, importance and tag, got {_shown(head)}; "
+            f"{where}: expected label, importance and tag, got {shown_token(head)}; "
             "an initial prediction is not read"
         )
     numbers = [_number(token, where, head) for token in tokens]
@@ -137,7 +136,7 @@ def _head(head: bytes, where: str, has_features: bool) -> tuple[float, float]:
 def _feature(token: bytes, where: str) -> tuple[bytes, float]:
     name, colon, value = token.partition(b":")
     if not name:
-        raise DataError(f"{where}: no name before the colon of {_shown(token)}")
+        raise DataError(f"{where}: no name before the colon of {shown_token(token)}")
     return name, _number(value, where, token) if colon else 1.0
 
 
@@ -145,10 +144,6 @@ def _number(token: bytes, where: str, whole: bytes) -> float:
     number = float(token) if NUMBER.fullmatch(token) else math.nan
     if not math.isfinite(number):
         raise DataError(
-            f"{where}: expected a finite number, got {_shown(token)} in {_shown(whole)}"
+            f"{where}: expected a finite number, got {shown_token(token)} in {shown_token(whole)}"
         )
     return number
-
-
-def _shown(token: bytes) -> str:
-    return repr(printable(token[:60].decode(errors="backslashreplace")))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import FILTERED, REASONS, SAMPLED, Times
+from streamomd.core.batch import FILTERED, REASONS, SAMPLED, Floats, Times
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.core.finite import finite_or_none
 from streamomd.core.wording import counted, worded
@@ -36,7 +36,6 @@ from streamomd.training.metrics.ranking import FINE, binned, bins
 from streamomd.training.metrics.residuals import Residuals
 from streamomd.training.scoring.link import means
 
-Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 BLOCK = 1 << 13
 """Rows looked at in one go: memory for many more is allocated and returned to the system

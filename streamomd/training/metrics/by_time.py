@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Times
+from streamomd.core.batch import Floats, Times
 from streamomd.core.jit import LazyCompiled, callable_part, int64, read, written
 
-Floats = NDArray[np.float64]
 Figures = Callable[[Floats], dict[str, float | None]]
 HOUR, DAY = 3600 * 10**9, 24 * 3600 * 10**9
 """Nanoseconds."""

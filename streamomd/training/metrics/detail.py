@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
 from streamomd.training.metrics.ranking import (
@@ -28,8 +29,6 @@ from streamomd.training.metrics.ranking import (
     calibration_error,
     centres,
 )
-
-Floats = NDArray[np.float64]
 
 MOST_CLASSES = 100
 NOTHING: dict[str, Any] = dict.fromkeys(

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.training.scoring.link import Calibration
 
 FINE, COARSE = 7, 5
@@ -103,7 +104,6 @@ def baseline_of(result: Result) -> dict[str, float] | None:
     return {"rmse": float(rmse) / math.sqrt(1.0 - r2)}
 
 
-Floats = NDArray[np.float64]
 Bounded = tuple[float | None, float | None]
 """A figure and its error; nothing where one of the classes has no weight."""
 

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.jit import LazyCompiled, callable_part, int64, read, written
 
-Floats = NDArray[np.float64]
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 GOALS = np.repeat([(1.0 - level) / 2.0 for level in LEVELS], 2)
 """The share of rows beyond the lower and the upper end of each level."""

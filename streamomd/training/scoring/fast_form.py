@@ -16,12 +16,11 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.scalars import LEAST, hat_of, hats_of
-from streamomd.training.scoring.categories import cross_name
+from streamomd.training.scoring.categories import Coded, Entry, HashedFeature, cross_name
 from streamomd.training.scoring.description import Description
-from streamomd.training.scoring.hashed_entries import Coded, Entry, HashedFeature
 from streamomd.training.scoring.margins import Margins
 from streamomd.training.scoring.row_values import (
     BadValueError,
@@ -32,7 +31,6 @@ from streamomd.training.scoring.row_values import (
     paths_of,
 )
 
-Floats = NDArray[np.float64]
 Row = Mapping[str, Any]
 FEWEST = 8
 """Rows from which numpy is faster."""

@@ -11,10 +11,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.scalars import sigmoid
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,224 @@
 """Margins of encoded rows, with the operations of ``engine.predict`` in their order.
 
-Most rules predict the sum of w_j x_j. Those that predict more have a ``RuleMargins``.
+Most rules predict the sum of w_j x_j. Those that predict more have a ``RuleMargins``: a part of
+their own for each entry, a clamp, or what a matrix foresees. The rule's functions are those that
+the engine compiles. They use module ``math`` only, so that Python gives the same bits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
+from streamomd.core.errors import DataError, UsageError
+from streamomd.rules import find_rule
+from streamomd.rules.contract import Matrix, Rule, fields
 from streamomd.training.scoring.row_encoder import Entries
-from streamomd.training.scoring.rule_margins import Weights
 
-if TYPE_CHECKING:
-    from streamomd.training.scoring.rule_margins import RuleMargins
 
-Floats = NDArray[np.float64]
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Rows of numbers by coordinate, 0 where there is none.
+
+    numbers: (n, columns). coordinates: int64 (n,), ascending; None: numbers has a row for each.
+    """
+
+    size: int
+    numbers: Floats
+    coordinates: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, numbers: Floats) -> Self:
+        """All numbers, (size, columns): only those not 0 if they are fewer than half."""
+        used = np.flatnonzero((numbers != 0.0).any(axis=1))
+        if 2 * len(used) >= len(numbers):
+            return cls(len(numbers), np.ascontiguousarray(numbers))
+        return cls(len(numbers), np.ascontiguousarray(numbers[used]), used.astype(np.int64))
+
+    @property
+    def columns(self) -> int:
+        """How many numbers a coordinate has."""
+        return int(self.numbers.shape[1])
+
+    def at(self, coordinate: int) -> tuple[float, ...]:
+        """The numbers of a coordinate."""
+        if self.coordinates is None:
+            return tuple(self.numbers[coordinate].tolist())
+        at = int(self.coordinates.searchsorted(coordinate))
+        if at < len(self.coordinates) and self.coordinates[at] == coordinate:
+            return tuple(self.numbers[at].tolist())
+        return (0.0,) * self.columns
+
+    def among(self, coordinates: Any) -> Floats:
+        """The numbers of several, (…, columns)."""
+        if self.coordinates is None:
+            found: Floats = self.numbers[coordinates]
+            return found
+        wanted = np.asarray(coordinates)
+        if not len(self.coordinates):
+            return np.zeros((*wanted.shape, self.columns))
+        at = np.minimum(self.coordinates.searchsorted(wanted), len(self.coordinates) - 1)
+        found = self.numbers[at].copy()
+        found[self.coordinates[at] != wanted] = 0.0
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class RuleMargins:
+    """A rule with its state.
+
+    cells: [shared slots | own slot 0 of each learner | slot 1 …] by coordinate. totals: (learners,
+    n). matrix: (learners, d, d) of a rule that foresees, else None. clock: of the next row.
+    """
+
+    rule: Rule
+    loss: str
+    params: dict[str, Any]
+    bias: bool
+    cells: Weights
+    totals: Floats
+    clock: float
+    matrix: Floats | None = None
+
+    @property
+    def learners(self) -> int:
+        """How many margins a row has."""
+        return len(self.totals)
+
+    @cached_property
+    def _h(self) -> Any:
+        return self.rule.hyper_of(self.params)
+
+    @cached_property
+    def _totals(self) -> list[Any]:
+        make: Any = self.rule.state.totals
+        return [make(*row[: len(fields(make))]) for row in self.totals.tolist()]
+
+    def margins(self, coordinates: list[int], values: list[float]) -> list[float]:
+        """The margins of a row without zeros and without its bias."""
+        at, x = self._with_bias(coordinates, values)
+        found = [0.0] * self.learners
+        for pieces in self._all_pieces(at, x):
+            for k, piece in enumerate(pieces):
+                found[k] += piece
+        storage, clamp = self.rule.storage, self.rule.row.clamp
+        if isinstance(storage, Matrix) and storage.foresee is not None:
+            scale = storage.start_scale(self._h) if storage.start_scale else 1.0
+            for k in range(self.learners):
+                chi = self._look(k, at, x) / scale
+                found[k] = storage.foresee(found[k], chi, self._h)
+        if clamp is not None:
+            totals = self._totals
+            found = [clamp(m, totals[k], self._h) for k, m in enumerate(found)]
+        return found
+
+    def pieces(
+        self, coordinates: list[int], values: list[float]
+    ) -> tuple[list[list[float]], list[float]]:
+        """What each entry adds to each learner's sum, and what the bias adds."""
+        found = self._all_pieces(*self._with_bias(coordinates, values))
+        return (found[1:], found[0]) if self.bias else (found, [0.0] * self.learners)
+
+    def saved(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """The arrays by name, and the rest, of which ``restored`` makes it again."""
+        arrays = {"cells": self.cells.numbers, "totals": self.totals}
+        if self.matrix is not None:
+            arrays["matrix"] = self.matrix
+        rule = {"name": self.rule.name, "loss": self.loss, "params": self.params}
+        return arrays, {**rule, "slots": _slot_names(self.rule), "clock": self.clock}
+
+    @classmethod
+    def restored(
+        cls, saved: Mapping[str, Any], bias: bool, size: int, learners: int,
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> Self:  # fmt: skip
+        """What was saved. Raises DataError for arrays that are not such a rule's."""
+        rule = _rule_of(saved)
+        cells, totals, matrix = arrays["cells"], arrays["totals"], arrays.get("matrix")
+        used = len(rule.shared_slots) + len(rule.own_slots) * learners
+        storage = rule.storage
+        foresees = isinstance(storage, Matrix) and storage.foresee is not None
+        fits = cells.shape == (size, used) and totals.shape == (learners, len(rule.total_slots))
+        fits = fits and (matrix is not None) == foresees
+        if not fits or (matrix is not None and matrix.shape != (learners, size, size)):
+            raise DataError(f"arrays of other shapes than rule {rule.name!r} has")
+        params = rule.parse_params(saved["params"])
+        clock = float(saved["clock"])
+        return cls(rule, saved["loss"], params, bias, Weights(size, cells), totals, clock, matrix)
+
+    def _with_bias(
+        self, coordinates: list[int], values: list[float]
+    ) -> tuple[list[int], list[float]]:
+        return ([0, *coordinates], [1.0, *values]) if self.bias else (coordinates, values)
+
+    def _all_pieces(self, at: Sequence[int], x: Sequence[float]) -> list[list[float]]:
+        rule, L = self.rule, self.learners
+        n_shared, n_own = len(rule.shared_slots), len(rule.own_slots)
+        make: Any = rule.state
+        weight, part = rule.weight, rule.row.part
+        given = self.clock, self._h
+        found = []
+        for cells, value in zip(self.cells.among(np.array(at, np.int64)).tolist(), x, strict=True):
+            shared, pieces = make.shared(*cells[:n_shared]), []
+            for k in range(L):
+                own = make.own(*(cells[n_shared + k + m * L] for m in range(n_own)))
+                whole = self._totals[k]
+                if part is not None:
+                    pieces.append(part(own, shared, value, whole, *given))
+                else:
+                    pieces.append(weight(own, shared, whole, *given) * value)
+            found.append(pieces)
+        return found
+
+    def _look(self, k: int, at: list[int], x: list[float]) -> float:
+        """chi of learner k, as ``engine.loops.matrix.look`` sums it: for each column four sums of
+        every fourth entry before it. numpy does all columns together."""
+        assert self.matrix is not None
+        matrix = self.matrix[k]
+        d = len(matrix)
+        places = np.array(at, np.int64)
+        before = places.searchsorted(np.arange(d))  # entries of the row before each column
+        sums, whole = np.zeros((4, d)), before - before % 4
+        for n, (place, value) in enumerate(zip(at, x, strict=True)):
+            pieces = matrix[:, place] * value
+            reached = n < whole
+            sums[n % 4, reached] += pieces[reached]
+        rest = sums[0]
+        for n, (place, value) in enumerate(zip(at, x, strict=True)):
+            reached = (n >= whole) & (n < before)
+            rest[reached] += (matrix[:, place] * value)[reached]
+        total = (rest + sums[1]) + (sums[2] + sums[3])
+        total[places] += np.array(x)
+        found = total * (np.diagonal(matrix) * total)
+        return float(np.add.accumulate(found)[-1]) if d else 0.0
+
+
+def _slot_names(rule: Rule) -> list[str]:
+    return [slot.name for slot in (*rule.shared_slots, *rule.own_slots, *rule.total_slots)]
+
+
+def _rule_of(saved: Mapping[str, Any]) -> Rule:
+    """The installed rule with the slots that were saved. Raises DataError where there is none."""
+    try:
+        rule = find_rule(saved["name"]).for_loss(saved["loss"])
+        params = rule.parse_params(saved["params"])
+    except UsageError as error:
+        raise DataError(str(error)) from None
+    accounted = rule.certificate.accounted or rule
+    known = rule, accounted, rule.reduced_for(params), accounted.reduced_for(params)
+    fitting = [one for one in known if _slot_names(one) == saved["slots"]]
+    if not fitting:
+        raise DataError(f"rule {rule.name!r} has other slots in this version: save it again")
+    return fitting[0]
+
+
 FEW = 64
 """Entries up to which a loop is faster than numpy."""
 

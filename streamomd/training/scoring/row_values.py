@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamomd.core.errors import BadRowError, SchemaError, StreamomdError, UsageError
-from streamomd.core.message import Message, joined
+from streamomd.core.message import Message, joined, shown_value
 from streamomd.training.scoring.description import Description
 
-_LONGEST = 80
 WRONG_TYPE = "wrong_type"
 """The code of a value of another type than the column's."""
 
@@ -40,13 +39,7 @@ class Problem(NamedTuple):
 
 def wrong_type(value: Any, expected: str) -> BadValueError:
     """A value of another type than the column's."""
-    return BadValueError("", f"{shown(value)} ({type(value).__name__})", expected)
-
-
-def shown(value: Any) -> str:
-    """A value for a message: on one line, at most 80 characters of it."""
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
+    return BadValueError("", f"{shown_value(value)} ({type(value).__name__})", expected)
 
 
 def row_error(
@@ -97,11 +90,7 @@ _KINDS = {
 _EXACT = 2**53
 _CONTEXT = Context(prec=500)
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_MEASURED: dict[str, Any] = {
-    "boolean": (),
-    "duration": datetime.timedelta,
-    "time": datetime.time,
-}
+_MEASURED: dict[str, Any] = {"boolean": (), "duration": datetime.timedelta, "time": datetime.time}
 """Types of values in addition to numbers, by the kind of a column."""
 
 
@@ -138,7 +127,7 @@ def number_of(value: Any, kind: str, d: Description) -> float | None:
         found = math.inf
     if found != value:
         raise BadValueError(
-            "overflow", shown(value), "an integer float64 can hold", "pass it as a float"
+            "overflow", shown_value(value), "an integer float64 can hold", "pass it as a float"
         )
     found = rounded(found, kind)
     check_number(found, value, d)
@@ -193,12 +182,12 @@ def check_number(found: float, value: Any, d: Description) -> None:
     """Raises BadValueError unless a number is finite and in the model's range."""
     size = abs(found)
     if not size < math.inf:
-        raise BadValueError("inf", shown(value), "a finite number")
+        raise BadValueError("inf", shown_value(value), "a finite number")
     if size > d.largest:
-        raise BadValueError("overflow", shown(value), "a number float32 can hold")
+        raise BadValueError("overflow", shown_value(value), "a number float32 can hold")
     if size > d.most or (found != 0.0 and size < d.least):
         span = f"a magnitude from {d.least:g} to {d.most:g}"
-        raise BadValueError("out_of_range", shown(value), f"0 or {span}, the rule's range")
+        raise BadValueError("out_of_range", shown_value(value), f"0 or {span}, the rule's range")
 
 
 def rounded(value: float, kind: str) -> float:
@@ -229,13 +218,13 @@ def category_of(value: Any, kind: str) -> bytes | None:
         return b"true" if value else b"false"
     if kind == "integer":
         if not math.isfinite(value) or value != int(value):
-            raise BadValueError("fraction", shown(value), "a whole number")
+            raise BadValueError("fraction", shown_value(value), "a whole number")
         if not -(2**63) <= value < 2**64:
-            raise BadValueError("overflow", shown(value), "a number of 64 bits")
+            raise BadValueError("overflow", shown_value(value), "a number of 64 bits")
         return b"%d" % int(value)
     found = float(value) if abs(value) < 2**64 else math.inf
     if isinstance(value, int) and found != value:
-        raise BadValueError("fraction", shown(value), "a whole number below 2**53")
+        raise BadValueError("fraction", shown_value(value), "a whole number below 2**53")
     return repr(rounded(float(value), kind) + 0.0).encode()
 
 
@@ -245,7 +234,7 @@ def text_bytes(value: Any, kind: str = "text") -> bytes:
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise BadValueError("utf8", shown(value), "text in UTF-8") from None
+            raise BadValueError("utf8", shown_value(value), "text in UTF-8") from None
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise wrong_type(value, _KINDS[kind])
@@ -260,7 +249,7 @@ def text_of(value: Any) -> str:
     try:
         return found.decode()
     except UnicodeDecodeError:
-        raise BadValueError("utf8", shown(value), "text in UTF-8") from None
+        raise BadValueError("utf8", shown_value(value), "text in UTF-8") from None
 
 
 def date_of(value: Any, kind: str) -> Any:

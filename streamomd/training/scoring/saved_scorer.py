@@ -23,8 +23,7 @@ from streamomd.core.errors import DataError, InputNotFoundError, StorageError
 from streamomd.core.platform_calls import replace
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.link import Link
-from streamomd.training.scoring.margins import Margins
-from streamomd.training.scoring.rule_margins import Weights
+from streamomd.training.scoring.margins import Margins, Weights
 
 FORMAT, VERSION = "streamomd scorer", 1
 DESCRIPTION = "scorer.json"
@@ -207,7 +206,7 @@ def _margins_of(d: Description, arrays: Mapping[str, Any], more: Mapping[str, An
     target = arrays.get("target")
     special = None
     if rule is not None:
-        from streamomd.training.scoring.rule_margins import RuleMargins  # late: of few rules
+        from streamomd.training.scoring.margins import RuleMargins  # late: of few rules
 
         special = RuleMargins.restored(rule, d.bias, d.size, learners, arrays)
     return Margins(

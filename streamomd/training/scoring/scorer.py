@@ -28,7 +28,7 @@ class Scorer:
     BadRowError for other bad values, UsageError for a row that is not a mapping.
 
     >>> from streamomd.training.scoring.description import NumberColumn
-    >>> from streamomd.training.scoring.rule_margins import Weights
+    >>> from streamomd.training.scoring.margins import Weights
     >>> columns = Description(bias=True, numbers=(NumberColumn("age", "float", "error"),))
     >>> margins = Margins(True, Weights.of(np.array([[-1.0], [0.5]])), start=(-1.0,))
     >>> link = Link((0, 1), (0, 1), "logistic", False, True, mean="sigmoid")

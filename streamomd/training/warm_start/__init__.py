@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 from streamomd.checkpoint import open_store
 from streamomd.checkpoint.commit_reader import read_commit, require_commits, sequences
 from streamomd.config.build_job import inherited_tables
+from streamomd.core.batch import Floats
 from streamomd.core.errors import CorruptionError, DataError, SweepError, UsageError
 from streamomd.core.urls import absolute, shown
 from streamomd.shards.output_files import read_metadata
 from streamomd.shards.reader import Piece, ShardBatch, read_batches
 from streamomd.sources.find import find
 from streamomd.sources.tables import TableOptions
+from streamomd.sources.text.text_cache import is_text
 from streamomd.training.model_data import ModelData
 from streamomd.training.progress import copying
 from streamomd.training.warm_start.weights import (
-    Floats,
     StartWeights,
     columns_of,
     places_of,
@@ -246,5 +247,12 @@ def started_job(tables: Mapping[str, Any]) -> dict[str, Any] | None:
         if "sweep" in document:
             place = shown(store.url)
             raise SweepError(f"{place} is a sweep, of many models: start from {place}/best")
-        return inherited_tables(document["job"], document["plan"])
+        theirs = inherited_tables(document["job"], document["plan"])
+        shards = (tables.get("data") or {}).get("shards") or ()
+        if any(map(is_text, [shards] if isinstance(shards, str) else shards)):
+            columns = document["plan"].get("types", ())
+            texts = {name: "string" for name, kind, *_ in columns if kind == "string"}
+            csv = theirs["data"].get("csv", {})
+            theirs["data"]["csv"] = {**csv, "types": {**texts, **csv.get("types", {})}}
+        return theirs
     return None  # loading it says why no commit is usable

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError, UnsupportedError, UsageError
 from streamomd.features.hashed import UNKNOWN, coordinates_of
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule
 from streamomd.training.model_data import ModelData
-
-Floats = NDArray[np.float64]
 
 _PROBE = 0.375
 
