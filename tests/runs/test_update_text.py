@@ -155,6 +155,19 @@ def test_a_damaged_file_is_named_skipped_and_restored(here: Path) -> None:
     assert alone(run(*UPDATE, "--retry-skipped"))["new_rows"] == 40
 
 
+def test_a_day_without_rows(here: Path) -> None:
+    """It has a header alone; all days without rows are an error."""
+    write(1)
+    Path("days/02.csv").write_text("age,count,zip,y\n")
+    trained("days")
+    write(4)
+    Path("days/03.csv").write_text("age,count,zip,y\n")
+    done = alone(run(*UPDATE))
+    assert (done["new_shards"], done["new_rows"]) == (2, 40)
+    done = run("train", "days/02.csv", "days/03.csv", *LABEL)
+    assert (done.code, "days/02.csv and 1 more" in done.err) == (2, True)
+
+
 def test_a_file_that_is_still_written_waits(here: Path) -> None:
     """Even if it cannot be read yet."""
     write(1)

@@ -165,7 +165,7 @@ def write_shards(
 
     make: a reader, once for each pass. encoding: of the text. storage_options: of the directory.
     progress: called with rows, bytes done and bytes in all. known: types of columns, if they are in
-    the sources and the reader's options have no others.
+    the sources and the reader's options have no others; then there need be no rows.
 
     Shards appear when all are complete; after an error none do. The sparse pair's size is in the
     schema's metadata of every shard, as "streamomd.size".
@@ -196,6 +196,7 @@ def write_shards(
             )
             for place in places
         ]
+        stream.may_be_empty = known is not None
         stream.known = targets[0].text_columns() if known is None else known
         twice = shards is not None or (written.add_size is None and not stream.reader.size_is_final)
         batches, counted = _ordered(stream, twice, layout.shuffle, parts, targets[0].scratch)
@@ -279,10 +280,8 @@ class _Stream:
         progress: Progress | None,
         encoding: str,
     ) -> None:
-        self._sources = sources
-        self._encoding = encoding
-        self._make = make
-        self._progress = progress
+        self._sources, self._encoding = sources, encoding
+        self._make, self._progress = make, progress
         self._reported = time.monotonic()
         self._bytes = sum(source.size for source in sources)
         self._passes = 1
@@ -290,7 +289,7 @@ class _Stream:
         self.reader = self._make()
         self.rows = 0
         self.source_rows: list[int] = []
-        self.known = pa.schema([])
+        self.known, self.may_be_empty = pa.schema([]), False
 
     def count(self, watch: Callable[[pa.RecordBatch], object] = lambda batch: None) -> int:
         """Rows, by reading all once; they will be read again. watch: gets them."""
@@ -315,8 +314,8 @@ class _Stream:
             done += source.size
             self.source_rows.append(self.rows - before)
         self._done = done
-        if not (self.rows or getattr(self.reader, "may_be_empty", False)):
-            raise DataError(f"no rows in {self._sources[0].name}{_others(len(self._sources) - 1)}")
+        if not (self.rows or self.may_be_empty or getattr(self.reader, "may_be_empty", False)):
+            raise DataError(no_rows([source.name for source in self._sources]))
 
     def again(self) -> Iterator[pa.RecordBatch]:
         """All rows once more, after `count`."""
@@ -330,8 +329,9 @@ class _Stream:
             self._progress(self.rows, self._done, self._passes * self._bytes)
 
 
-def _others(count: int) -> str:
-    return f" and {count} other files" if count else ""
+def no_rows(names: Sequence[str]) -> str:
+    """What is wrong with these files together."""
+    return f"no rows in {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}"
 
 
 def _ordered(

@@ -123,7 +123,8 @@ def as_shards(texts: Sequence[str], request: Request = ALL) -> list[str]:
             f"{size / 1e9:.1f} GB of text are more than the {MOST_BYTES / 1e9:.0f} GB that are "
             f"read directly: convert them once, {convert}, and pass shards/"
         )
-    every = [Text(file, kinds.copy().pop(), options) for file in found]
+    [kind] = kinds
+    every = [Text(file, kind, options) for file in found]
     if request.ledger:
         return _of_run(every, request)
     folders = [_first(every[0], request.tables.texts)]
@@ -132,7 +133,11 @@ def as_shards(texts: Sequence[str], request: Request = ALL) -> list[str]:
 
         types = schema_facts(pq.read_schema(folders[0] / "part-00000.parquet")).text or ""
         later = [text._replace(types=types, is_first=False) for text in every[1:]]
-        folders += map(_converted, later)
+        folders += [_converted(text, text.folder) for text in later]
+    if not any(record["rows"] for folder in folders if (record := _record(folder))):
+        from streamomd.sources.text.conversion import no_rows
+
+        raise DataError(no_rows([*map(shown, found)]))
     return [*map(str, folders)]
 
 
@@ -157,14 +162,10 @@ def _of_run(texts: Sequence[Text], request: Request) -> list[str]:
         )
     found = []
     for text in texts:
-        if earlier and text.earlier_folder == place:
-            folder = _converted(text, place, may_fail=request.with_new)
-        elif str(text.folder) in folders:
-            folder = _converted(text, may_fail=request.with_new)
-        else:
-            later = text._replace(types=known, is_first=False)
-            folder = _converted(later, may_fail=request.with_new)
-        found.append(str(folder))
+        later = text._replace(types=known, is_first=False)
+        own = text.earlier_folder if earlier else text.folder
+        which, folder = (text, own) if str(own) in folders else (later, later.folder)
+        found.append(str(_converted(which, folder, may_fail=request.with_new)))
     return found
 
 
@@ -179,7 +180,8 @@ def _first(text: Text, text_columns: Sequence[str]) -> Path:
         kinds = {schema.field(name).type for name in text_columns if name in schema.names}
         text_columns = [] if kinds <= {pa.string()} else text_columns
     types = schema_facts(pa.schema([(name, pa.string()) for name in text_columns])).text or ""
-    return _converted(text._replace(types=types if text_columns else ""))
+    text = text._replace(types=types if text_columns else "")
+    return _converted(text, text.folder)
 
 
 def is_text(source: str) -> bool:
@@ -273,9 +275,8 @@ def _line(file: Mapping[str, Any], row: int, options: Mapping[str, Any]) -> int:
         return 0
 
 
-def _converted(text: Text, folder: Path | None = None, *, may_fail: bool = False) -> Path:
+def _converted(text: Text, folder: Path, *, may_fail: bool = False) -> Path:
     """The folder with the shards of a file; may_fail: or with the error of its conversion."""
-    folder = text.folder if folder is None else folder
     source = [_identity(text.file)]
     refuse_shared(folder)
     if _is_of(folder, source, may_fail=may_fail):
@@ -346,20 +347,23 @@ def _almost(column: str, words: Sequence[str]) -> str:
 
 def _convert(text: Text, to: Path) -> Converted:
     # Late: few runs read text.
+    import pyarrow as pa
+
     from streamomd.sources.text.conversion import Layout, text_reader, write_shards
     from streamomd.sources.text.text_source import locate
 
     more = dict(text.options)
     encoding = more.pop("encoding", "")
     layout = Layout(to=str(to), rows_per_shard=ROWS_PER_SHARD)
-    known = schema_of_text(text.types) if text.types else None
+    found = schema_of_text(text.types) if text.types else None
+    known = found.schema if found else pa.schema([])
     return write_shards(
         locate([text.file], None),
         text_reader(text.kind, more),
         text.kind,
         layout,
         encoding=encoding,
-        known=known.schema if known else None,
+        known=known,
     )
 
 
