@@ -31,6 +31,7 @@ from streamomd.training.curved_columns import (
     FEWEST_ROWS,
     LATER_GAIN,
     FirstRows,
+    later_loss,
     learned_first,
 )
 from streamomd.training.progress import note
@@ -41,6 +42,9 @@ MOST_COLUMNS = 64
 MOST_PAIRS = 32
 CELLS = 16
 """Values of a category that are told apart, the last one being all rarer ones. Bins are fewer."""
+HARM, LASTING = 0.005, 0.5
+"""What pairs save of the loss of later rows must be this share of what they save of the next row's,
+up to a difference of ``HARM``."""
 DEVIATIONS = 3.0
 """Standard deviations of X - k that chance alone seldom reaches."""
 SWEEPS = 12
@@ -82,10 +86,17 @@ def choose_pairs(spec: Spec, plan: Plan, first: FirstRows, total: int) -> PairCh
     used = [one for at, one in enumerate(members) if any(at in pair for pair in found)]
     bins = tuple(one for one in used if isinstance(one, Bins))
     pairs = tuple((names[a], names[b]) for a, b in found)
-    paired, _ = learned_first(spec, replace(plan, bins=bins, pairs=pairs), first)
+    trial = replace(plan, bins=bins, pairs=pairs)
+    paired, _ = learned_first(spec, trial, first)
     gain = 1.0 - paired / alone if alone > 0.0 else 0.0
     if gain < -LATER_GAIN * (1.0 - min(1.0, rows / total)):
         return PairChoice((), reason=f"they add {-gain:.1%} to the loss of the first {rows:,} rows")
+    # Where rows are alike as they follow each other, pairs learn what soon is no longer true.
+    later = 1.0 - later_loss(spec, trial, first) / (later_loss(spec, plan, first) or 1.0)
+    if later < LASTING * gain - HARM:
+        by = f"{gain:.1%} less loss when each is predicted before it is learned, {later:.1%}"
+        which = f"rows {rows // 2 + 1:,} to {rows:,} have {by} by a model of earlier rows"
+        return PairChoice((), reason=which)
     return PairChoice(pairs, bins, gain=gain)
 
 

@@ -133,6 +133,21 @@ def learned_first(spec: Spec, plan: Plan, first: FirstRows) -> tuple[float, Floa
     return _learned(spec, plan, batches, len(first.weights))
 
 
+def later_loss(spec: Spec, plan: Plan, first: FirstRows) -> float:
+    """The loss of the second half of the first rows, predicted by a model of the first half: what
+    changes with time shows there, as it does in predictions of a saved model."""
+    spec, plan = screening_job(spec, plan)
+    engine, half, low = engine_of(spec, plan), len(first.weights) // 2, 0
+    state, sums = State.start(engine.layout), np.zeros(3)
+    engine.begin(state)
+    for batch in _of_mean_weight_1(first.encode(plan)):
+        cut = min(max(half - low, 0), len(batch))
+        engine.learn(state, np.zeros(3), batch.rows(0, cut))
+        engine.predict(state, sums, batch.rows(cut, len(batch)))
+        low += len(batch)
+    return float(sums[1])
+
+
 def _of_mean_weight_1(batches: Sequence[Batch]) -> list[Batch]:
     """The rows with weights that do not depend on their unit."""
     mean = np.concatenate([batch.weight for batch in batches]).mean()
