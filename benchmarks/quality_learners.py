@@ -320,6 +320,7 @@ LEARNERS: dict[str, Any] = {
     "auto-balanced-sigmoid": RuleLearner("auto", **BALANCED, calibrate="sigmoid"),
     "auto-balanced-isotonic": RuleLearner("auto", **BALANCED, calibrate="isotonic"),
     "auto-curves": RuleLearner("auto", every=True, shapes="columns"),
+    "auto-pairs": RuleLearner("auto", every=True, named=True, shapes="pairs"),
     "auto-trees": RuleLearner("auto", every=True, named=True, shapes="all"),
     "nag-sigmoid": RuleLearner("nag", calibrate="sigmoid"),
     "nag-isotonic": RuleLearner("nag", calibrate="isotonic"),

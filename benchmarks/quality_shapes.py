@@ -1,10 +1,10 @@
-"""``quality.py --shapes``: how much of the way to a tuned booster do curves and trees go?
+"""``quality.py --shapes``: how much of the way to a tuned booster do curves, pairs and trees go?
 
-One pass of ``auto`` with ``shapes`` "none", "columns" and "all", and a booster at learning rate
-0.05, its number of trees chosen on every sixth training row: LightGBM if it is installed, else
+One pass of ``auto`` with ``shapes`` "none", "columns", "pairs" and "all", and a booster at learning
+rate 0.05, its number of trees chosen on every sixth training row: LightGBM if it is installed, else
 scikit-learn's HistGradientBoosting. Of each set the first split, of sets with at least 5,000
 training rows, whose order is random. Boosters get the columns as ``auto`` does, categories one-hot;
-"all" has them as categories.
+"pairs" and "all" have them as categories.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Booster:
 
 
 SHAPES = {
-    "auto": learner("auto"), "curves": learner("auto-curves"), "all": learner("auto-trees"),
-    "booster": Booster(),
+    "auto": learner("auto"), "curves": learner("auto-curves"), "pairs": learner("auto-pairs"),
+    "all": learner("auto-trees"), "booster": Booster(),
 }  # fmt: skip
-LEVELS = "curves", "all"
+LEVELS = "curves", "pairs", "all"
 
 
 def compare(name: str, data: Data, found: dict[str, Any]) -> dict[str, Any] | None:

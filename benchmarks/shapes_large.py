@@ -1,11 +1,11 @@
 """Curves and trees on tables of 500,000 rows and more, next to LightGBM with all rows in memory.
 
 Trees of ``shapes = "all"`` are grown on the first 32,768 rows: on small tables they nearly are the
-booster, so these tables say more. One pass of ``auto`` without shapes, with "columns" and with
-"all"; LightGBM with 31 leaves at learning rate 0.1, its number of trees chosen on a tenth of the
-rows. The last tenth of the rows, at most 100,000, is predicted. Of each learner its loss (log loss,
-or root of the mean square), processor seconds ÷ those of ``auto``, and the share of the way from
-``auto`` to LightGBM.
+booster, so these tables say more. One pass of ``auto`` with ``shapes`` "none", "columns", "pairs"
+and "all"; LightGBM with 31 leaves at learning rate 0.1, its number of trees chosen on a tenth of
+the rows. The last tenth of the rows, at most 100,000, is predicted. Of each learner its loss (log
+loss, or root of the mean square), processor seconds ÷ those of ``auto``, and the share of the way
+from ``auto`` to LightGBM.
 
     python benchmarks/shapes_large.py [--rows 1000000] [--sets curves,pairs]
 
@@ -33,7 +33,7 @@ from quality_sets import cover_types
 import streamomd
 
 Frame = pd.DataFrame
-LEVELS = ("none", "columns", "all")
+LEVELS = ("none", "columns", "pairs", "all")
 MOST_TEST = 100_000
 
 

@@ -278,7 +278,7 @@ def _columns(
         *([fixed("trees", "trees", plan.margins)] if plan.trees else []),
         *(hashed(name, "hashed") for name in plan.hashed),
         *(hashed(name, "date part") for name in parts),
-        *(hashed(cross_name(cross), "cross") for cross in plan.crosses),
+        *(hashed(cross_name(cross), "cross") for cross in plan.crossed),
         *(hashed(text.column, "text") for text in plan.text),
         *([fixed(plan.sparse.indices, "sparse", plan.sparse.size)] if plan.sparse else []),
         *(fixed(f"{name} is null", "indicator", 1) for name in plan.indicators),

@@ -232,7 +232,7 @@ def format_inspection(result: Mapping[str, Any]) -> str:
     lines = [
         f"{key}: {printable(_figure(value))}"
         for key, value in shown.items()
-        if key not in ("top", "curves") and value is not None
+        if key not in ("top", "curves", "pairs") and value is not None
     ]
     several = bool(classes) and any(len(one["weight"]) > 1 for one in result["top"])
     rows = [
@@ -243,6 +243,8 @@ def format_inspection(result: Mapping[str, Any]) -> str:
     more = ["not shown: weights of other classes, slots (--json has all)"] if several else []
     for one in result.get("curves", ())[: len(result["top"])]:
         more += ["", format_table(_knots(one, classes or ()), width_of(sys.stdout))]
+    for one in result.get("pairs", ())[: len(result["top"])]:
+        more += ["", format_table(_cells(one, classes or ()), width_of(sys.stdout))]
     return "\n".join([*lines, "", table, *more])
 
 
@@ -259,6 +261,23 @@ def _knots(one: Mapping[str, Any], classes: Sequence[Any]) -> list[dict[str, Any
             **({"share of rows": f"{one['share'][at]:.1%}"} if "share" in one else {}),
         }
         for at, knot in enumerate(one["knots"])
+    ]
+
+
+def _cells(one: Mapping[str, Any], classes: Sequence[Any]) -> list[dict[str, Any]]:
+    """Rows of a table of a pair: what both columns add together, of several classes to the margin
+    of the one where that varies most."""
+    first, second = map(printable, one["columns"])
+    of_class = f" to {printable(str(classes[one['learner']]))}" if len(classes) > 2 else ""
+    return [
+        {
+            f"{first} × {second}{of_class}": printable(value),
+            **{
+                printable(name): "" if effect is None else f"{effect:.3g}"
+                for name, effect in zip(one["values"][1], effects, strict=True)
+            },
+        }
+        for value, effects in zip(one["values"][0], one["effect"], strict=True)
     ]
 
 

@@ -157,21 +157,24 @@ def predict(
 @url
 @click.option(
     "--top", type=click.IntRange(min=0), default=20, show_default=True,
-    help="Number of coordinates, and of curves, to print.",
+    help="Number of coordinates, curves and pairs to print.",
 )  # fmt: skip
 @checkpoint_options
 @guarded
 def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, str]:
     """Print the features with the largest weights, by name, with their weights and slots.
 
-    Of a model with curves (model.shapes) also the effect of each curve at its knots.
+    Of a model with model.shapes also the effect of each curve at its knots, and of each pair.
     """
+    from streamomd.analysis.pair_effects import pair_tables
     from streamomd.training.column_importance import effect_tables
 
     model = open_model(url, checkpoint_storage_options)
     result = {**model.summary(), "top": model.inspect(top)}
     if model.plan.curves:
         result["curves"] = effect_tables(model)
+    if model.plan.pairs:
+        result["pairs"] = pair_tables(model)
     return result, formatting.format_inspection(result)
 
 

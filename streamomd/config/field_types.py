@@ -230,17 +230,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(values.split_list)]
 Labels = Annotated[tuple[Label, ...], BeforeValidator(values.split_scalars)]
 
 
-def _check_shapes(value: Any) -> Any:
-    """Say what to take for pairs of columns, which some programs have on their own."""
-    if value == "pairs":
-        raise ValueError(
-            "expected none, columns or all: take all, whose trees contain pairs of columns, or "
-            'write some as crosses, such as data.crosses = [["job", "marital"]]'
-        )
-    return value
-
-
-Shapes = Annotated[Literal["none", "columns", "all"], BeforeValidator(_check_shapes)]
+Shapes = Literal["none", "columns", "pairs", "all"]
 Crosses = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_check_crosses)]
 Mebibytes = Annotated[int, BeforeValidator(values.whole_mebibytes)]
 Gibibytes = Annotated[float, BeforeValidator(values.gibibytes)]

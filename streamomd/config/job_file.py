@@ -108,7 +108,7 @@ class Proposal:
             both = ", ".join(map(quoted, self.classes))
             yield commented(f"classes = [{both}]", "negative, positive; else in sorted order")
         yield commented(
-            'shapes = "none"', '"columns" learns curves of numbers, too, "all" also trees'
+            'shapes = "none"', '"columns" learns curves of numbers, "pairs" also pairs, "all" trees'
         )
         yield "[checkpoint]"
         yield commented(f"url = {quoted(self.checkpoint)}", "where the run is saved")

@@ -53,7 +53,8 @@ class Model(Table):
     )  # fmt: skip
     shapes: Shapes = key(
         "none", "Shapes of the effects of numbers; columns: also curves, between knots that the "
-        "first rows decide; all: also the margin of boosted trees, grown on the first rows.",
+        "first rows decide; pairs: and of pairs of columns; all: curves, and the margin of boosted "
+        "trees, grown on the first rows.",
         flag="shapes",
     )  # fmt: skip
     bias: bool = key(True, "Whether to learn a bias (intercept).", flag=None)

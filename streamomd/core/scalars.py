@@ -74,9 +74,7 @@ def hat_names(knots: Sequence[float]) -> Iterator[str]:
     >>> [*hat_names((18.0, 30.0, 42.5, 90.0))]
     ['..30', '18..42.5', '30..90', '42.5..']
     """
-    texts = [f"{knot:.6g}" for knot in knots]
-    if len({*texts}) < len(texts):
-        texts = [repr(knot) for knot in knots]
+    texts = _texts(knots)
     for low, high in zip(["", *texts[:-1]], [*texts[1:], ""], strict=True):
         yield f"{low}..{high}"
 
@@ -86,6 +84,33 @@ def hats_of(curves: Sequence[Curve], first: int) -> Iterator[tuple[Curve, slice]
     for curve in curves:
         yield curve, slice(first, first + len(curve.knots))
         first += len(curve.knots)
+
+
+class Bins(NamedTuple):
+    """A number as a category, in pairs of columns: its place among numeric and vector coordinates,
+    and the least number of each bin but the first, ascending."""
+
+    place: int
+    edges: tuple[float, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The bins, from their least number to below the next one's.
+
+        >>> Bins(0, (30.0, 42.5)).names
+        ['..30', '30..42.5', '42.5..']
+        """
+        texts = ["", *_texts(self.edges, 3), ""]
+        return [f"{low}..{high}" for low, high in itertools.pairwise(texts)]
+
+
+def _texts(numbers: Sequence[float], digits: int = 6) -> list[str]:
+    """Numbers as texts of as few digits, these or more, as tell them apart."""
+    for count in range(digits, 7):
+        texts = [f"{number:.{count}g}" for number in numbers]
+        if len({*texts}) == len(texts):
+            return texts
+    return [repr(number) for number in numbers]
 
 
 def check_curves(curves: Sequence[Any], numbers: int) -> tuple[Curve, ...]:
@@ -103,4 +128,17 @@ def check_curves(curves: Sequence[Any], numbers: int) -> tuple[Curve, ...]:
     places = [curve.place for curve in made]
     if any(a >= b for a, b in itertools.pairwise(places)):
         raise ValueError(f"curves of numbers {places}, expected ascending ones")
+    return tuple(made)
+
+
+def check_bins(bins: Sequence[Any], numbers: int) -> tuple[Bins, ...]:
+    """Bins of that many numbers, as they are saved. Raises TypeError or ValueError for others."""
+    made = [Bins(place, tuple(edges)) for place, edges in bins]
+    for place, edges in made:
+        if any(type(one) not in (int, float) or not abs(one) <= LARGEST for one in edges):
+            raise TypeError(f"edges are {edges!r}, expected numbers")
+        if not edges or any(a >= b for a, b in itertools.pairwise(edges)):
+            raise ValueError(f"edges are {edges!r}, expected ascending ones")
+        if type(place) is not int or not 0 <= place < numbers:
+            raise ValueError(f"bins of number {place!r}")
     return tuple(made)

@@ -20,6 +20,7 @@ from streamomd.features.bad_rows import (
     SkippedRows,
     note_conflicts,
 )
+from streamomd.features.bins import binned
 from streamomd.features.buffers import empty
 from streamomd.features.csr import Columns, Csr, canonical, counted_rows, indptr_of, joined
 from streamomd.features.curves import PackedCurves
@@ -182,7 +183,7 @@ def _encode(
     with Stage("gather"):
         with Stage("hash"):
             # Only now, so that names come from good rows alone.
-            coordinates = _categories(plan, columns, rows, names, hashed)
+            coordinates = _categories(plan, columns, binned(plan, table, gone), rows, names, hashed)
             listed = [
                 listed_categories(columns[name], name, plan, names, dtype)
                 for name in plan.hashed_lists
@@ -213,6 +214,7 @@ def _column_values(
         return None
     if coordinates is None:
         coordinates = np.empty((0, len(table)), np.int32)
+    coordinates = coordinates[: len(coordinates) - len(plan.pairs)]  # of columns that a user knows
     return column_values(plan, columns, table, coordinates, lists)
 
 
@@ -293,6 +295,12 @@ def _numbers(
     return table, [missing(wide.get(name, columns[name])) for name in plan.indicators]
 
 
+def with_pairs_of_numbers(plan: Plan, table: Numbers) -> Csr:
+    """Rows of numbers alone, their hats and margins written, with their pairs."""
+    bins = binned(plan, table, ())
+    return counted_rows(table, _categories(plan, {}, bins, len(table), None, None), int(plan.bias))
+
+
 def _numbers_and_hashed(
     plan: Plan, table: Numbers, words: list[Csr], coordinates: Columns, lists: list[Csr]
 ) -> list[Csr]:
@@ -310,21 +318,21 @@ def _numbers_and_hashed(
 
 
 def _categories(
-    plan: Plan, columns: Mapping[str, pa.Array], rows: int, names: Names | None,
-    hashed: HashedValues | None,
+    plan: Plan, columns: Mapping[str, pa.Array], bins: Mapping[str, pa.Array], rows: int,
+    names: Names | None, hashed: HashedValues | None,
 ) -> Columns:  # fmt: skip
     """The coordinates of features with one category per row, (features, rows): columns, parts of
-    dates, crosses."""
+    dates, crosses, pairs. bins: numbers as categories."""
     parts: dict[str, pa.Array] = {}
     for date in plan.dates:
         parts |= date_parts(columns[date.column], date)
     listed = {*plan.hashed_lists}
     alone = {name: columns[name] for name in plan.hashed if name not in listed} | parts
-    count = len(alone) + len(plan.crosses)
+    count = len(alone) + len(plan.crossed)
     found = empty(count * rows, np.int32).reshape(count, rows)
     for (name, array), out in zip(alone.items(), found, strict=False):
         categories(array, name, plan, names, out, hashed)
-    for cross, out in zip(plan.crosses, found[len(alone) :], strict=True):
-        arrays = [parts[name] if name in parts else columns[name] for name in cross]
-        out[:] = crossed(cross, arrays, plan, names)
+    given = {**columns, **parts, **bins}
+    for cross, out in zip(plan.crossed, found[len(alone) :], strict=True):
+        out[:] = crossed(cross, [given[name] for name in cross], plan, names)
     return found

@@ -234,18 +234,22 @@ def values_of_trees(
 ) -> Floats:
     """What trees read of rows: their numbers, NaN where one is missing, and the hashed coordinates,
     from 0, of what has one category a row. coordinates: (features, rows), bias included."""
-    given, single = plan.given_numbers, len(plan.single)
-    values = np.empty((len(table), given + single))
-    values[:, :given] = table[:, :given]
+    numbers, single = known_numbers(plan, table, gone), len(plan.single)
+    if coordinates is None:
+        return numbers
+    return np.column_stack([numbers, (coordinates[:single] - plan.hashed_offset).T])
+
+
+def known_numbers(plan: Plan, table: Numbers, gone: Gone) -> Floats:
+    """Numeric and vector coordinates of rows, NaN where one is missing."""
+    found = table[:, : plan.given_numbers].astype(np.float64)
     if gone:
         missing_in = dict(zip(plan.indicators, gone, strict=True))
-        for at in range(given):
+        for at in range(plan.given_numbers):
             column, _ = number_at(plan, at)
             if column in missing_in:
-                values[missing_in[column], at] = np.nan
-    if coordinates is not None:
-        values[:, given:] = (coordinates[:single] - plan.hashed_offset).T
-    return values
+                found[missing_in[column], at] = np.nan
+    return found
 
 
 def write_margins(

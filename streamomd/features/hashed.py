@@ -221,7 +221,7 @@ def side_by_side(left: pa.Array, right: pa.Array, between: str) -> pa.Array:
     return pc.binary_join_element_wise(left, right, pa.scalar(between.encode(), pa.large_binary()))
 
 
-_BETWEEN, _NULL = "^", pa.scalar(b"\\N", pa.large_binary())
+_BETWEEN, NULL = "^", "\\N"
 
 
 def cross_name(columns: Sequence[str]) -> str:
@@ -256,7 +256,7 @@ def _values(array: pa.Array) -> tuple[Codes, pa.Array]:
 
     for special in (b"\\", b"^"):
         texts = pc.replace_substring(texts, special, b"\\" + special)
-    return rank[codes], texts.fill_null(_NULL)
+    return rank[codes], texts.fill_null(pa.scalar(NULL.encode(), pa.large_binary()))
 
 
 UNKNOWN = -1
@@ -271,7 +271,7 @@ def coordinates_of(plan: Plan, names: Sequence[str]) -> list[int]:
     hashed = (
         *plan.hashed,
         *(name for date in plan.dates for name in date.names),
-        *map(cross_name, plan.crosses),
+        *map(cross_name, plan.crossed),
         *(text.column for text in plan.text),
     )
     known = _dense(plan)

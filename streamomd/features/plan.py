@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from streamomd.core.errors import DataError
-from streamomd.core.scalars import Curve, check_curves, hats_of
+from streamomd.core.scalars import Bins, Curve, check_bins, check_curves, hats_of
 from streamomd.core.trees import Trees
 from streamomd.features.arrow_types import is_category_list
 from streamomd.features.plan_columns import (
@@ -45,7 +45,8 @@ class Plan:
     columns of directories, features or not. nulls: what missing numbers become, in columns that
     nulls_by does not name. time: the column of each row's time, which need not be a feature.
     rename: names of columns in some files, and the columns they are. curves: numeric and vector
-    coordinates with hats. trees: whose margins are numbers, too.
+    coordinates with hats. trees: whose margins are numbers, too. pairs: crosses that the first rows
+    decided, of what has one category a row and of numbers with bins.
     column_values: whether batches have the values of their columns, too; not saved. tree_columns:
     whether these are those that trees read. learns: whether rows that trees were grown on have the
     margins of earlier ones; neither is saved.
@@ -77,6 +78,8 @@ class Plan:
     rename: tuple[tuple[str, str], ...] = ()
     curves: tuple[Curve, ...] = ()
     trees: Trees | None = None
+    bins: tuple[Bins, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
     column_values: bool = False
     tree_columns: bool = False
     learns: bool = False
@@ -139,7 +142,7 @@ class Plan:
     @property
     def hashes(self) -> bool:
         """Whether anything is hashed."""
-        return bool(self.hashed or self.text or self.crosses or self.dates)
+        return bool(self.categorical or self.text or self.pairs)
 
     @property
     def dense(self) -> bool:
@@ -232,6 +235,11 @@ class Plan:
         return (*columns, *(name for date in self.dates for name in date.names))
 
     @property
+    def crossed(self) -> tuple[tuple[str, ...], ...]:
+        """All crosses: those of the job, then the pairs."""
+        return (*self.crosses, *self.pairs)
+
+    @property
     def learning(self) -> Plan:
         """The plan for rows that are learned, of which trees may have been grown on some."""
         return replace(self, learns=True) if self.trees else self
@@ -286,7 +294,7 @@ class Plan:
             saved["trees"] = self.trees.sha256 if brief else self.trees.to_json()
         if self.limits is None:  # in the form of every earlier version
             del saved["limits"]
-        for key in ("partitions", "nulls_by", "time", "rename", "curves"):
+        for key in ("partitions", "nulls_by", "time", "rename", "curves", "bins", "pairs"):
             if not saved[key]:
                 del saved[key]
         return saved
@@ -312,10 +320,17 @@ class Plan:
             )
             fields["rename"] = tuple((str(old), str(new)) for old, new in saved.get("rename", ()))
             fields["limits"] = Limits(*saved["limits"]) if saved.get("limits") else None
-            fields["curves"] = ()
+            fields["curves"] = fields["bins"] = ()
+            fields["pairs"] = tuple((str(a), str(b)) for a, b in saved.get("pairs", ()))
             fields["trees"] = Trees.from_json(saved["trees"]) if saved.get("trees") else None
             plan = cls(**fields)
-            plan = replace(plan, curves=check_curves(saved.get("curves", ()), plan.given_numbers))
+            given = plan.given_numbers
+            plan = replace(plan, curves=check_curves(saved.get("curves", ()), given))
+            plan = replace(plan, bins=check_bins(saved.get("bins", ()), given))
+            binned = {number_name(plan, one.place) for one in plan.bins}
+            members = binned.union(plan.single).issuperset(sum(plan.pairs, ()))
+            if not members or binned.intersection((*plan.categorical, *plan.single)):
+                raise ValueError(f"pairs of {plan.pairs!r}")
             if plan.trees and plan.trees.columns != plan.given_numbers + len(plan.single):
                 raise ValueError(f"trees of {plan.trees.columns} columns")
             if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:

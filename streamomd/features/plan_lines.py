@@ -45,6 +45,9 @@ def describe(plan: Plan) -> list[str]:
             lines.append(f"each element of a list is a category: {_list(plan.hashed_lists)}")
     lines += [f"date {date.column!r}: {', '.join(date.parts)}, hashed" for date in plan.dates]
     lines += [f"cross {' × '.join(map(repr, cross))}, hashed" for cross in plan.crosses]
+    if plan.pairs:
+        pairs = tuple(map(" × ".join, plan.pairs))
+        lines.append(f"pairs of columns, hashed ({len(pairs)}): {_list(pairs)}")
     lines += [_text_line(text) for text in plan.text]
     if plan.hashes and not plan.hashed:
         lines.append(f"hashed into 2^{plan.bits} coordinates")

@@ -67,7 +67,7 @@ def screening(spec: Spec) -> Spec:
     tables: dict[str, Any] = spec.to_json(secrets=True)
     data = {key: value for key, value in tables["data"].items() if key not in LATER}
     learned = {key: tables["model"][key] for key in LEARNED}
-    if learned["shapes"] == "all":  # trees are of many columns: those of the run grow on its own
+    if learned["shapes"] in ("pairs", "all"):  # of several columns: the run's are of its own
         learned["shapes"] = "columns"
     return Spec.parse(
         {"data": data, "model": {**learned, "rule": "auto"}, "checkpoint": {"url": "none"}}

@@ -89,8 +89,7 @@ def choose_curves(spec: Spec, plan: Plan, first: FirstRows, total: int) -> Curve
     candidates = equal_curves(*given) if few else candidates_of(*given)
     if few or not candidates:
         return CurveChoice(candidates, "" if candidates else _too_few(plan))
-    spec, plan = screening_job(spec, plan)
-    plain, slopes = _learned(spec, plan, _of_mean_weight_1(first.encode(plan)), rows)
+    plain, slopes = learned_first(spec, plan, first)
     worth: list[float] = []
     for low in range(0, len(candidates), TOGETHER):
         trial = replace(plan, curves=candidates[low : low + TOGETHER])
@@ -103,7 +102,7 @@ def choose_curves(spec: Spec, plan: Plan, first: FirstRows, total: int) -> Curve
     if not curves:
         return CurveChoice((), f"the first {rows:,} rows show no effect that is not a line")
     trial = replace(plan, curves=curves)
-    curved, _ = _learned(spec, trial, _of_mean_weight_1(first.encode(trial)), rows)
+    curved, _ = learned_first(spec, trial, first)
     gain = 1.0 - curved / plain if plain > 0.0 else 0.0
     if gain < -LATER_GAIN * (1.0 - min(1.0, rows / total)):
         return CurveChoice((), f"curves add {-gain:.1%} to the loss of the first {rows:,} rows")
@@ -130,6 +129,15 @@ def screening_job(spec: Spec, plan: Plan) -> tuple[Spec, Plan]:
     return spec.model_copy(update=own), replace(plan, bias=True)
 
 
+def learned_first(spec: Spec, plan: Plan, first: FirstRows) -> tuple[float, Floats]:
+    """The loss of the second half of the first rows, by the rule that screens, and from the second
+    quarter on the slopes of each row's loss by its margins, times its weight, (rows, learners);
+    each row is predicted before it is learned."""
+    spec, plan = screening_job(spec, plan)
+    batches = _of_mean_weight_1(first.encode(plan))
+    return _learned(spec, plan, batches, len(first.weights))
+
+
 def _of_mean_weight_1(batches: Sequence[Batch]) -> list[Batch]:
     """The rows with weights that do not depend on their unit."""
     mean = np.concatenate([batch.weight for batch in batches]).mean()
@@ -137,8 +145,7 @@ def _of_mean_weight_1(batches: Sequence[Batch]) -> list[Batch]:
 
 
 def _learned(spec: Spec, plan: Plan, batches: Sequence[Batch], rows: int) -> tuple[float, Floats]:
-    """The loss of the second half of the rows, and from the second quarter on the slopes of each
-    row's loss by its margins, times its weight, (rows, learners), each before it is learned."""
+    """See ``learned_first``."""
     engine = engine_of(spec, plan)
     state = State.start(engine.layout)
     engine.begin(state)

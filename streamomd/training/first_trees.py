@@ -30,7 +30,9 @@ from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.reader import ShardBatch
 from streamomd.shards.shard import ShardSet
 from streamomd.training.class_weights import sampled_rows
+from streamomd.training.column_pairs import with_pairs
 from streamomd.training.curved_columns import (
+    FirstRows,
     choose_curves,
     first_of,
     first_pieces,
@@ -62,15 +64,26 @@ def with_shapes(spec: Spec, plan: Plan, shards: ShardSet) -> Plan:
         of_trees, of_curves, of_check = tee(source, 3)
         if spec.model.shapes == "all":
             trees = first_trees(spec, plan, shards, of_trees)
-        if (choice := none_of(plan)) is None:
-            choice = choose_curves(spec, plan, rows_of(plan, of_curves), total)
-        plan = replace(with_curves(plan, choice), trees=trees)
+        plan = replace(
+            with_effects(spec, plan, lambda: rows_of(plan, of_curves), total), trees=trees
+        )
 
         def encode(trial: Plan) -> list[Batch]:
             found = first_of(trial, of_check, ROWS, MOST_READ)
             return [batch.rows(0, count) for _, batch, count in found]
 
         return without_harm(spec, plan, encode)
+
+
+def with_effects(spec: Spec, plan: Plan, read: Callable[[], FirstRows], total: int) -> Plan:
+    """The plan with the curves, and pairs, of the first rows. total: rows of the run."""
+    first = None
+    if (choice := none_of(plan)) is None:
+        choice = choose_curves(spec, plan, first := read(), total)
+    plan = with_curves(plan, choice)
+    if spec.model.shapes != "pairs":
+        return plan
+    return with_pairs(spec, plan, first or read(), total)
 
 
 def first_trees(

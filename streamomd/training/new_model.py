@@ -28,6 +28,11 @@ from streamomd.training.progress import note
 from streamomd.training.run_records import Teaching
 from streamomd.training.warm_start import is_weights, start_from_weights
 
+EFFECTS = {
+    "none": (), "columns": ("curves",), "pairs": ("curves", "bins", "pairs"),
+    "all": ("curves", "trees"),
+}  # fmt: skip
+"""What of a plan a warm start takes from the other model, by model.shapes."""
 MOST_NAMED = 8
 """Labels that a line names."""
 
@@ -67,9 +72,9 @@ def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; starting from {start.sequence}")
         if plan.given_numbers == start.plan.given_numbers:  # the same map, if both have one
-            curves = start.plan.curves if plan.curves else ()
-            trees = start.plan.trees if plan.trees else None
-            model = Model.new(spec, replace(plan, curves=curves, trees=trees))
+            names = EFFECTS[spec.model.shapes]
+            learned = {name: getattr(start.plan, name) for name in names}
+            model = Model.new(spec, replace(plan, **learned))
         _start_from(model, start)
     return model
 
@@ -80,9 +85,10 @@ def _start_from(model: Model, other: Model) -> None:
     Raises UsageError with every part of the two descriptions that does not agree.
     """
     ours, theirs = _description(model), _description(other)
-    differ = [key for key in ours if ours[key] != theirs[key]]
+    # A plan says nothing of what it does not have.
+    differ = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
     if differ:
-        lines = [f"{key}: {theirs[key]!r} there, {ours[key]!r} here" for key in differ]
+        lines = [f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} here" for key in differ]
         same = [f"--{key} {theirs[key]}" for key in ("rule", "loss") if key in differ]
         hint = f"; to continue it: {' '.join(same)}" if same else ""
         kinds = dict(other.plan.partitions)

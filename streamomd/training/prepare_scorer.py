@@ -17,11 +17,13 @@ from streamomd.engine.loops.reference import C, S
 from streamomd.engine.operations import TARGET_C, TARGET_S
 from streamomd.engine.state import State
 from streamomd.features import Plan, decode_labels
+from streamomd.features.plan import number_name
 from streamomd.losses.contract import identity
 from streamomd.rules.contract import Matrix
 from streamomd.training.scoring.description import (
     CATEGORIES,
     DATES,
+    BinnedNumber,
     CategoryColumn,
     CategoryList,
     DateColumn,
@@ -89,7 +91,7 @@ def description_of(plan: Plan) -> Description:
         categories=categories,
         lists=lists,
         dates=dates,
-        crosses=plan.crosses,
+        crosses=plan.crossed,
         texts=tuple(TextColumn(*text) for text in plan.text),
         sparse=pair,
         bits=plan.bits,
@@ -100,6 +102,9 @@ def description_of(plan: Plan) -> Description:
         most=plan.legal.limits.most,
         curves=plan.curves,
         trees=plan.trees.final if plan.trees else None,
+        bins=tuple(
+            BinnedNumber(number_name(plan, one.place), *one, tuple(one.names)) for one in plan.bins
+        ),
     )
     unknown = [c.name for c in categories if c.kind not in CATEGORIES]
     unknown += [one.name for one in lists if one.kind not in CATEGORIES]

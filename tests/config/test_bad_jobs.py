@@ -55,10 +55,7 @@ USAGE: dict[str, tuple[list[str], list[str]]] = {
     "a word as a flag": (["--set", "model.bias=maybe"], ["'maybe': expected true or false"]),
     "dtype": (["--dtype", "float16"], ["model.dtype", "float64"]),
     "set without =": (["--set", "epochs"], ["--set epochs", "key=value"]),
-    "shapes of pairs": (
-        ["--shapes", "pairs"],
-        ["'pairs': expected none, columns or all: take all"],
-    ),
+    "shapes": (["--shapes", "curves"], ["'curves': expected 'none', 'columns', 'pairs' or 'all'"]),
     "set of no table": (["--set", "trane.epochs=2"], ["'trane'", "did you mean 'train'?"]),
     "set of no key": (["--set", "train.epoch=2"], ["'train.epoch'", "did you mean 'epochs'?"]),
     "set through a value": (["--set", "data.bits.x=2"], ["data.bits = {'x': 2}"]),

@@ -303,3 +303,24 @@ def test_onnx_names_the_scorer() -> None:
     data = {"text": [{"column": "h"}], "ignore": ["n", "f", "t", "e", "k"]}
     with pytest.raises(UnsupportedError, match="--as scorer does"):
         FORMATS["onnx"].write(model_of(rows, data=data), io.BytesIO())
+
+
+@pytest.mark.parametrize("nulls", ["zero", "mean", "indicator"])
+def test_pairs_of_columns(reader: Reads, nulls: str, tmp_path: Path) -> None:
+    """Of numbers with gaps, float32, elements of lists and categories."""
+    draw = np.random.default_rng(0)
+    a, b, c = draw.normal(size=(3, 1200))
+    h = draw.integers(0, 3, 1200)
+    z = 2.0 * a * b + np.where(h == 0, 2.0, -1.0) * c
+    rows = pa.table({
+        "y": (z > 0.0).astype(int), "b": pa.array(b, mask=draw.random(1200) < 0.1),
+        "c": c.astype(np.float32), "h": [f"h{k}" for k in h],
+        "v": [None if k % 17 == 0 else [x, -x] for k, x in enumerate(a.tolist())],
+    })  # fmt: skip
+    pq.write_table(rows, tmp_path / "0.parquet")
+    job = {"label": "y", "shapes": "pairs", "nulls": nulls, "checkpoint": "none", "quiet": True}
+    columns = {"numeric": ["b", "c"], "vectors": ["v"], "hashed": ["h"]}
+    model = streamomd.train(str(tmp_path / "0.parquet"), **job, **columns, rule="nag")
+    assert {("b", "v[0]"), ("c", "h")} <= {*model.plan.pairs}
+    rows = rows.slice(0, 60)
+    agree(reader, model, rows, predicted(model, rows))

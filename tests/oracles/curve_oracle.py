@@ -52,3 +52,17 @@ def score(slopes: np.ndarray, number: np.ndarray, hats: np.ndarray) -> tuple[flo
 
     (before, few), (after, many) = left(line), left(both)
     return before - after, many - few
+
+
+def pair_score(slopes: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> tuple[float, int]:
+    """Of one learner: the same of cells of two columns beyond the columns alone. rows, columns: a
+    column of 0 and 1 for each value."""
+    cells = (rows[:, :, None] * columns[:, None, :]).reshape(len(slopes), -1)
+    ones = np.ones(len(slopes))
+
+    def left(design: np.ndarray) -> tuple[float, int]:
+        found, _, rank, _ = np.linalg.lstsq(design * slopes[:, None], ones, rcond=1e-9)
+        return float(((ones - design * slopes[:, None] @ found) ** 2).sum()), int(rank)
+
+    (before, few), (after, many) = left(np.hstack([rows, columns])), left(cells)
+    return before - after, many - few

@@ -273,6 +273,35 @@ def heat(title: str, names: Sequence[str], cells: Floats, *, note: str = "") -> 
     return figure(title, _svg(alt, frame, top + tall * count), _note(note))
 
 
+def cells(title: str, names: tuple[str, str], values: tuple[Sequence[str], Sequence[str]],
+          effects: Floats, *, note: str = "") -> Element:  # fmt: skip
+    """A square for each effect, (rows, columns), in the second colour where it is negative; none
+    where it is NaN."""
+    (of_rows, of_columns), left, top = values, 150, 62
+    side, tall = (WIDTH - left - 12) / len(of_columns), 30.0
+    most = float(np.nanmax(np.abs(effects))) or 1.0
+    frame = element("g", element("text", _clipped(names[1], 40), x=left, y=14, class_="label"))
+    frame.append(element("text", _clipped(names[0], 15), x=0, y=top - 8, class_="label"))
+    letters = max(3, int(side / 4.5))
+    for column, name in enumerate(of_columns):
+        # In two lines, in turn.
+        middle = left + (column + 0.5) * side
+        frame.append(_short(name, letters, middle, top - 8 - 18 * (column % 2), "middle"))
+    for row, name in enumerate(of_rows):
+        high = top + row * tall
+        frame.append(_short(name, 15, left - 8, high + tall / 2 + 5, "end"))
+        for column in np.flatnonzero(~np.isnan(effects[row])).tolist():
+            effect = float(effects[row, column])
+            frame.append(element(
+                "rect", element("title", brief(effect)), x=f"{left + column * side:.1f}",
+                y=f"{high:.1f}", width=f"{side - 1:.1f}", height=f"{tall - 1:.1f}",
+                class_=f"fill-{COLOURS[effect < 0.0]}",
+                fill_opacity=f"{0.06 + 0.94 * abs(effect) / most:.3f}",
+            ))  # fmt: skip
+    alt = f"{title}: from {brief(float(np.nanmin(effects)))} to {brief(float(np.nanmax(effects)))}."
+    return figure(title, _svg(alt, frame, top + tall * len(of_rows)), _note(note))
+
+
 def _svg(alt: str, inside: Element, height: float = HEIGHT) -> Element:
     box = f"0 0 {WIDTH} {height:.0f}"
     return element("svg", element("title", alt), inside, viewBox=box, role="img", aria_label=alt)

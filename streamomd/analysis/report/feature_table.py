@@ -9,7 +9,17 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from streamomd.analysis.report.charts import COLOURS, Axis, Series, bars, brief, columns, lines
+from streamomd.analysis.pair_effects import pair_effects
+from streamomd.analysis.report.charts import (
+    COLOURS,
+    Axis,
+    Series,
+    bars,
+    brief,
+    cells,
+    columns,
+    lines,
+)
 from streamomd.analysis.report.data_warnings import DataWarning
 from streamomd.analysis.report.feature_weights import FeatureScales, Weights
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
@@ -40,6 +50,30 @@ def curves_of_columns(model: ModelData, mean: Floats | None = None) -> list[Elem
         text += f" {DRAWN_CURVES} of {len(effects)} curves are drawn."
     charts = [_chart(model, effect) for effect in effects[:DRAWN_CURVES]]
     return [element("h3", "Curves"), paragraph(text), grid(*charts)]
+
+
+def tables_of_pairs(model: ModelData) -> list[Element]:
+    """A chart for each pair, at most ``DRAWN_CURVES``; nothing of a model without any."""
+    effects = pair_effects(model)
+    if not effects:
+        return []
+    text = (
+        "What two columns add together to the margin, beyond each alone, relative to the mean of "
+        "the cells; the pair whose effect varies most comes first. Blue cells add, orange ones "
+        "take away; those without a row are empty."
+    )
+    if len(effects) > DRAWN_CURVES:
+        text += f" {DRAWN_CURVES} of {len(effects)} pairs are drawn."
+    classes, charts = model.plan.classes, []
+    for one in effects[:DRAWN_CURVES]:
+        of_class = f" of class {classes[one.learner]}" if len(classes) > 2 else ""
+        note = f"Standard deviation{of_class}: {brief(one.spread)}."
+        lows = [name.partition("..")[0] for name in one.values[1]]
+        over = [f"{low}.." if low and low != name else name
+                for low, name in zip(lows, one.values[1], strict=True)]  # fmt: skip
+        values = one.values[0], over
+        charts.append(cells(" × ".join(one.columns), one.columns, values, one.cells, note=note))
+    return [element("h3", "Pairs of columns"), paragraph(text), grid(*charts)]
 
 
 def _chart(model: ModelData, effect: Effect) -> Element:
@@ -87,6 +121,7 @@ def features_section(
         paragraph(_weights_text(model, weights)),
         *_by_column(weights.importances),
         *curves_of_columns(model, sizes.mean if len(sizes.mean) else None),
+        *tables_of_pairs(model),
         *([element("h3", "The heaviest, by name"), _heaviest(model, sizes, weights)]
           if weights.top else []),
         element("h3", "Scale of each column"),

@@ -46,17 +46,16 @@ function margins(c, { start, weights, reference, target, fill }, places, grown, 
     found.forEach((_, l) => { found[l] += (weights[k * found.length + l] ?? 0) * x; });
   const addTo = (map, at, x) => map.set(at, (map.get(at) ?? 0) + x), sum = (at, x) => addTo(sums, at, x);
   const { values, indicators, hatless } = numbers(c, fill, row), hashOf = (text) => murmur3(text, c.seed) % 2 ** c.bits;
-  const hashes = categories(c, row).map(hashOf);  // of a category a column, first
-  const hashed = first + values.push(...(grown?.(values, hatless, hashes) ?? []));
+  const hashes = categories(c, row, values, hatless).map(hashOf);  // of a category a column, first
+  const hashed = first + values.push(...(grown?.(values, hatless, hashes) ?? [])); hashes.forEach((one) => sum(hashed + one, 1));
   values.forEach((x, k) => add(first + k, k >= p ? x : reference[p + k] > 0 ? (x - reference[k]) / reference[p + k] : 0));
-  hashes.forEach((one) => sum(hashed + one, 1));
   for (const [name, ngrams, how] of c.texts) {
     const words = wordsOf(valueOf(row, name)), counts = new Map();
     for (let n = 1; n <= ngrams; n++)
       for (let i = n; i <= words.length; i++) addTo(counts, hashOf(key(name, utf8(words.slice(i - n, i).join(" ")))), 1);
     counts.forEach((n, at) => sum(hashed + at, how === "presence" ? 1 : how === "count" ? n : Math.log1p(n)));
   }
-  const sparse = hashed + (c.categories.length + c.lists.length + c.texts.length + c.dates.length ? 2 ** c.bits : 0);
+  const sparse = hashed + (c.categories.length + c.lists.length + c.texts.length + c.dates.length + c.crosses.length ? 2 ** c.bits : 0);
   const [indices, name, size, kind] = c.sparse ?? [null, null, 0];
   const [ids, x] = [indices, name].map((of) => (of === null ? [] : listed(valueOf(row, of))));
   if (ids.length !== x.length) fail(indices, `${ids.length} indices`, x.length);
@@ -95,7 +94,7 @@ function number(c, value, kind, name) {
   return legal.includes(typeof value) && (x === 0 || (size >= c.least && size <= most)) ? x : fail(name, value, kind);
 }
 
-function categories(c, row) {
+function categories(c, row, x, hatless) {
   const texts = Object.fromEntries(c.categories.map(([name, kind]) => [name, category(valueOf(row, name), kind, name)]));
   const keys = c.categories.filter(([, , isAlone]) => isAlone).map(([name]) => key(name, texts[name]));
   for (const [name, kind, parts] of c.dates) {
@@ -103,6 +102,7 @@ function categories(c, row) {
     const known = date && { year: date.getUTCFullYear(), month: date.getUTCMonth() + 1, weekday, hour: date.getUTCHours() };
     for (const part of parts) keys.push(key(`${name}.${part}`, (texts[`${name}.${part}`] = date && String(known[part]))));
   }
+  for (const [of, at, edges, bins] of c.bins ?? []) texts[of] = hatless.has(at) ? null : bins[edges.filter((e) => x[at] >= e).length];
   for (const cross of c.crosses) keys.push(key(cross.map(escaped).join("^"), cross.map((of) => escaped(texts[of])).join("^")));
   return keys.concat(c.lists.flatMap(([of, kind]) => listed(valueOf(row, of), [null]).map((x) => key(of, category(x, kind, of)))));
 }

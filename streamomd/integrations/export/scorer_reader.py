@@ -24,6 +24,7 @@ import json
 import math
 import unicodedata
 import zipfile
+from bisect import bisect_right
 from collections import Counter
 from typing import Any
 
@@ -51,7 +52,7 @@ class Predict:
         self._hashed += sum(len(curve[3]) for curve in c.get("curves", ()))
         self._trees = Trees(c["trees"]) if c.get("trees") else None
         self._hashed += self._trees.margins if self._trees else 0
-        hashes = c["categories"] or c["lists"] or c["texts"] or c["dates"]
+        hashes = c["categories"] or c["lists"] or c["texts"] or c["dates"] or c["crosses"]
         self._sparse = self._hashed + (2 ** c["bits"] if hashes else 0)
         self._places: dict[bytes, int] = {}
 
@@ -75,7 +76,7 @@ class Predict:
         """The values of a row by coordinate, without the bias."""
         c = self.columns
         numbers, indicators, absent = self._numbers(row)
-        sums, single = self._sums(row)
+        sums, single = self._sums(row, self._bins(numbers, absent))
         if self._trees:
             numbers += self._trees.of(numbers, absent, [at - self._hashed for at in single])
         if "reference" in self.arrays:
@@ -134,9 +135,18 @@ class Predict:
             raise ValueError(f"{name!r}: {value!r} is out of the model's range")
         return x
 
-    def _sums(self, row: dict[str, Any]) -> tuple[dict[int, float], list[int]]:
-        """Sums of hashed coordinates, and the coordinates of categories and parts of dates."""
-        c, texts = self.columns, dict[str, Any]()
+    def _bins(self, numbers: list[float], absent: set[int]) -> dict[str, bytes | None]:
+        """Numbers as categories, in crosses."""
+        found: dict[str, bytes | None] = {}
+        for name, place, edges, names in self.columns.get("bins", ()):
+            known = place not in absent
+            found[name] = names[bisect_right(edges, numbers[place])].encode() if known else None
+        return found
+
+    def _sums(self, row: dict[str, Any], texts: Any) -> tuple[dict[int, float], list[int]]:
+        """Sums of hashed coordinates, and the coordinates of categories and parts of dates. texts:
+        of bins."""
+        c = self.columns
         alone = []
         for name, kind, is_alone in c["categories"]:
             texts[name] = category(value_of(row, name), kind, name)

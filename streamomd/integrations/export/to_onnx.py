@@ -127,7 +127,7 @@ def _refuse_columns(model: ModelData) -> None:
     instead = "--as scorer does; --as parquet exports the weights by name"
     kinds = {
         "texts": [text.column for text in plan.text],
-        "crosses": [" × ".join(cross) for cross in plan.crosses],
+        "crosses": [" × ".join(cross) for cross in plan.crossed],
         "dates": [date.column for date in plan.dates],
         "boosted trees": ["model.shapes"] if plan.trees else [],
         "sparse pairs": list(plan.sparse[:2]) if plan.sparse else [],

@@ -151,6 +151,11 @@ def _refuse(model: ModelData) -> None:
             "VW has no curves of numbers (model.shapes): --as onnx has them, --as parquet their "
             "weights by name"
         )
+    if plan.bins:
+        raise UnsupportedError(
+            "VW has no pairs of numbers (model.shapes): --as scorer has them, --as parquet their "
+            "weights by name"
+        )
     if plan.trees:
         raise UnsupportedError(
             "VW has no boosted trees (model.shapes): use streamomd predict; --as parquet has the "

@@ -78,8 +78,7 @@ def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: 
     targets and weights. name: of the label.
     """
     from streamomd.features.grow_trees import ROWS as TREE_ROWS
-    from streamomd.training.curved_columns import with_curves
-    from streamomd.training.first_trees import trees_of_memory, without_harm
+    from streamomd.training.first_trees import trees_of_memory, with_effects, without_harm
     from streamomd.training.model import Model
     from streamomd.training.progress import note
 
@@ -113,7 +112,7 @@ def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: 
     if shapes == "all":
         x = first_values_of_trees(plan, rows)
         trees = trees_of_memory(spec, plan, x, targets.y, weight, WHERE)
-    plan = with_curves(plan, _curves_of(spec, plan, rows, targets.y, weight))
+    plan = with_effects(spec, plan, lambda: _first(plan, rows, targets.y, weight), len(targets.y))
     some, count = rows[:TREE_ROWS], TREE_ROWS
 
     def encode(trial: Any) -> list[Batch]:
@@ -122,19 +121,16 @@ def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: 
     return Model.new(spec, without_harm(spec, replace(plan, trees=trees), encode))
 
 
-def _curves_of(spec: Any, plan: Any, rows: Any, y: Floats, weight: Floats) -> Any:
-    """The choice of curves by the first rows."""
-    from streamomd.training.curved_columns import FirstRows, choose_curves, none_of
+def _first(plan: Any, rows: Any, y: Floats, weight: Floats) -> Any:
+    """The first rows, which decide curves and pairs."""
+    from streamomd.training.curved_columns import FirstRows
 
-    if (none := none_of(plan)) is not None:
-        return none
     some = rows[:ROWS]
 
     def encode(trial: Any) -> list[Batch]:
         return [labelled(batch_of(trial, some), y[:ROWS], weight[:ROWS])]
 
-    first = FirstRows(numbers_of_memory(plan, some), weight[:ROWS], encode)
-    return choose_curves(spec, plan, first, len(y))
+    return FirstRows(numbers_of_memory(plan, some), weight[:ROWS], encode)
 
 
 def refuse_indicators(estimator: Any) -> None:

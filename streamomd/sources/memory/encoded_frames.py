@@ -21,7 +21,7 @@ from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.arrow_types import family, named
 from streamomd.features.bad_rows import DROP, of_memory
 from streamomd.features.csr import canonical
-from streamomd.features.encode import first_numbers, write_hats
+from streamomd.features.encode import first_numbers, with_pairs_of_numbers, write_hats
 from streamomd.features.grow_trees import ROWS, write_margins
 from streamomd.features.number_table import may_differ
 from streamomd.features.numeric import ANYTHING, expected, unfit
@@ -110,12 +110,13 @@ def _entries(batch: Batch, row: int) -> tuple[Any, Any]:
 def is_framed(plan: Plan) -> bool:
     """Whether rows of this plan need named columns instead of one array."""
     several = len(plan.vectors) + (plan.sparse is not None) > 1
-    return bool(plan.numeric or plan.hashes or several)
+    return bool(plan.numeric or plan.categorical or plan.text or several)
 
 
 def takes_arrays(plan: Plan) -> bool:
     """Whether column c of an array is coordinate c, or c + 1 with a bias."""
-    return not is_framed(plan) or (plan.dense and not plan.vectors and not plan.indicators)
+    numeric = not (plan.categorical or plan.text or plan.sparse or plan.vectors)
+    return not is_framed(plan) or (numeric and not plan.indicators)
 
 
 def batch_of_frame(plan: Plan, frame: Any, names: Names | None = None, where: str = "X") -> Batch:
@@ -177,7 +178,7 @@ def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
     Raises DataError for numbers that the plan's slots cannot hold, or out of the rule's range.
     """
     blank = np.zeros(X.shape[0]), np.ones(X.shape[0])
-    if plan.made:
+    if plan.made or plan.pairs:
         X = X.toarray() if hasattr(X, "indptr") else X
     batch: Batch
     if hasattr(X, "indptr"):
@@ -202,7 +203,7 @@ def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
 
 
 def _with_made(plan: Plan, batch: Batch, where: str) -> Batch:
-    if not plan.made or not isinstance(batch, DenseBatch):
+    if not (plan.made or plan.pairs) or not isinstance(batch, DenseBatch):
         return batch
     table = np.empty((len(batch), plan.numbers))
     table[:, : plan.given_numbers] = batch.values
@@ -211,7 +212,9 @@ def _with_made(plan: Plan, batch: Batch, where: str) -> Batch:
     if plan.learns and plan.trees is not None:
         growths = plan.trees.growth_of(where, np.arange(len(batch)))
     write_margins(plan, table, growths=growths)
-    return replace(batch, values=table)
+    if not plan.pairs:
+        return replace(batch, values=table)
+    return SparseBatch(*with_pairs_of_numbers(plan, table), batch.y, batch.weight)
 
 
 def numbers_of_memory(plan: Plan, rows: Any) -> NDArray[np.float64]:
@@ -242,7 +245,7 @@ def _without_missing(plan: Plan, X: NDArray[Any]) -> NDArray[Any]:
 
 def _checked(plan: Plan, rows: Any, where: str) -> Batch:
     """An array as a batch, its shape, type and numbers checked."""
-    width = plan.size - int(plan.bias) - plan.made
+    width = plan.given_numbers + (plan.sparse.size if plan.sparse else 0)
     if rows.shape[1] != width:
         raise DataError(f"{where} has {rows.shape[1]} columns, the model was trained on {width}")
     if rows.dtype not in KINDS:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from streamomd.core.errors import DataError
-from streamomd.core.scalars import Curve, check_curves
+from streamomd.core.scalars import Curve, check_bins, check_curves
 from streamomd.core.trees import Trees
 
 NUMBERS = ("integer", "float", "float32", "float16", "boolean")
@@ -85,6 +86,20 @@ class TextColumn(NamedTuple):
     counts: str
 
 
+class BinnedNumber(NamedTuple):
+    """A number as a category, in crosses. place: among numeric and vector coordinates. edges: see
+    ``core.scalars.Bins``. texts: of the bins."""
+
+    name: str
+    place: int
+    edges: tuple[float, ...]
+    texts: tuple[str, ...]
+
+    def of(self, x: float) -> bytes | None:
+        """The bin of a number as a category; None of NaN."""
+        return None if math.isnan(x) else self.texts[bisect_right(self.edges, x)].encode()
+
+
 class SparseColumns(NamedTuple):
     """Two columns of lists: indices below ``size``, and their values."""
 
@@ -98,9 +113,9 @@ class SparseColumns(NamedTuple):
 class Description:
     """All columns of a model, in the order of their coordinates.
 
-    crosses: names of columns or of parts of dates. narrow: sums of equal coordinates are rounded
-    to float32. largest: the largest float the model can hold; least, most: of magnitudes. curves:
-    numbers with hats, see ``core.scalars``. trees: whose margins are numbers, too.
+    crosses: names of columns, of parts of dates or of bins. narrow: sums of equal coordinates are
+    rounded to float32. largest: the largest float the model can hold; least, most: of magnitudes.
+    curves: numbers with hats, see ``core.scalars``. trees: whose margins are numbers, too.
     """
 
     bias: bool
@@ -120,6 +135,7 @@ class Description:
     lists: tuple[CategoryList, ...] = ()
     curves: tuple[Curve, ...] = ()
     trees: Trees | None = None
+    bins: tuple[BinnedNumber, ...] = ()
 
     @cached_property
     def hat_offset(self) -> int:
@@ -144,7 +160,7 @@ class Description:
     @property
     def hashes(self) -> bool:
         """Whether anything is hashed."""
-        return bool(self.categories or self.lists or self.texts or self.dates)
+        return bool(self.categories or self.lists or self.texts or self.dates or self.crosses)
 
     @cached_property
     def sparse_offset(self) -> int:
@@ -184,7 +200,7 @@ class Description:
     def to_json(self) -> dict[str, Any]:
         """What ``from_json`` reads back; infinity is null."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
-        for name in ("curves", "trees"):  # in the form of every earlier version
+        for name in ("curves", "trees", "bins"):  # in the form of every earlier version
             if not found[name]:
                 del found[name]
         if self.trees:
@@ -195,12 +211,16 @@ class Description:
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
         """The description that was saved. Raises DataError for anything else."""
         try:
-            saved = {"curves": (), "trees": None, **saved}
+            saved = {"curves": (), "trees": None, "bins": (), **saved}
             given = {one.name: saved[one.name] for one in fields(cls)}
             for name, make in _COLUMNS.items():
                 given[name] = tuple(make(*one) for one in given[name])
             given["curves"] = tuple(
                 curve._replace(knots=tuple(curve.knots)) for curve in given["curves"]
+            )
+            given["bins"] = tuple(
+                BinnedNumber(name, place, tuple(edges), tuple(texts))
+                for name, place, edges, texts in given["bins"]
             )
             given["trees"] = Trees.from_json(saved["trees"]) if saved["trees"] else None
             dates = given["dates"]
@@ -236,7 +256,7 @@ def _check(made: Description) -> None:
         _need(type(name) is str, f"a column is named {name!r}")
     for cross in made.crosses:
         parts = {f"{one.name}.{part}" for one in dates for part in one.parts}
-        known = parts | {column.name for column in made.categories}
+        known = parts.union(one[0] for one in (*made.categories, *made.bins))
         _need(len(cross) > 1 and known.issuperset(cross), f"a cross is of {cross!r}")
     measured: list[Any] = [*numbers, *made.vectors]
     for column in measured:
@@ -262,6 +282,9 @@ def _check(made: Description) -> None:
         _need(type(number) in (int, float) and number >= 0.0, f"a limit of {number!r}")
     given = made.hat_offset - int(made.bias)
     check_curves(made.curves, given)
+    known_bins = check_bins([(one.place, one.edges) for one in made.bins], given)
+    texts = [[*one.texts] for one in made.bins]
+    _need(texts == [one.names for one in known_bins], f"bins of {made.bins!r}")
     single = sum(column.alone for column in made.categories)
     single += sum(len(date.parts) for date in dates)
     if made.trees:

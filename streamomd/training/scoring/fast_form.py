@@ -19,7 +19,13 @@ import numpy as np
 
 from streamomd.core.batch import Floats
 from streamomd.core.scalars import LEAST, hat_of, hats_of
-from streamomd.training.scoring.categories import Coded, Entry, HashedFeature, cross_name
+from streamomd.training.scoring.categories import (
+    Coded,
+    Entry,
+    HashedFeature,
+    cross_name,
+    escaped,
+)
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.margins import Margins
 from streamomd.training.scoring.row_values import (
@@ -51,7 +57,7 @@ class _Number(NamedTuple):
 
     missing: what a missing value becomes, None if it is an error. indicator: its weights. curve:
     its knots and the weights of its hats; () without one. of_missing: whether a missing value has
-    hats, and is a number to trees.
+    hats, and is a number to trees and bins.
     """
 
     name: str
@@ -91,9 +97,10 @@ class FastForm:
         ]
         # All of them by name, in the order in which a row's are read.
         dated = [f"{date.name}.{part}" for date in d.dates for part in date.parts]
-        names = [*(column.name for column in d.categories), *dated]
-        crossed_only = {column.name for column in d.categories if not column.alone}
-        self._first, self._trees = d.hashed_offset, d.trees
+        self._bins, binned = d.bins, [one.name for one in d.bins]
+        names = [*(column.name for column in d.categories), *dated, *binned]
+        crossed_only = {column.name for column in d.categories if not column.alone} | {*binned}
+        self._first, self._trees, self._hashes = d.hashed_offset, d.trees, d.hashes
         self._of_trees = [weights(at) for at in range(d.tree_offset, d.hashed_offset)]
         self._alone = [at for at, name in enumerate(names) if name not in crossed_only]
         self._crosses = [
@@ -127,7 +134,7 @@ class FastForm:
         try:
             if not self._add_numbers(row, terms, late, raw):
                 return None
-            entries = self._entries(row) if self._categories or self._dates else []
+            entries = self._entries(row, raw) if self._hashes else []
             if self._trees:
                 raw += [entry.place - self._first for entry in entries[: len(self._alone)]]
                 terms += zip(self._of_trees, self._trees.margins_of(raw), strict=True)
@@ -139,7 +146,7 @@ class FastForm:
 
     def _add_numbers(self, row: Row, found: list[Any], late: list[Any], raw: list[float]) -> bool:
         """Add the terms of numeric columns, and to late those of indicators; False for a row that
-        is left. raw: gets what trees read."""
+        is left. raw: gets what trees and bins read."""
         least, most = self._limits
         lowest, highest = -most, -least
         hats: list[Any] = []
@@ -173,8 +180,9 @@ class FastForm:
         found += hats
         return True
 
-    def _entries(self, row: Row) -> list[Entry]:
-        """What is hashed of a row: categories and parts of dates, then crosses."""
+    def _entries(self, row: Row, raw: list[float]) -> list[Entry]:
+        """What is hashed of a row: categories and parts of dates, then crosses. raw: its numbers,
+        NaN where one is missing."""
         entries: list[Entry] = []
         for name, feature in self._categories:
             value = row[name]
@@ -189,6 +197,7 @@ class FastForm:
                 entries.append(feature.known.get(key) or feature.entry(key))
         if self._crosses:
             texts = [entry.text for entry in entries]
+            texts += [escaped(one.of(raw[one.place])) for one in self._bins]
             entries = [entries[at] for at in self._alone]
             for feature, those in self._crosses:
                 crossed = tuple([texts[at] for at in those])
@@ -212,7 +221,7 @@ class FastForm:
                 found += x[:, np.newaxis] * np.array(column.weights)
             for share, of_hat in hats:
                 found += share[:, np.newaxis] * of_hat
-            read = self._read(rows) if self._categories or self._dates else []
+            read = self._read(rows, raw) if self._hashes else []
             if self._trees:
                 raw += [table.places[of] - self._first for table, of in read[: len(self._alone)]]
                 grown = self._trees.margins_of_rows(np.column_stack(raw))
@@ -264,7 +273,7 @@ class FastForm:
             x = (x - column.c) / column.s if column.s > 0.0 else np.zeros(len(x))
         return x
 
-    def _read(self, rows: Sequence[Row]) -> list[Coded]:
+    def _read(self, rows: Sequence[Row], raw: Sequence[Floats]) -> list[Coded]:
         """What is hashed of rows, as ``_entries``."""
         read = [feature.coded([row[name] for row in rows]) for name, feature in self._categories]
         for name, kind, parts in self._dates:
@@ -273,6 +282,7 @@ class FastForm:
                 read.append(feature.coded([m and part_of(m, part) for m in moments]))
         if self._crosses:
             texts = [[table.texts[code] for code in codes.tolist()] for table, codes in read]
+            texts += [[escaped(one.of(x)) for x in raw[one.place].tolist()] for one in self._bins]
             read = [read[at] for at in self._alone]
             for feature, those in self._crosses:
                 read.append(feature.coded([*zip(*(texts[at] for at in those), strict=True)]))

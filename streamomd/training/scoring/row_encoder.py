@@ -102,7 +102,8 @@ class RowEncoder:
         try:
             numbers = self._numbers(row, problems, gone, sources)
             places: list[int] = []
-            hashed = self._hashed(row, problems, sources, places) if d.hashes else []
+            bins = self._bins(numbers, gone)
+            hashed = self._hashed(row, bins, problems, sources, places) if d.hashes else []
             pairs = self._pairs(row, problems, sources) if d.sparse else []
         except KeyError:
             if all(name in row for name in self.required):
@@ -163,6 +164,13 @@ class RowEncoder:
             found += elements
         return found
 
+    def _bins(self, numbers: list[float], gone: list[str]) -> dict[str, bytes | None]:
+        """Numbers as categories, by name."""
+        return {
+            one.name: None if self._indicated[one.place] in gone else one.of(numbers[one.place])
+            for one in self.description.bins
+        }
+
     def _hats(
         self, numbers: list[float], gone: list[str], sources: list[Source] | None
     ) -> list[float]:
@@ -218,13 +226,14 @@ class RowEncoder:
         return [_without(nulls) if value is None else value for value in values]
 
     def _hashed(
-        self, row: Mapping[str, Any], problems: list[Problem], sources: list[Source] | None,
-        single: list[int],
+        self, row: Mapping[str, Any], bins: Mapping[str, bytes | None], problems: list[Problem],
+        sources: list[Source] | None, single: list[int],
     ) -> list[tuple[int, float]]:  # fmt: skip
-        """The hashed coordinates: categories, then lists of them, then texts in order. single: gets
-        those of single categories, of a description with trees."""
+        """The hashed coordinates: categories, then lists of them, then texts in order. bins:
+        numbers as categories. single: gets those of single categories, of a description with
+        trees."""
         d, totals = self.description, dict[int, float]()
-        texts = self._categories(row, problems)
+        texts = {**self._categories(row, problems), **bins}
         found = [(places, texts[name]) for name, places in self._alone if name in texts]
         if d.trees:
             single += [places.of(text) for places, text in found]

@@ -131,7 +131,7 @@ def _features(model: ModelData, fitted: Any, kind: str, count: int) -> NDArray[n
 
 _PLACES = (
     "bias", "numeric", "vectors", "hashed", "sparse", "nulls", "nulls_by", "bits", "hash_seed",
-    "text", "crosses", "dates", "classes", "curves", "trees",
+    "text", "crosses", "dates", "classes", "curves", "trees", "bins", "pairs",
 )  # fmt: skip
 """What of a plan decides which feature a coordinate is, and whose weight it has."""
 
