@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamomd.core.errors import SchemaError
 from streamomd.core.urls import printable
@@ -113,7 +112,7 @@ def look(shards: ShardSet, options: Mapping[str, Any]) -> DataFacts:
         facts = _of_type(field, field.name in directories, sized)
         if is_list_of(field.type, NUMBERS) and not facts.is_pair:
             lists = [rows.column(0) for rows in _sample(shards, [field.name], LEAST_ROWS, options)]
-            lengths = {one for rows in lists for one in pc.list_value_length(rows).to_pylist()}
+            lengths = {one for rows in lists for one in rows.value_lengths().to_pylist()}
             if len(lengths) == 1 and (length := lengths.pop()):
                 facts = replace(facts, is_vector=True, type=f"{length} numbers in each row")
         if field.name in names:
