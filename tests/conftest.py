@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from _pytest.doctest import DoctestModule
-from hypothesis import settings
 
 # Two test processes with two threads each would wait for one another in every small matrix product:
 # L-BFGS on 10 unknowns then takes 4 ms a step. Read when numpy is first imported.
@@ -45,10 +44,16 @@ def is_quick(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """No example has a deadline, for other work may use the processors. Quick tests compile few
     loops; see ``tests/support/lazy_loops.py``."""
+    # Pytest rewrites this package and saves the result only where bytecode is written (above).
+    from hypothesis import settings
+
     settings.register_profile("no deadline", deadline=None)
     settings.load_profile("no deadline")
     config.pluginmanager.register(FewDoctests())
     if is_quick(config):
+        # No power is cut while they run; tests/faults has a disk of its own that loses what was not
+        # synchronized.
+        os.fsync = os.fstat  # which refuses what is not open, as it does
         import lazy_loops
 
         from streamomd.analysis.plugin_checks.learner import Learner
@@ -85,10 +90,16 @@ class FewDoctests:
         return [one for one in found if not isinstance(one, DoctestModule)]
 
 
+def pytest_collection() -> None:
+    """What is imported and collected is never garbage: do not look through it again and again."""
+    gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was imported and collected is never garbage: do not look through it again and again."""
+    """Nor while tests run."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

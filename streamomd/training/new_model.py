@@ -177,12 +177,14 @@ def report_labels(
     data, column = spec.data, spec.data.label
     rows: Counter[Any] = Counter()
     found = distinct(enough=enough_labels(spec), counts=rows)
-    if not enough_labels(spec)(found) and not data.where:  # which may drop all rows of a label
-        later = sorted({*bounds()} - {*found})
-        found = sorted([*found, *later])
-        if later:
-            some = ", ".join(map(repr, later[:MOST_NAMED])) + ", …" * (len(later) > MOST_NAMED)
-            note(f"label {printable(column)!r}: {some} from the footers of later shards")
+    if not enough_labels(spec)(found) and (later := sorted({*bounds()} - {*found})):
+        some = ", ".join(map(repr, later[:MOST_NAMED])) + ", …" * (len(later) > MOST_NAMED)
+        text = f"label {printable(column)!r}: {some} from the footers of later shards"
+        if data.where:  # which may drop all rows of a label
+            note(f"{text} are unknown; to learn rows of them that satisfy where, set model.classes")
+        else:
+            found = sorted([*found, *later])
+            note(text)
     report_task(spec, found)
     if not enough_labels(spec)(found) and (text := rare_note(column, rows)):
         note(f"{text}; streamomd plan --scan-labels counts those of all shards")

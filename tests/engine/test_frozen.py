@@ -231,7 +231,7 @@ def test_a_predictor_that_is_not_used_rests(
         (frozen_rows, "WORSE", 0.5),
     ):  # fmt: skip
         monkeypatch.setattr(where, name, value)
-    rows = rare(loss, 900) if which == "B" else made(loss, 900, seed=7)
+    rows = rare(loss, 640) if which == "B" else made(loss, 640, seed=7)
     run = Run("auto", loss, 4, rows.S.shape[1], block=K, compiled=False)
     run.learn(rows)
     model = Auto(loss, 4, LOSSES[loss] if loss == "softmax" else 1, K=K)

@@ -354,7 +354,7 @@ def test_threads_switch_often_while_a_commit_is_loaded() -> None:
 
 
 def test_a_run_is_updated_under_load(checkpoint: Path) -> None:
-    """25 updates, while a thread reloads and 3 clients ask: equal rows have one score in a
+    """12 updates, while a thread reloads and 3 clients ask: equal rows have one score in a
     response, and one in all responses of a commit."""
     body = rows(1).drop_columns(["y", "w", "c"]).to_pylist() * 20
     scores, wrong, done = dict[int, Any](), list[Any](), threading.Event()
@@ -374,7 +374,7 @@ def test_a_run_is_updated_under_load(checkpoint: Path) -> None:
         clients = [threading.Thread(target=ask, args=(server,)) for _ in range(3)]
         for client in clients:
             client.start()
-        for number in range(25):
+        for number in range(12):
             write(checkpoint / "data" / f"u{number:03}.parquet", rows(40, first=10 + number))
             assert run("update", checkpoint / "run", "--settle", "0").code == 0
         newest = server.reloader.source.newest()
@@ -387,5 +387,5 @@ def test_a_run_is_updated_under_load(checkpoint: Path) -> None:
         thread.stop()
         thread.join()
     assert wrong == []
-    assert len(scores) > 10
+    assert len(scores) > 5
     assert newest in scores

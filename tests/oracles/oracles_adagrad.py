@@ -47,6 +47,8 @@ def nearest_l2(v: Floats, H: Floats, s: Floats, C: float) -> Floats:
         low, high = high, 2.0 * high
     for _ in range(200):
         middle = (low + high) / 2.0
+        if middle in (low, high):  # no number lies between
+            break
         if math.fsum((s * at(middle)) ** 2) > C**2:
             low = middle
         else:
@@ -59,30 +61,33 @@ NEAREST = {"l1": nearest_l1, "l2": nearest_l2}
 
 def nearest_lq(v: Floats, H: Floats, s: Floats, C: float, q: float) -> Floats:
     """argmin of sum H_i (w_i - v_i)^2 over sum (s_i |w_i|)^q <= C^q: by the multiplier of the
-    constraint, and of each coordinate H (|v| - w) = mu s^q w^(q - 1), both by halving."""
+    constraint, and of each coordinate H (|v| - w) = mu s^q w^(q - 1), both by cutting intervals."""
     if math.fsum(s * np.abs(v)) == 0.0 or np.linalg.norm(s * v, q) <= C:
         return v
 
-    def at(mu: float) -> Floats:
-        low, high = np.zeros_like(v), np.abs(v)
+    def at(mu: Floats) -> Floats:
+        """The nearest for each multiplier, in a row of its own."""
+        low, high = np.zeros((len(mu), len(v))), np.tile(np.abs(v), (len(mu), 1))
+        force = mu[:, None] * s
         for _ in range(200):
             middle = (low + high) / 2.0
             if np.all((middle == low) | (middle == high)):  # no number lies between
                 break
-            over = H * (np.abs(v) - middle) < mu * s * (s * middle) ** (q - 1.0)
+            over = H * (np.abs(v) - middle) < force * (s * middle) ** (q - 1.0)
             low, high = np.where(over, low, middle), np.where(over, middle, high)
         return np.sign(v) * high
 
+    def outside(mu: Floats) -> Any:
+        return np.linalg.norm(s * at(mu), q, axis=1) > C
+
     low, high = 0.0, 1.0
-    while np.linalg.norm(s * at(high), q) > C:
+    while outside(np.array([high]))[0]:
         low, high = high, 2.0 * high
-    for _ in range(200):
-        middle = (low + high) / 2.0
-        if middle in (low, high):
-            break
-        outside = np.linalg.norm(s * at(middle), q) > C
-        low, high = (middle, high) if outside else (low, middle)
-    return at(high)
+    for _ in range(11):  # 32 ** 11 is 2 ** 55
+        edges = np.linspace(low, high, 33)
+        last = np.count_nonzero(outside(edges[1:-1]))
+        low, high = edges[last], edges[last + 1]
+    return at(np.array([high]))[0]
 
 
 class AdaGrad(Learner):

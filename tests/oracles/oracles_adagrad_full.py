@@ -73,10 +73,13 @@ def least(H: Floats, c: Floats, k: float, box: float, w: Floats) -> Floats:
     """
     w = w.copy()
     for _ in range(300):
+        before = w.copy()
         for j in np.flatnonzero(np.diagonal(H) > 0.0):
             pull = c[j] - H[j] @ w + H[j, j] * w[j]
             v = np.sign(pull) * max(abs(pull) - k, 0.0) / H[j, j]
             w[j] = np.clip(v, -box, box) if box else v
+        if np.array_equal(w, before):  # so is each sweep from here on
+            break
     free = (w != 0.0) & ((np.abs(w) < box) if box else True)
     held = np.where(free, 0.0, w)
     right = (c - k * np.sign(w) - H @ held)[free]
@@ -97,6 +100,8 @@ def nearest(v: Floats, H: Floats, radius: float) -> Floats:
         low, high = high, 2.0 * high
     for _ in range(200):
         middle = (low + high) / 2.0
+        if middle in (low, high):  # no number lies between
+            break
         outside = np.linalg.norm(at(middle)) > radius
         low, high = (middle, high) if outside else (low, middle)
     return U @ at(high)

@@ -53,12 +53,14 @@ def test_a_class_of_a_later_shard_is_learned(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_filter_may_drop_all_rows_of_a_class(tmp_path: Path) -> None:
+    """So it is not learned, and a line says how it would be."""
     rows = tmp_path / "rows"
     write(rows / "a.parquet", pa.array([0, 1] * 20))
     write(rows / "b.parquet", pa.array([0, 1, 4] * 20))
     flags = ["--label", "y", "--rule", "nag", "--where", "y < 3"]
     done = run("train", rows, *flags, "--checkpoint", tmp_path / "run")
     assert done.code == 0, done.err
+    assert "4 from the footers of later shards are unknown; to learn rows of them" in done.err
     assert [*streamomd.load(str(tmp_path / "run")).plan.classes] == [0, 1]
 
 

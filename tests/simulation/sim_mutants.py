@@ -1,11 +1,12 @@
 """Mutants: a line of the protocol that is changed, to see that the simulation notices.
 
-Each is an edit of the project's run_owner source: what is replaced must be there.
+Each is an edit of the project's source: what is replaced must be there.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from streamomd.checkpoint import commit_reader, commit_writer, retention
-from streamomd.checkpoint import commit_reader as chain
+from streamomd.checkpoint import commit_reader
 from streamomd.checkpoint.commit_writer import Writer
 from streamomd.checkpoint.retention import Retention
 from streamomd.distributed import (
@@ -23,7 +23,6 @@ from streamomd.distributed import (
     partition_owner,
     round_state,
     star,
-    worker_group,
 )
 from streamomd.distributed.averaged import Averaged
 from streamomd.distributed.sharded import PartitionOwners
@@ -31,14 +30,13 @@ from streamomd.distributed.sharded import PartitionOwners
 
 @dataclass(frozen=True)
 class Mutant:
-    """An edit of a function. also: modules that have imported it by name."""
+    """An edit of a function, in its home and in each module that has imported it by name."""
 
     name: str
     home: Any
     function: str
     old: str
     new: str
-    also: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -115,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         "listings are believed",
-        chain,
+        commit_reader,
         "sequences",
         "while not store.consistent and store.size(manifest_name(following)) is not None",
         "while False",
@@ -126,7 +124,6 @@ MUTANTS = (
         "run_owner",
         "if endpoints[setup.owner][0] != task_id:",
         "if 0:",
-        (worker_group,),
     ),
     Mutant(
         "no word of the leader",
@@ -148,9 +145,9 @@ def mutated(mutant: Mutant) -> Iterator[None]:
     found: dict[str, Any] = {}
     exec(source.replace(mutant.old, mutant.new, 1), plain.__globals__, found)  # a test's own text
     new = found[mutant.function]
-    homes = [mutant.home, *mutant.also]
-    if mutant.home is chain:
-        homes += [commit_reader, commit_writer, retention]
+    modules = [module for name, module in sys.modules.items() if name.startswith("streamomd.")]
+    users = [module for module in modules if vars(module).get(mutant.function) is function]
+    homes = {id(home): home for home in (mutant.home, *users)}.values()
     patches = [mock.patch.object(home, mutant.function, new) for home in homes]
     for one in patches:
         one.start()

@@ -1,4 +1,4 @@
-"""Loops that are compiled once a test process has given them enough to do.
+"""Loops that are compiled once a test process has given them enough to do, or loaded soon.
 
 To compile a loop takes 1 to 7 s, a small run in plain Python less than a tenth, with the same bits:
 ``tests/engine/test_compiled.py`` compares the two. What names ``compiled=True``, records what is
@@ -35,6 +35,10 @@ MOST = {"root": 20_000, "recent": 20_000}
 """Numbers for each learner that a loop of a storage is given uncompiled, else 200,000: about as
 long in plain Python as it takes to compile the loop."""
 
+SOON = 500
+"""Numbers after which a loop is loaded that an earlier run has compiled: that takes as long as some
+hundred rows in plain Python."""
+
 SLOW = {"block": 1.0}
 """Seconds of a call, else 0.2, after which a loop is compiled whatever numbers it was given: it may
 have passed over all coordinates for a few rows."""
@@ -50,30 +54,46 @@ def compile_in_turn(name: str, make: Callable[[], Any]) -> Any:
 
 
 class LazyFunction:
-    """A function that is compiled when it was given ``most`` numbers, or took ``slow`` seconds."""
+    """A function that is compiled when it was given ``most`` numbers, or took ``slow`` seconds; or
+    is loaded when it was given ``SOON`` numbers, if it is saved."""
 
     def __init__(
-        self, plain: Any, signature: Any, most: float, slow: float, make: Callable[[], Any]
+        self,
+        plain: Any,
+        signature: Any,
+        most: float,
+        slow: float,
+        is_saved: Callable[[], bool],
+        make: Callable[[], Any],
     ) -> None:
         self._plain, self._signature, self._make = plain, signature, make
         self._left, self._slow, self._compiled = most, slow, None
+        self._look, self._is_saved = most - SOON, is_saved
+        self._kinds = [
+            (np.dtype(str(kind.dtype)), kind.ndim, kind.mutable) if hasattr(kind, "ndim") else None
+            for kind in signature
+        ]
 
     def __call__(self, *given: Any) -> Any:
         """Run it; arguments of other types than those it is compiled for are refused."""
         # A loop over rows does not look at all cells, which are its first argument.
         arrays = [one for one in given[1:] if isinstance(one, np.ndarray)]
         self._left -= sum(one.size for one in arrays)
+        if self._compiled is None and self._left < self._look:
+            self._look = -math.inf
+            if self._is_saved():
+                self._left = -1.0
         if self._compiled is None and (self._left < 0 or jit.is_recording()):
             self._compiled = self._make()
         if self._compiled is not None:
             return self._compiled(*given)
-        for one, kind in zip(given, self._signature, strict=True):
-            if hasattr(kind, "ndim"):
-                assert (str(kind.dtype), kind.ndim) == (one.dtype.name, one.ndim), (one, kind)
-                assert one.flags.c_contiguous
-                assert one.flags.writeable or not kind.mutable
-            else:
+        for one, kind in zip(given, self._kinds, strict=True):
+            if kind is None:
                 assert not isinstance(one, np.ndarray)
+            else:
+                assert (one.dtype, one.ndim) == kind[:2], (one, self._signature)
+                assert one.flags.c_contiguous
+                assert one.flags.writeable or not kind[2]
         started = time.thread_time()
         with np.errstate(all="ignore"):  # compiled loops do not warn
             found = self._plain(*given)
@@ -90,6 +110,7 @@ def lazy_loop(operation: str, rule: Rule, loss: Loss, shape: Shape, *types: str)
         fuse.OPERATIONS[operation].signature(rule, *types),
         MOST.get(rule.storage.kind, 200_000) / shape.learners,
         SLOW.get(rule.storage.kind, 0.2),
+        partial(fuse.is_loop_saved, operation, rule, loss, shape, *types),
         partial(
             compile_in_turn,
             f"{operation} {rule.name} {loss.name} {shape} {types}",
@@ -103,7 +124,8 @@ def lazy_function(function: Any, signature: Any) -> LazyFunction:
     """A function that serves every rule and loss."""
     make = partial(fuse.compiled_function, function, signature)
     turn = partial(compile_in_turn, function.__qualname__, make)
-    return LazyFunction(function, signature, 200_000, SLOW["block"], turn)
+    is_saved = partial(fuse.is_function_saved, function)
+    return LazyFunction(function, signature, 200_000, SLOW["block"], is_saved, turn)
 
 
 def install() -> None:

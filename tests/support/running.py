@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ def write(path: Path, columns: Mapping[str, Any] | pa.Table, **options: Any) -> 
     return path
 
 
+@functools.lru_cache(256)
 def rows(count: int, *, seed: int = 1, first: int = 0) -> pa.Table:
     """Rows of every kind: y, w, n (float), k (int), h (text), c (dictionary), i and v (a pair)."""
     draw = np.random.default_rng([seed, first])
