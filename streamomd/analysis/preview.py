@@ -37,10 +37,10 @@ from streamomd.shards.order import Job, jobs_of, places
 from streamomd.shards.reader import ShardBatch
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import row_checks
-from streamomd.training.curved_columns import curve_advice
 from streamomd.training.model_data import engine_of
 from streamomd.training.progress import note
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of
+from streamomd.training.shape_advice import shape_advice
 from streamomd.training.training_threads import available_memory, thread_count
 
 MOST_CLASSES = 1000
@@ -156,7 +156,7 @@ def preview(
             *data_notes(plan, shards),
             *checksum_notes(shards),
         ],
-        "advice": [] if times["learn_per_row"] is None else curve_advice(spec, plan, unit, read),
+        "advice": [] if times["learn_per_row"] is None else shape_advice(spec, plan, unit, read),
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),

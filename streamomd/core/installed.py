@@ -10,12 +10,11 @@ import math
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module, metadata
 from importlib.metadata import EntryPoint, PackageNotFoundError, distributions, version
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from streamomd.core.errors import (
@@ -85,8 +84,8 @@ def upgrade_hint(writer: object, what: str) -> Iterator[None]:
 T = TypeVar("T")
 OURS = "[streamomd."
 """What the headings of our groups begin with, in the file of a package's entry points."""
-CONVERTERS = {"estimator": "streamomd.integrations.sklearn:to_estimator"}
-"""Functions of higher packages that convert a model, each imported at its first call."""
+TO_ESTIMATOR = "streamomd.integrations.sklearn:to_estimator"
+"""A function of a higher package, imported at its first call."""
 
 
 def load(group: str) -> list[Any]:
@@ -125,12 +124,6 @@ def find(kind: str, name: str, known: Mapping[str, T]) -> T:
     if name in known:
         return known[name]
     raise UsageError(f"unknown {kind} {name!r}; {suggestion(name, known)}")
-
-
-def converter(name: str) -> Callable[[Any], Any]:
-    """The function that converts a model for another library."""
-    found: Callable[[Any], Any] = resolve_name(CONVERTERS[name])
-    return found
 
 
 @functools.cache

@@ -23,7 +23,6 @@ from streamomd.shards.filesystem import is_local
 from streamomd.shards.order import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
-from streamomd.training.curved_columns import advice_of_shards
 from streamomd.training.drift_alerts import (
     fails_on_alert,
     raise_alert,
@@ -40,6 +39,7 @@ from streamomd.training.model_figures import rule_figure
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.row_checks import ENOUGH, report_offsets_of
 from streamomd.training.row_stream import compiling_kernels
+from streamomd.training.shape_advice import advice_of_shards
 from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_threads import available_memory, classes_divided
 

@@ -227,7 +227,7 @@ def resume(
             cache="data.cache" not in sets,
         ):
             note(line)
-        with undoable(model, lambda: open_ledger(model, loaded)[1]):
+        with undoable(model, lambda: open_ledger(loaded)[1]):
             session = Session.continued(model, loaded, shards, client=client, stop=stop)
             with session.connect() as connection:
                 if connection is None:

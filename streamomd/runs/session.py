@@ -231,7 +231,7 @@ class Session:
     def continued(cls, model: ModelData, loaded: Loaded, given: Any = None, **more: Any) -> Self:
         """The session of a run to continue. Once it was updated, its shards are those of the
         ledger, as its sources may have others by now; else those of ``recorded``."""
-        opened = open_ledger(model, loaded)
+        opened = open_ledger(loaded)
         if not model.update.number:
             return cls.recorded(model, given, opened[1].shards, opened=opened, **more)
         report_transport_warnings(model.spec)

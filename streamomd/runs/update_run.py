@@ -139,7 +139,7 @@ class UpdateRun:
                 f"{shown(model.url)} is a backtest, whose periods end with its shards: run another "
                 "one over all shards, or train a model (streamomd train) and update that"
             )
-        run = cls(model, loaded, *open_ledger(model, loaded), **more)
+        run = cls(model, loaded, *open_ledger(loaded), **more)
         run.before = model.update if not model.finished else run._next_record()
         return run
 

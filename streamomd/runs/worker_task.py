@@ -70,7 +70,7 @@ class SentSettings:
     def apply(self, model: ModelData, loaded: Loaded, stop: StopRequest) -> Session:
         """Give a model that was read from its checkpoint this job; the session on its shards."""
         self.change(model)
-        opened = open_ledger(model, loaded)
+        opened = open_ledger(loaded)
         return Session.of(model.spec, running=model, opened=opened, stop=stop)
 
 

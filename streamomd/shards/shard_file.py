@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from io import FileIO
 from typing import Any
 
@@ -16,23 +15,13 @@ from streamomd.shards.filesystem import Entry, FileSystem, is_local, stat_entry,
 from streamomd.shards.stored_object import ChangedWhileReadError, ObjectFile, stored_object
 
 
-def open_file(
-    fs: FileSystem,
-    path: str,
-    url: str,
-    entry: Entry | None = None,
-    stat: Callable[[], Entry] | None = None,
-) -> Any:
-    """A seekable binary file.
-
-    entry: of the version to be read. stat: the entry now, which is called where the store cannot
-    refuse to read another version; without it the entry is one of now.
-    """
+def open_file(fs: FileSystem, path: str, url: str, entry: Entry | None = None) -> Any:
+    """A seekable binary file. entry: of the version to be read; without it, the one of now."""
     if is_local(fs):
         with store_errors(url):
             return _in_sequence(_open_local(path))
     known = stat_entry(fs, path, url) if entry is None else entry
-    return ObjectFile(stored_object(fs, path, url, known, stat))
+    return ObjectFile(stored_object(fs, path, url, known))
 
 
 class _DescriptorFile(FileIO):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,15 +47,27 @@ SWEEPS = 12
 """Of alternating least squares, for a and b."""
 
 
-def with_pairs(spec: Spec, plan: Plan, first: FirstRows, total: int) -> Plan:
-    """The plan with pairs of its columns, and a line where there are none. plan: with its curves.
-    total: rows of the run, at least the first ones.
+class PairChoice(NamedTuple):
+    """Chosen pairs and the bins of their numbers, or why there are none, and the share of the loss
+    of the second half of the first rows that they save."""
+
+    pairs: tuple[tuple[str, str], ...]
+    bins: tuple[Bins, ...] = ()
+    reason: str = ""
+    gain: float = 0.0
+
+
+def choose_pairs(spec: Spec, plan: Plan, first: FirstRows, total: int) -> PairChoice:
+    """The pairs of a plan's columns. plan: with its curves. total: rows of the run, at least the
+    first ones.
 
     None where they add to the loss of the first rows what later rows will not make good.
     """
     rows = len(first.weights)
     if rows < FEWEST_ROWS:
-        return _without(plan, f"there are {counted(rows, 'row')}, fewer than {FEWEST_ROWS:,}")
+        return PairChoice(
+            (), reason=f"there are {counted(rows, 'row')}, fewer than {FEWEST_ROWS:,}"
+        )
     alone, slopes = learned_first(spec, plan, first)
     members, codes = _members(plan, first)
     if len(members) > MOST_COLUMNS:
@@ -65,20 +78,22 @@ def with_pairs(spec: Spec, plan: Plan, first: FirstRows, total: int) -> Plan:
     names = [number_name(plan, one.place) if isinstance(one, Bins) else one for one in members]
     found = [(a, b) for a, b in found if frozenset((names[a], names[b])) not in known]
     if not found:
-        return _without(plan, f"the first {rows:,} rows show none that act together")
+        return PairChoice((), reason=f"the first {rows:,} rows show none that act together")
     used = [one for at, one in enumerate(members) if any(at in pair for pair in found)]
     bins = tuple(one for one in used if isinstance(one, Bins))
-    trial = replace(plan, bins=bins, pairs=tuple((names[a], names[b]) for a, b in found))
-    paired, _ = learned_first(spec, trial, first)
-    more = paired / alone - 1.0 if alone > 0.0 else 0.0
-    if more > LATER_GAIN * (1.0 - min(1.0, rows / total)):
-        return _without(plan, f"they add {more:.1%} to the loss of the first {rows:,} rows")
-    return trial
+    pairs = tuple((names[a], names[b]) for a, b in found)
+    paired, _ = learned_first(spec, replace(plan, bins=bins, pairs=pairs), first)
+    gain = 1.0 - paired / alone if alone > 0.0 else 0.0
+    if gain < -LATER_GAIN * (1.0 - min(1.0, rows / total)):
+        return PairChoice((), reason=f"they add {-gain:.1%} to the loss of the first {rows:,} rows")
+    return PairChoice(pairs, bins, gain=gain)
 
 
-def _without(plan: Plan, reason: str) -> Plan:
-    note(f"no pairs of columns (model.shapes): {reason}")
-    return plan
+def with_pairs(plan: Plan, found: PairChoice) -> Plan:
+    """The plan with chosen pairs; prints a line where there are none."""
+    if not found.pairs:
+        note(f"no pairs of columns (model.shapes): {found.reason}")
+    return replace(plan, bins=found.bins, pairs=found.pairs)
 
 
 def _members(plan: Plan, first: FirstRows) -> tuple[list[Bins | str], Codes]:

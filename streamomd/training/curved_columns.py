@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,6 @@ from streamomd.config.model_table import DEFAULT
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, Floats
 from streamomd.core.scalars import FEWEST, Curve, hats_of
-from streamomd.core.trees import MOST_MARGINS
 from streamomd.core.wording import counted
 from streamomd.engine.loops.row import number_of_class, target
 from streamomd.engine.state import State
@@ -37,7 +35,6 @@ from streamomd.features.curves import (
     equal_curves,
 )
 from streamomd.features.encode import first_numbers
-from streamomd.features.grow_trees import OBJECTIVES
 from streamomd.rules import find_rule
 from streamomd.shards.encoded_rows import encode_rows, learned_rows
 from streamomd.shards.reader import ShardBatch, read_batches
@@ -53,8 +50,6 @@ LATER_GAIN = 0.1
 """The share of the loss that rows after the first ones may be expected to make good."""
 LEAST = 1e-6
 """Variances below this share of the largest one are rounding."""
-FEWEST_TO_SAY, GAIN_TO_SAY = 2_000, 0.02
-"""Rows, and the share of their loss, from which on a line says that curves would help."""
 TOGETHER = 64
 """Numbers whose hats are encoded in one pass over the first rows."""
 
@@ -263,33 +258,3 @@ def none_of(plan: Plan) -> CurveChoice | None:
     return CurveChoice(
         (), f"{counted(plan.given_numbers, 'number')}, expected 1 to {MOST_NUMBERS:,}"
     )
-
-
-def curve_advice(spec: Spec, plan: Plan, pieces: Iterable[ShardBatch], total: int) -> list[str]:
-    """A line if ``model.shapes`` would lower the loss of the second half of the first rows, each
-    predicted before it is learned. pieces: of shards. total: rows of the run."""
-    if spec.model.shapes != "none" or spec.train.mode == "sharded" or none_of(plan):
-        return []
-    first = rows_of(plan, pieces)
-    rows = len(first.weights)
-    found = choose_curves(spec, plan, first, total) if rows >= FEWEST_TO_SAY else None
-    if not found or found.gain < GAIN_TO_SAY:
-        return []
-    which = f"rows {rows // 2 + 1:,} to {rows:,}"
-    line = f"curved columns: --shapes columns lowers the loss of {which} by {found.gain:.0%}"
-    return [line + _trees_too(spec, plan)]
-
-
-def _trees_too(spec: Spec, plan: Plan) -> str:
-    """More of the line, where trees can be grown."""
-    classes = len(plan.classes)
-    fits = classes <= MOST_MARGINS if classes else spec.loss.name in OBJECTIVES
-    if not fits or find_spec("lightgbm") is None:
-        return ""
-    return "; --shapes all also grows boosted trees, whose gain was not measured"
-
-
-def advice_of_shards(spec: Spec, plan: Plan, shards: ShardSet) -> list[str]:
-    """The same, of a run's shards."""
-    with closing(first_pieces(plan, shards)) as pieces:
-        return curve_advice(spec, plan, pieces, shards.rows - shards.unread_rows)

@@ -30,7 +30,7 @@ from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.reader import ShardBatch
 from streamomd.shards.shard import ShardSet
 from streamomd.training.class_weights import sampled_rows
-from streamomd.training.column_pairs import with_pairs
+from streamomd.training.column_pairs import choose_pairs, with_pairs
 from streamomd.training.curved_columns import (
     FirstRows,
     choose_curves,
@@ -83,7 +83,7 @@ def with_effects(spec: Spec, plan: Plan, read: Callable[[], FirstRows], total: i
     plan = with_curves(plan, choice)
     if spec.model.shapes != "pairs":
         return plan
-    return with_pairs(spec, plan, first or read(), total)
+    return with_pairs(plan, choose_pairs(spec, plan, first or read(), total))
 
 
 def first_trees(
@@ -125,7 +125,7 @@ def first_trees(
         if (rows >= ROWS and not waits) or read >= MOST_READ:
             break
     if not rows:
-        return _trees(plan, None, 0, {}, [])
+        return _trees(None, 0, {}, [])
     x, y, weight, places, at_row, stream = map(np.concatenate, zip(*found, strict=True))
     grower = _grower(spec, plan, x[:ROWS], y[:ROWS], weight[:ROWS])
     counts = starts = counts_of(rows)
@@ -136,7 +136,7 @@ def first_trees(
     else:
         places, at_row = places[:ROWS], at_row[:ROWS]
     window = _window(starts, places, at_row, shards)
-    return _trees(plan, grower, rows, window, counts[: len(starts)])
+    return _trees(grower, rows, window, counts[: len(starts)])
 
 
 def trees_of_memory(
@@ -146,7 +146,7 @@ def trees_of_memory(
     library_name()
     rows = min(len(y), ROWS)
     grower = _grower(spec, plan, x[:rows], y[:rows], weight[:rows])
-    return _trees(plan, grower, rows, {where: counts_of(rows)}, counts_of(rows))
+    return _trees(grower, rows, {where: counts_of(rows)}, counts_of(rows))
 
 
 def without_harm(spec: Spec, plan: Plan, encode: Callable[[Plan], Sequence[Batch]]) -> Plan:
@@ -200,7 +200,7 @@ def _grower(spec: Spec, plan: Plan, x: Floats, y: Floats, weight: Floats) -> Gro
 
 
 def _trees(
-    plan: Plan, grower: Grower | None, rows: int, window: dict[str, list[int]], counts: list[int]
+    grower: Grower | None, rows: int, window: dict[str, list[int]], counts: list[int]
 ) -> Trees | None:
     if grower is None or not counts or not grower.x.shape[1]:
         why = "no column is a number or a category"

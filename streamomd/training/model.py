@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
-from streamomd.core.installed import converter
+from streamomd.core.installed import TO_ESTIMATOR
 from streamomd.core.wording import counted, named_keywords
 from streamomd.sources.tables import TableOptions
 from streamomd.training.memory_rows import (
@@ -301,4 +302,4 @@ class Model(ModelData):
 
         ``to_model()`` of it is the way back. Raises MissingExtraError without scikit-learn.
         """
-        return converter("estimator")(self)
+        return resolve_name(TO_ESTIMATOR)(self)

@@ -83,7 +83,7 @@ def begin_checkpoint(
     return CheckpointManager(model, store, writer, ledger)
 
 
-def open_ledger(model: ModelData, loaded: Loaded) -> tuple[Store, Ledger]:
+def open_ledger(loaded: Loaded) -> tuple[Store, Ledger]:
     """The store of a model that was loaded, and the ledger of its commit."""
     commit = loaded.commit
     writer = commit.versions.get("streamomd", "")
@@ -135,7 +135,7 @@ def resume_checkpoint(
     field that differs.
     """
     found = ledger_facts(shards, named=is_named(model))
-    store, ledger = opened or open_ledger(model, loaded)
+    store, ledger = opened or open_ledger(loaded)
     numbers = list_numbers(ledger, model.update.first)
     saved = [ledger.shards[number] for number in numbers]
     differences = compare(saved, found, accept_new=accept_new)

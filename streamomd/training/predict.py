@@ -38,13 +38,7 @@ from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import reported_mean
 from streamomd.training.progress import note, quiet_notes, watching
 from streamomd.training.progress_bars import progress
-from streamomd.training.row_stream import (
-    cache_of,
-    find_for_model,
-    no_rows,
-    rows_of,
-    text_columns,
-)
+from streamomd.training.row_stream import cache_of, find_for_model, no_rows, rows_of, text_columns
 from streamomd.training.scoring.link import Calibration, chosen, class_probabilities, means
 from streamomd.training.slices import slices_of
 

@@ -60,8 +60,8 @@ def update(url: Path, *more: object) -> dict[str, Any]:
 
 def listed(url: Path) -> Sequence[Mapping[str, Any]]:
     """The entries of a run's ledger."""
-    model, loaded = load_model(str(url))
-    return open_ledger(model, loaded)[1].shards
+    _, loaded = load_model(str(url))
+    return open_ledger(loaded)[1].shards
 
 
 def whole(tmp_path: Path, count: int, *more: object) -> dict[str, Any]:

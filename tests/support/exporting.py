@@ -45,7 +45,7 @@ def model_of(rows: pa.Table, *, seed: int = 0, **job: dict[str, Any]) -> Model:
     plan = make_plan(spec.data, spec.model, rows.schema, lambda: labels)
     model = Model.new(spec, plan)
     model.engine = replace(model.engine, compiled=False)
-    slot = weight_slot(model.engine.layout.rule, model.engine.params)
+    slot = weight_slot(model.engine.layout.rule)
     assert slot is not None
     cells = model.state.slot(slot)
     cells[...] = np.random.default_rng(seed).normal(size=cells.shape)

@@ -100,15 +100,13 @@ def _compare(
 ) -> Comparison | None:
     """alone: whether all figures of the result are of the rows that are compared."""
     if model.plan.classes:
-        found = _by_error(model, result, metrics, rows, alone=alone)
+        found = _by_error(model, result, rows, alone=alone)
         by_loss = found and _by_log_loss(model, result, metrics, found, alone=alone)
         return by_loss or found
     return _by_r2(result, metrics, rows, alone=alone)
 
 
-def _by_error(
-    model: ModelData, result: Figures, metrics: Metrics, rows: str, *, alone: bool
-) -> Comparison | None:
+def _by_error(model: ModelData, result: Figures, rows: str, *, alone: bool) -> Comparison | None:
     own, constant = result if alone else result["epochs"][0], baseline_of(result)
     if constant is None or own["error"] is None:
         return None

@@ -32,7 +32,7 @@ def write(model: ModelData, file: Any) -> dict[str, Any]:
     """Writes a model's weights to a Parquet file; returns its figures, see ``Format.write``."""
     rows = write_weights(file, _columns(model), _metadata(model))
     figures = {"coordinates": model.plan.size, "rows": rows}
-    if weight_slot(model.engine.layout.rule, model.engine.params) is None:
+    if weight_slot(model.engine.layout.rule) is None:
         return {**figures, "to_read": READ_ALONE}  # --start with this rule would refuse the file
     return figures
 

@@ -68,7 +68,7 @@ def matrix_of(model: ModelData, frame: Any) -> Any:
     from scipy.sparse import csr_array
 
     from streamomd.core.batch import DenseBatch
-    from streamomd.integrations.sklearn.inputs import batch_of_frame
+    from streamomd.sources.memory.encoded_frames import batch_of_frame
 
     batch = model.engine.filled(model.state, batch_of_frame(model.plan, frame))
     if isinstance(batch, DenseBatch):

@@ -82,7 +82,7 @@ def _features(
             if place in dense:
                 name, index = dense[place]
             else:
-                name, index = _other(model, place, bits)
+                name, index = _other(model, place)
                 if index in taken:
                     raise UnsupportedError(
                         f"VW gives {taken[index]!r} and {name!r} one index with -b {bits}: train "
@@ -91,7 +91,7 @@ def _features(
             yield name, index, float(weights[offset])
 
 
-def _other(model: ModelData, place: int, bits: int) -> tuple[str, int]:
+def _other(model: ModelData, place: int) -> tuple[str, int]:
     """Name and index of a hashed feature or of a sparse pair."""
     plan = model.plan
     if place >= plan.sparse_offset:

@@ -38,13 +38,13 @@ from streamomd.integrations.sklearn.inputs import (
     PreparedScores,
     Targets,
     batch_of,
-    is_framed,
     labelled,
     validate_input,
     weights_of,
 )
 from streamomd.integrations.sklearn.pickling import PickledModel
 from streamomd.rules import ALIASES, all_rules, find_rule
+from streamomd.sources.memory.encoded_frames import is_framed
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model

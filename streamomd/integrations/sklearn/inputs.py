@@ -25,7 +25,6 @@ from streamomd.core.finite import is_finite
 from streamomd.features import Names, Plan
 from streamomd.sources.memory.encoded_frames import (
     KINDS,
-    UNIT_BYTES,
     batch_of_array,
     batch_of_frame,
     is_framed,
@@ -135,10 +134,6 @@ def _text(value: Any) -> str | None:
 
 
 WHERE = "X"
-__all__ = [
-    "KINDS", "UNIT_BYTES", "batch_of", "batch_of_array", "batch_of_frame", "is_framed", "labelled",
-    "takes_arrays", "validate_input",
-]  # fmt: skip
 
 
 def validate_input(estimator: Any, X: Any, *, reset: bool) -> Any:

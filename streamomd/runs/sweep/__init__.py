@@ -270,7 +270,7 @@ def resume_sweep(
             join_here(saved.url, sent, stop)
             saved, loaded, commits, _ = _load_changed(url, sets, options, there)
         saved.finished, sequence = False, saved.sequence  # resuming makes another commit
-        facts = open_ledger(saved.lead, commits[saved.lead])[1].shards
+        facts = open_ledger(commits[saved.lead])[1].shards
         session = Session.recorded(saved.lead, facts=facts, stop=stop, client=client)
         with _connected(session) as connection:
             if connection is None:

@@ -94,7 +94,7 @@ def run_group(
 
 def open_sent(lead: ModelData, loaded: Loaded, stop: StopRequest) -> Session:
     """The session of a group on the shards that the sender checked; each learner has a ledger."""
-    opened = open_ledger(lead, loaded)
+    opened = open_ledger(loaded)
     return replace(Session.of(lead.spec, running=lead, opened=opened, stop=stop), opened=None)
 
 

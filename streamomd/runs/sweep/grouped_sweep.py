@@ -210,7 +210,7 @@ def join_here(url: str, settings: SentSettings, stop: StopRequest) -> None:
     diverged: dict[str, tuple[int, str]] = {}
 
     def open_session(lead: ModelData, loaded: Loaded) -> Session:
-        facts = open_ledger(lead, loaded)[1].shards
+        facts = open_ledger(loaded)[1].shards
         return Session.recorded(lead, facts=facts, stop=stop)
 
     options = settings.options[1]
@@ -253,7 +253,7 @@ def load_learners(sweep: Sweep, storage_options: Mapping[str, Any] | None) -> No
         model.spec, model.recorded = before.spec, before.recorded
         learner.model = model
     best = sweep.ranked()[0]  # which is saved once more
-    ledger = open_ledger(best.model, commits[best.name])[1]
+    ledger = open_ledger(commits[best.name])[1]
     best.model.digests = Digests(ledger.digests(0))
 
 

@@ -12,12 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from streamomd.core.errors import (
-    ChangedDataError,
-    InputNotFoundError,
-    StorageError,
-    UsageError,
-)
+from streamomd.core.errors import ChangedDataError, InputNotFoundError, StorageError, UsageError
 from streamomd.core.installed import needs_extra
 from streamomd.core.urls import printable, scrub, shown
 from streamomd.sources.kafka.offset_ranges import (

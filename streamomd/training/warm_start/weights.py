@@ -61,7 +61,7 @@ def slots_of(model: ModelData) -> tuple[str, tuple[str, ...]]:
             f"given weights are for raw columns and targets, and {key} has no reference yet: start "
             f"from a checkpoint of a run with the same keys, or leave {key} out"
         )
-    slot = weight_slot(rule, model.engine.params)
+    slot = weight_slot(rule)
     if slot is None:
         raise UnsupportedError(
             f"rule {job.rule!r} with {job.params} computes its weights from other slots and cannot "
@@ -78,20 +78,20 @@ def rules_with_start_weights() -> str:
     for rule in all_rules().values():
         params = rule.parse_params({})
         plain = rule.reduced_for(params)
-        slot = weight_slot(plain, params)
+        slot = weight_slot(plain)
         if slot is not None:
             (scaled if scales_of(plain, params, slot) else alone).append(rule.name)
     return f"{', '.join(alone)}; or, of a file with scales (slot.s), {', '.join(scaled)}"
 
 
-def weight_slot(rule: Rule, params: Mapping[str, Any]) -> str | None:
+def weight_slot(rule: Rule) -> str | None:
     """The slot that is the weight before the first row, if one is.
 
     A slot that is a sum of gradients is not a weight; from slots of rows or roots the weights are
     recomputed; and of two means one is computed from the other.
 
     >>> from streamomd.rules import find_rule
-    >>> [weight_slot(find_rule(name), find_rule(name).parse_params({})) for name in ("ogd", "da")]
+    >>> [weight_slot(find_rule(name)) for name in ("ogd", "da")]
     ['v', None]
     """
     return rule.state.weight or None

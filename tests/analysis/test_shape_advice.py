@@ -1,14 +1,15 @@
-"""``plan`` says whether curves would lower the loss of the first rows."""
+"""``plan`` says whether curves and pairs would lower the loss of the first rows."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from running import run, write
 
-from streamomd.training import curved_columns
+from streamomd.training import shape_advice
 
 ROWS = 3_000
 
@@ -30,7 +31,26 @@ def test_a_line_says_by_how_much(
     trees = "%; --shapes all also grows boosted trees, whose gain was not measured\n"
     assert (trees in run("plan", *words).out) == (shape == "curve")
     if shape == "curve":
-        monkeypatch.setattr(curved_columns, "find_spec", lambda _: None)
+        monkeypatch.setattr(shape_advice, "find_spec", lambda _: None)
         assert line in run("plan", *words).out
         assert trees not in run("plan", *words).out
     assert "curved columns" not in run("plan", *words, "--shapes", "columns").out
+
+
+@pytest.mark.parametrize("curved", [False, True])
+def test_a_line_says_by_how_much_pairs_do(curved: bool, tmp_path: Path) -> None:
+    """Next to curves, or alone, of categories, too."""
+    draw = np.random.default_rng(0)
+    x, h = draw.normal(size=ROWS), draw.integers(0, 2, (2, ROWS))
+    y = 3.0 * (h[0] == h[1]) + 0.1 * draw.normal(size=ROWS) + (np.sin(3 * x) if curved else 0.0)
+    a, b = ([f"v{k}" for k in one] for one in h)
+    table = {"a": a, "b": b, "y": y} | ({"x": x} if curved else {})
+    shard = write(tmp_path / "0.parquet", table, row_group_size=700)
+    out = run("plan", shard, "--label", "y", "--task", "regress", "--rule", "nag").out
+    rows = "lowers the loss of rows 1,501 to 3,000 by"
+    if curved:
+        assert re.search(
+            rf"curved columns: --shapes columns {rows} \d+%, --shapes pairs by 9\d%", out
+        )
+    else:
+        assert re.search(rf"pairs of columns: --shapes pairs {rows} (99|100)%", out)
