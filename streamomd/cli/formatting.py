@@ -165,49 +165,6 @@ def _log_loss(one: Mapping[str, Any]) -> dict[str, float | None]:
     return {"calibrated log loss": (one.get("calibrated") or {}).get("log_loss")}
 
 
-def format_submission(name: str, scheduler: str | None, factory: Any = None) -> str:
-    """A job's id, and commands to run next. factory: the cluster's, if one was given."""
-    where = f" --scheduler {typed(scheduler)}" if scheduler else f" {factory}" if factory else ""
-    lines = [name, "next:"]
-    lines += [f"  streamomd {word} {name}{where}" for word in ("status", "logs", "cancel")]
-    return "\n".join(lines)
-
-
-def format_status(found: Mapping[str, Any]) -> str:
-    """The state of a submitted job."""
-    share = ""
-    if found["expected"]:  # unknown of a job that follows
-        share = f" of {found['expected']:,} ({found['rows'] / found['expected']:.0%})"
-    loss = "" if found["loss"] is None else f", loss {found['loss']:.6f}"
-    lines = [f"{found['id']}: {found['state']}", f"rows {found['rows']:,}{share}{loss}"]
-    if found["error"]:
-        lines.append(found["error"])
-    if "last_report" in found:
-        lines.append(f"last report {found['last_report']:.0f} s ago")
-    commit = found["commit"]
-    lines.append(
-        f"commit {commit['sequence']} after row {commit['rows']:,}, {commit['written']}"
-        if commit
-        else "its checkpoint cannot be read from this machine"
-    )
-    return "\n".join(
-        [*lines, f"saved to {printable(found['url'])}", f"submitted {found['submitted']}"]
-    )
-
-
-def format_diagnosis(found: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each worker, followed by its problems."""
-    lines = []
-    for one in found:
-        memory = f"{one['memory'] / 2**30:.1f} GiB" if one["memory"] else "unlimited memory"
-        state = "fit" if one["ok"] else "NOT fit"
-        name = f" ({printable(one['name'])})" if one["name"] != one["worker"] else ""
-        lines.append(f"{one['worker']}{name}: {state}; {one['threads']} threads, {memory}")
-        lines += [f"  {text}" for text in one["unfit"]]
-        lines += [f"  {text} (results may not be bit-identical)" for text in one["differs"]]
-    return "\n".join(lines)
-
-
 def format_temporary_files(paths: Sequence[str]) -> str:
     """Temporary files that no commit uses."""
     lines = [f"temporary: {printable(path)}" for path in paths]

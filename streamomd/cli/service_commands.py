@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from streamomd.cli import formatting
 from streamomd.cli.command_group import (
     CODES,
     exit_on_error,
@@ -32,6 +31,7 @@ from streamomd.cli.options import (
     url,
 )
 from streamomd.core.errors import ClusterError, MissingExtraError, UsageError
+from streamomd.core.urls import printable, typed
 
 name = click.argument("name", metavar="ID")
 
@@ -53,7 +53,7 @@ def submit(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
 
     job, given = job_and_shards(what, given)
     name = submit(job, **python_arguments(given))
-    return {"id": name}, formatting.format_submission(name, given["scheduler"], given["client"])
+    return {"id": name}, _submission_text(name, given["scheduler"], given["client"])
 
 
 def _job_command(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +73,7 @@ def status(
     with connect_needed(client, scheduler) as connection:
         job = jobs.find(connection, name)
         found = jobs.status(job, read_options_file(checkpoint_storage_options))
-    return found, formatting.format_status(found)
+    return found, _status_text(found)
 
 
 @_job_command
@@ -108,7 +108,7 @@ def cancel(
     with connect_needed(client, scheduler) as connection:
         job = jobs.cancel(jobs.find(connection, name))
         found = jobs.status(job, read_options_file(checkpoint_storage_options))
-    return found, formatting.format_status(found)
+    return found, _status_text(found)
 
 
 @main.command(epilog=CODES)
@@ -139,7 +139,7 @@ def doctor(job: str | None, report: bool, **given: Any) -> tuple[Any, str]:
     from streamomd.runs.train import diagnose
 
     found = diagnose(job, **python_arguments(given))
-    text = formatting.format_diagnosis(found)
+    text = _diagnosis_text(found)
     if not all(one["ok"] for one in found):
         raise ClusterError("some workers are not fit for the job\n" + text)
     return {"workers": found}, text
@@ -249,3 +249,46 @@ def _run(
         ) from None
     bound = Gate.parse(gate, rows, row_options) if gate else None
     run_server(url, ServeSettings(host, port, wait, file, bound), options)
+
+
+def _submission_text(name: str, scheduler: str | None, factory: Any = None) -> str:
+    """A job's id, and commands to run next. factory: the cluster's, if one was given."""
+    where = f" --scheduler {typed(scheduler)}" if scheduler else f" {factory}" if factory else ""
+    lines = [name, "next:"]
+    lines += [f"  streamomd {word} {name}{where}" for word in ("status", "logs", "cancel")]
+    return "\n".join(lines)
+
+
+def _status_text(found: Mapping[str, Any]) -> str:
+    """The state of a submitted job."""
+    share = ""
+    if found["expected"]:  # unknown of a job that follows
+        share = f" of {found['expected']:,} ({found['rows'] / found['expected']:.0%})"
+    loss = "" if found["loss"] is None else f", loss {found['loss']:.6f}"
+    lines = [f"{found['id']}: {found['state']}", f"rows {found['rows']:,}{share}{loss}"]
+    if found["error"]:
+        lines.append(found["error"])
+    if "last_report" in found:
+        lines.append(f"last report {found['last_report']:.0f} s ago")
+    commit = found["commit"]
+    lines.append(
+        f"commit {commit['sequence']} after row {commit['rows']:,}, {commit['written']}"
+        if commit
+        else "its checkpoint cannot be read from this machine"
+    )
+    return "\n".join(
+        [*lines, f"saved to {printable(found['url'])}", f"submitted {found['submitted']}"]
+    )
+
+
+def _diagnosis_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each worker, followed by its problems."""
+    lines = []
+    for one in found:
+        memory = f"{one['memory'] / 2**30:.1f} GiB" if one["memory"] else "unlimited memory"
+        state = "fit" if one["ok"] else "NOT fit"
+        name = f" ({printable(one['name'])})" if one["name"] != one["worker"] else ""
+        lines.append(f"{one['worker']}{name}: {state}; {one['threads']} threads, {memory}")
+        lines += [f"  {text}" for text in one["unfit"]]
+        lines += [f"  {text} (results may not be bit-identical)" for text in one["differs"]]
+    return "\n".join(lines)

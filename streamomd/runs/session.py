@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.segments import Facts
-from streamomd.config.build_job import build_job, read_job, require_label
+from streamomd.config.build_job import MOST_COLUMNS, build_job, read_job, require_label
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.urls import printable
@@ -52,10 +52,6 @@ from streamomd.training.warm_start import started_job
 
 if TYPE_CHECKING:
     from streamomd.distributed.collections.collection import Collection
-
-
-MOST_LATER = 12
-"""Columns of later shards in a line."""
 
 
 def is_collection(given: Any) -> bool:
@@ -373,7 +369,7 @@ def _later_columns(shards: ShardSet) -> list[str]:
     """A line on columns that the first shard, which decides, lacks."""
     names = [shard.column_names for shard in distinct_schemas(shards)]
     more = sorted({name for later in names[1:] for name in later} - {*names[0]})
-    found = listed([repr(printable(name)) for name in more], MOST_LATER)
+    found = listed([repr(printable(name)) for name in more], MOST_COLUMNS)
     return [f"ignored, as the first shard lacks them: {found}"] if more else []
 
 

@@ -110,6 +110,11 @@ def look(shards: ShardSet, options: Mapping[str, Any]) -> DataFacts:
         if is_container(field.type):
             continue
         facts = _of_type(field, field.name in directories, sized)
+        if is_list_of(field.type, NUMBERS) and not facts.is_pair:
+            lists = [rows.column(0) for rows in _sample(shards, [field.name], LEAST_ROWS, options)]
+            lengths = {one for rows in lists for one in rows.value_lengths().to_pylist()}
+            if len(lengths) == 1 and (length := lengths.pop()):
+                facts = replace(facts, is_vector=True, type=f"{length} numbers in each row")
         if field.name in names:
             values = [value for table in tables for value in table.column(field.name).to_pylist()]
             facts = _with_values(facts, values, nulls.get(field.name, 0))

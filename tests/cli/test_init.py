@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import pty
 import select
@@ -264,6 +265,15 @@ def test_columns_that_most_rows_lack_or_that_differ_in_each() -> None:
     columns = {"x": range(ROWS), "n": [k % 7 for k in range(ROWS)], "who": names}
     data = in_csv({**columns, "code": codes, "z": YESNO, "late": late})
     assert (data["label"], data["text"], data["ignore"]) == ("z", ["who"], ["x", "code"])
+
+
+def test_lists_of_equally_many_numbers_are_vectors() -> None:
+    """As JSON lines have embeddings; other lists of numbers have no role."""
+    rows = [{"v": [k, 0.5], "w": [1.5] * (k % 3), "y": k % 2} for k in range(ROWS)]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run("init", "rows.jsonl", "--overwrite", "--label", "y").code == 0
+    assert (job()["data"]["vectors"], job()["data"]["ignore"]) == (["v"], ["w"])
+    assert run("train", "job.toml", "--checkpoint", "none").code == 0
 
 
 def without_header(lines: list[str]) -> dict[str, Any]:

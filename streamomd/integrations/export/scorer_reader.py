@@ -8,9 +8,8 @@ zip archive. ``scorer_reader.mjs`` is the same in JavaScript, without trees.
     predict({"age": 30, "job": "cook"})  # {"prediction": "no", "score": -1.3, "probability": 0.2}
 
 A result has the columns of ``streamomd predict``. A row is a dict from column to value: numbers
-(durations and times of day in seconds, or as ``datetime`` has them), texts, bytes, booleans, dates
-(or their ISO texts), lists; None and NaN are missing. Raises ValueError for a bad value, KeyError
-for a missing column.
+(durations, times of day: seconds, or of ``datetime``), texts, bytes, booleans, dates (or ISO
+texts), lists; None and NaN are missing. ValueError: a bad value. KeyError: a missing column.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ import numpy as np
 
 CACHED = 1 << 16
 LARGEST = 1.7976931348623157e308
-RATES = ("gamma", "log_square", "poisson", "tweedie")
-"""Losses whose prediction is exp of the margin."""
+RATES = ("gamma", "log_square", "poisson", "tweedie")  # losses: a prediction is exp of the margin
 
 
 class Predict:
@@ -49,9 +47,9 @@ class Predict:
         self.columns, self.link, self.arrays = head["columns"], head["link"], arrays
         c = self.columns
         self._hashed = int(c["bias"]) + len(c["numbers"]) + sum(v[1] for v in c["vectors"])
-        self._hashed += sum(len(curve[3]) for curve in c.get("curves", ()))
         self._trees = Trees(c["trees"]) if c.get("trees") else None
         self._hashed += self._trees.margins if self._trees else 0
+        self._hashed += sum(len(curve[3]) for curve in c.get("curves", ()))
         hashes = c["categories"] or c["lists"] or c["texts"] or c["dates"] or c["crosses"]
         self._sparse = self._hashed + (2 ** c["bits"] if hashes else 0)
         self._places: dict[bytes, int] = {}
@@ -84,7 +82,7 @@ class Predict:
                 numbers[k] = (numbers[k] - centre) / scale if scale > 0.0 else 0.0
         if c["sparse"]:
             indices, values, size, kind = c["sparse"]
-            read = listed(value_of(row, indices)), listed(value_of(row, values))
+            read = [listed(value_of(row, name)) for name in (indices, values)]
             for index, value in zip(*read, strict=True):
                 x = self._checked(value, kind, values)
                 if x is None or not 0 <= index < size:
@@ -137,20 +135,17 @@ class Predict:
 
     def _bins(self, numbers: list[float], absent: set[int]) -> dict[str, bytes | None]:
         """Numbers as categories, in crosses."""
-        found: dict[str, bytes | None] = {}
-        for name, place, edges, names in self.columns.get("bins", ()):
-            known = place not in absent
-            found[name] = names[bisect_right(edges, numbers[place])].encode() if known else None
-        return found
+        return {
+            name: None if place in absent else names[bisect_right(edges, numbers[place])].encode()
+            for name, place, edges, names in self.columns.get("bins", ())
+        }
 
     def _sums(self, row: dict[str, Any], texts: Any) -> tuple[dict[int, float], list[int]]:
-        """Sums of hashed coordinates, and the coordinates of categories and parts of dates. texts:
-        of bins."""
+        """Sums of hashed coordinates; those of categories and parts of dates. texts: of bins."""
         c = self.columns
-        alone = []
-        for name, kind, is_alone in c["categories"]:
+        alone = [name for name, _, is_alone in c["categories"] if is_alone]
+        for name, kind, _ in c["categories"]:
             texts[name] = category(value_of(row, name), kind, name)
-            alone += [name] if is_alone else []
         for name, kind, parts in c["dates"]:
             moment = date(value_of(row, name), kind, name)
             for part in parts:
@@ -177,8 +172,7 @@ class Predict:
         return sums, single
 
     def _place(self, name: bytes) -> int:
-        at = self._places.get(name)
-        if at is None:
+        if (at := self._places.get(name)) is None:
             at = self._hashed + murmur3(name, self.columns["seed"]) % 2 ** self.columns["bits"]
             if len(self._places) < CACHED:
                 self._places[name] = at
@@ -252,9 +246,8 @@ def value_of(row: Any, name: str) -> Any:
     """A column of a row; "a.b" may be field b of a nested mapping a, None where that is."""
     if name in row:
         return row[name]
-    dots = [at for at in range(len(name)) if name[at] == "."]
     missing = False
-    for at in reversed(dots):
+    for at in reversed([at for at in range(len(name)) if name[at] == "."]):
         inner = row.get(name[:at], ())
         if isinstance(inner, dict):
             try:
@@ -304,8 +297,7 @@ def rounded(x: float, kind: str) -> float:
 
 def category(value: Any, kind: str, name: str) -> bytes | None:
     """The bytes of a category; None if it is missing."""
-    value = plain(value)
-    if value is None:
+    if (value := plain(value)) is None:
         return None
     if isinstance(value, bytes) and kind in ("text", "bytes"):
         return value
@@ -325,17 +317,15 @@ def category(value: Any, kind: str, name: str) -> bytes | None:
 
 def date(value: Any, kind: str, name: str) -> Any:
     """A date, or a datetime in UTC if the column has a zone; None if it is missing."""
+    timed = kind != "date"
     if isinstance(value, np.datetime64):
-        value = value.astype("M8[D]" if kind == "date" else "M8[us]")
-    value = plain(value)
-    if isinstance(value, str):
-        read = datetime.date if kind == "date" else datetime.datetime
-        value = read.fromisoformat(value)
-    if value is None:
+        value = value.astype("M8[us]" if timed else "M8[D]")
+    if (value := plain(value)) is None:
         return None
+    if isinstance(value, str):
+        value = (datetime.datetime if timed else datetime.date).fromisoformat(value)
     zoned = getattr(value, "tzinfo", None) is not None
-    timed = isinstance(value, datetime.datetime)
-    legal = isinstance(value, datetime.date) and timed == (kind != "date")
+    legal = isinstance(value, datetime.date) and isinstance(value, datetime.datetime) == timed
     if not legal or zoned != kind.endswith("zone"):
         raise ValueError(f"{name!r}: {value!r}, expected a {kind}")
     return value.astimezone(datetime.UTC) if zoned else value

@@ -98,10 +98,9 @@ class RowEncoder:
         if self._paths:
             row = flat_row(row, self._paths)
         d, problems = self.description, list[Problem]()
-        gone: list[str] = []
+        gone, places = list[str](), list[int]()
         try:
             numbers = self._numbers(row, problems, gone, sources)
-            places: list[int] = []
             bins = self._bins(numbers, gone)
             hashed = self._hashed(row, bins, problems, sources, places) if d.hashes else []
             pairs = self._pairs(row, problems, sources) if d.sparse else []
@@ -114,9 +113,8 @@ class RowEncoder:
         first = int(d.bias)
         hats = self._hats(numbers, gone, sources) if d.curves else []
         grown = self._margins(d.trees, numbers, gone, places, sources) if d.trees else []
-        numbers = [*numbers, *hats, *grown]
-        coordinates = list(range(first, first + len(numbers)))
-        values = numbers
+        values = [*numbers, *hats, *grown]
+        coordinates = list(range(first, first + len(values)))
         for place, value in (*hashed, *pairs):
             coordinates.append(place)
             values.append(value)
@@ -129,12 +127,9 @@ class RowEncoder:
         return Entries(coordinates, values)
 
     def _numbers(
-        self,
-        row: Mapping[str, Any],
-        problems: list[Problem],
-        gone: list[str],
+        self, row: Mapping[str, Any], problems: list[Problem], gone: list[str],
         sources: list[Source] | None,
-    ) -> list[float]:
+    ) -> list[float]:  # fmt: skip
         """Numeric and vector coordinates, zeros included. gone: gets the columns with a missing
         value."""
         d, found = self.description, list[float]()
@@ -286,16 +281,11 @@ class RowEncoder:
         return found
 
     def _text(
-        self,
-        given: Any,
-        column: Any,
-        words: WordPlaces,
-        totals: dict[int, float],
+        self, given: Any, column: Any, words: WordPlaces, totals: dict[int, float],
         sources: list[Source] | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add a text's words to totals."""
-        counts: dict[int, int] = {}
-        each: dict[str, int] = {}
+        counts, each = dict[int, int](), dict[str, int]()
         for word in runs(text_of(given), column.ngrams):
             at = words.of(word)
             counts[at] = counts.get(at, 0) + 1
@@ -320,9 +310,7 @@ class RowEncoder:
         d = self.description
         pair = d.sparse
         assert pair is not None
-        totals: dict[int, float] = {}
-        indices: list[Any] = []
-        values: list[Any] = []
+        totals, indices, values = dict[int, float](), list[Any](), list[Any]()
         for name, found in ((pair.indices, indices), (pair.values, values)):
             try:
                 found.extend(list_of(row[name]) or [])
