@@ -147,6 +147,23 @@ def test_what_adds_to_the_loss_is_left(
     assert found.state_sha256 == curved.state_sha256
 
 
+def test_what_only_follows_the_latest_rows_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cells whose effects change every 500 rows save the next row's loss, not that of later rows;
+    those that stay save both."""
+    draw = np.random.default_rng(0)
+    g, h = draw.integers(0, 3, (2, 4 * N))
+    table_of = {"g": [f"g{k}" for k in g], "h": [f"h{k}" for k in h]}
+    job = {"label": "y", "shapes": "pairs", "checkpoint": "none", "task": "regress"}
+    for changes, pairs in ((500, ()), (4 * N, (("g", "h"),))):
+        cells = draw.normal(size=(4 * N // changes, 3, 3))
+        y = cells[np.arange(4 * N) // changes, g, h] + 0.1 * draw.normal(size=4 * N)
+        shard = write(tmp_path / f"{changes}.parquet", {**table_of, "y": y})
+        assert streamomd.train(str(shard), **job).plan.pairs == pairs
+        assert ("by a model of earlier rows" in capsys.readouterr().err) == (not pairs)
+
+
 def test_lines_say_why_there_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Too few rows; nothing that acts together, as of columns that say the same."""
     rows = table("two")
