@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of made tables")
     parser.add_argument("--sets", default=",".join(SETS), help="some of the tables")
     args = parser.parse_args()
-    print("table           rows      auto   columns  CPU       all  CPU  LightGBM  CPU   shares")
+    print("table           rows      auto   columns  CPU     pairs  CPU       all  CPU  LightGBM  CPU   shares")
     figures = {}
     with tempfile.TemporaryDirectory() as warm:  # loops are compiled before the first is timed
         for kind in ("both", "amounts"):
