@@ -140,7 +140,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of made tables")
     parser.add_argument("--sets", default=",".join(SETS), help="some of the tables")
     args = parser.parse_args()
-    print("table           rows      auto   columns  CPU     pairs  CPU       all  CPU  LightGBM  CPU   shares")
+    head = "".join(f"{level:>10}  CPU" for level in (*LEVELS[1:], "LightGBM"))
+    print(f"table           rows      auto{head}   shares")
     figures = {}
     with tempfile.TemporaryDirectory() as warm:  # loops are compiled before the first is timed
         for kind in ("both", "amounts"):

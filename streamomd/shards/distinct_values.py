@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from fractions import Fraction
 from typing import Any
 
@@ -45,8 +46,13 @@ def distinct_labels(
     """
     if (known := values_of(shard_set, column)) is not None:
         return distinct_among(((next(iter(shard_set)), [known]),), column, limit, enough)
-    shards = ((shard, _values(shard_set, at, column)) for at, shard in enumerate(shard_set))
-    return distinct_among(shards, column, limit, enough, counts)
+    with ExitStack() as readers:  # which end with this call, also where it raises
+
+        def values(at: int) -> Iterable[dict[Any, int]]:
+            return readers.enter_context(closing(_values(shard_set, at, column)))
+
+        shards = ((shard, values(at)) for at, shard in enumerate(shard_set))
+        return distinct_among(shards, column, limit, enough, counts)
 
 
 def label_bounds(shard_set: ShardSet, column: str) -> set[int | float]:
@@ -133,7 +139,7 @@ def _require_flat(shard: Shard, columns: Sequence[str], what: str) -> None:
             raise SchemaError(f"column {printable(name)!r} of {shown(shard.url)} is {kind}: {what}")
 
 
-def _values(shard_set: ShardSet, place: int, column: str) -> Iterable[dict[Any, int]]:
+def _values(shard_set: ShardSet, place: int, column: str) -> Generator[dict[Any, int]]:
     # The first rows may be enough: little is read ahead.
     places, columns = [place], [column]
     batches = read_batches(shard_set, places=places, columns=columns, threads=1, budget_bytes=1)

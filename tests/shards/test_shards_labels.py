@@ -33,3 +33,13 @@ def test_labels_of_a_wrong_column_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="did you mean 'word'"):
         distinct_labels(shards, "wrod")
     assert readers() == []
+
+
+def test_readers_end_where_it_raises(tmp_path: Path) -> None:
+    """Not when the error is forgotten: who catches it may keep it."""
+    path = str(tmp_path / "a.parquet")
+    write_parquet(path, pa.table({"y": range(2_000), "n": range(2_000)}), 100)
+    with pytest.raises(DataError, match="more than 1000 distinct") as kept:
+        distinct_labels(find(path), "y")
+    assert readers() == []
+    assert kept.value
