@@ -147,18 +147,12 @@ def _chosen(slopes: Floats, codes: Codes, total: int) -> list[tuple[int, int]]:
     """The best pairs of members, at most ``MOST_PAIRS``, the best first. codes: (members, rows)."""
     members, rows = codes.shape
     a, b = np.triu_indices(members, 1)
-    cells = np.zeros((rows, members * CELLS))
-    cells[np.arange(rows)[:, None], codes.T + np.arange(members) * CELLS] = 1.0
     X, k = np.zeros(len(a)), np.zeros(len(a))
     for g in slopes.T:
         scale = float(np.sqrt(np.mean(g * g)))
         if not 0.0 < scale < np.inf:  # the run diverges, and says so
             continue
-        of_sum, of_squares = (
-            (cells.T @ (cells * one[:, None])).reshape(members, CELLS, members, CELLS)[a, :, b, :]
-            for one in (g / scale, (g / scale) ** 2)
-        )
-        more = _together(of_sum, of_squares)
+        more = _together(*(_by_cell(codes, a, b, one) for one in (g / scale, (g / scale) ** 2)))
         X, k = X + more[0], k + more[1]
     worth = (X - k) * max(1.0, total / rows) - CREDIBLE * k
     # Without degrees of freedom, as of a constant, X is what the sweeps have left.
@@ -166,6 +160,14 @@ def _chosen(slopes: Floats, codes: Codes, total: int) -> list[tuple[int, int]]:
     credible = (k > 0.0) & (worth > 0.0) & (X - k > chance)
     best = [at for at in np.argsort(-worth, kind="stable").tolist() if credible[at]]
     return [(int(a[at]), int(b[at])) for at in best[:MOST_PAIRS]]
+
+
+def _by_cell(codes: Codes, a: Codes, b: Codes, values: Floats) -> Floats:
+    """The sums of rows' values in the cells of pairs, (pairs, cells, cells), in the order of rows."""
+    found = np.empty((len(a), CELLS * CELLS))
+    for at, (first, second) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
+        found[at] = np.bincount(codes[first] * CELLS + codes[second], values, CELLS * CELLS)
+    return found.reshape(-1, CELLS, CELLS)
 
 
 def _together(G: Floats, V: Floats) -> tuple[Floats, Floats]:
