@@ -163,7 +163,7 @@ def _chosen(slopes: Floats, codes: Codes, total: int) -> list[tuple[int, int]]:
 
 
 def _by_cell(codes: Codes, a: Codes, b: Codes, values: Floats) -> Floats:
-    """The sums of rows' values in the cells of pairs, (pairs, cells, cells), in the order of rows."""
+    """The sums of rows' values in cells, (pairs, cells, cells), in the order of rows."""
     found = np.empty((len(a), CELLS * CELLS))
     for at, (first, second) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
         found[at] = np.bincount(codes[first] * CELLS + codes[second], values, CELLS * CELLS)
