@@ -25,6 +25,7 @@ from streamomd.core.wording import counted
 from streamomd.features import Plan
 from streamomd.features.bins import MOST as MOST_BINS
 from streamomd.features.bins import codes_of, edges_of
+from streamomd.features.curves import MOST_NUMBERS
 from streamomd.features.plan import number_at, number_name
 from streamomd.training.curved_columns import (
     CREDIBLE,
@@ -38,10 +39,10 @@ from streamomd.training.progress import note
 
 Codes = NDArray[np.int64]
 MOST_COLUMNS = 64
-"""Columns of which pairs are looked at: of more, those that alone say most of the label."""
+"""Columns of which pairs are tested: of more, those that alone explain most of the labels."""
 MOST_PAIRS = 32
 CELLS = 16
-"""Values of a category that are told apart, the last one being all rarer ones. Bins are fewer."""
+"""Codes of a column: of the commonest values of a category, and one of all rarer ones; of bins."""
 HARM, LASTING = 0.005, 0.5
 """What pairs save of the loss of later rows must be this share of what they save of the next row's,
 up to a difference of ``HARM``."""
@@ -61,6 +62,14 @@ class PairChoice(NamedTuple):
     gain: float = 0.0
 
 
+def no_pairs_of(plan: Plan) -> PairChoice | None:
+    """No pairs, of fewer than two columns or too many to test, whose rows need not be read."""
+    count = plan.given_numbers + len(plan.single)
+    if 2 <= count <= MOST_NUMBERS:
+        return None
+    return PairChoice((), reason=f"{counted(count, 'column')}, expected 2 to {MOST_NUMBERS:,}")
+
+
 def choose_pairs(spec: Spec, plan: Plan, first: FirstRows, total: int) -> PairChoice:
     """The pairs of a plan's columns. plan: with its curves. total: rows of the run, at least the
     first ones.
@@ -75,8 +84,8 @@ def choose_pairs(spec: Spec, plan: Plan, first: FirstRows, total: int) -> PairCh
     alone, slopes = learned_first(spec, plan, first)
     members, codes = _members(plan, first)
     if len(members) > MOST_COLUMNS:
-        kept = _most_telling(codes, first.encode(plan))
-        members, codes = [members[at] for at in kept], codes[kept]
+        best = _most_informative(codes, first.encode(plan), len(plan.classes))
+        members, codes = [members[at] for at in best], codes[best]
     found = _chosen(slopes, codes[:, -len(slopes) :], total) if len(members) > 1 else []
     known = {frozenset(cross) for cross in plan.crosses}
     names = [number_name(plan, one.place) if isinstance(one, Bins) else one for one in members]
@@ -91,7 +100,7 @@ def choose_pairs(spec: Spec, plan: Plan, first: FirstRows, total: int) -> PairCh
     gain = 1.0 - paired / alone if alone > 0.0 else 0.0
     if gain < -LATER_GAIN * (1.0 - min(1.0, rows / total)):
         return PairChoice((), reason=f"they add {-gain:.1%} to the loss of the first {rows:,} rows")
-    # Where rows are alike as they follow each other, pairs learn what soon is no longer true.
+    # Consecutive rows may resemble each other: pairs then fit relations that later rows lack.
     later = 1.0 - later_loss(spec, trial, first) / (later_loss(spec, plan, first) or 1.0)
     if later < LASTING * gain - HARM:
         by = f"{gain:.1%} less loss when each is predicted before it is learned, {later:.1%}"
@@ -112,6 +121,7 @@ def _members(plan: Plan, first: FirstRows) -> tuple[list[Bins | str], Codes]:
     of each row's, (members, rows), below ``CELLS``."""
     read = [batch.columns for batch in first.encode(replace(plan, tree_columns=True))]
     of_single = [columns.numbers for columns in read if columns is not None]
+    coordinates = np.concatenate(of_single) if plan.single else first.numbers
     weights, members, codes = first.weights, list[Bins | str](), []
     taken = {*plan.categorical, *plan.single}
     for place, values in enumerate(first.numbers.T):
@@ -122,7 +132,7 @@ def _members(plan: Plan, first: FirstRows) -> tuple[list[Bins | str], Codes]:
             members.append(Bins(place, edges))
             codes.append(codes_of(np.where(np.isnan(values), filled, values), edges))
     for at, name in enumerate(plan.single, plan.given_numbers):
-        _, of = np.unique(np.concatenate(of_single)[:, at], return_inverse=True)
+        _, of = np.unique(coordinates[:, at], return_inverse=True)
         rank = np.argsort(np.argsort(-np.bincount(of, weights), kind="stable"))
         members.append(name)
         codes.append(np.minimum(rank[of], CELLS - 1))
@@ -130,17 +140,21 @@ def _members(plan: Plan, first: FirstRows) -> tuple[list[Bins | str], Codes]:
     return members, np.array(codes, np.int64).reshape(len(codes), len(weights))
 
 
-def _most_telling(codes: Codes, batches: Sequence[Batch]) -> list[int]:
-    """The members whose cells say most of the labels, in their order."""
-    y, weight = (
-        np.concatenate([getattr(batch, name) for batch in batches]) for name in ("y", "weight")
-    )
-    off = y - np.average(y, weights=weight)
-    told = []
+def _most_informative(codes: Codes, batches: Sequence[Batch], classes: int) -> list[int]:
+    """The members whose cells explain most of the labels' variance, of each class for several, in
+    their order."""
+    y = np.concatenate([batch.y for batch in batches])
+    weight = np.concatenate([batch.weight for batch in batches])
+    aims = (y[:, None] == np.arange(classes)) * 1.0 if classes > 2 else y[:, None]
+    total = weight.sum() or 1.0
+    aims = aims / (np.abs(aims).max() or 1.0)  # squares of large labels overflow
+    aims = weight[:, None] / total * (aims - weight @ aims / total)
+    explained = []
     for one in codes:
-        mass, sums = np.bincount(one, weight), np.bincount(one, weight * off)
-        told.append(float((sums[mass > 0.0] ** 2 / mass[mass > 0.0]).sum()))
-    return sorted(np.argsort(-np.array(told), kind="stable")[:MOST_COLUMNS].tolist())
+        mass = np.bincount(one, weight / total)
+        sums = np.array([np.bincount(one, aim) for aim in aims.T])[:, mass > 0.0]
+        explained.append(float((sums**2 / mass[mass > 0.0]).sum()))
+    return sorted(np.argsort(-np.array(explained), kind="stable")[:MOST_COLUMNS].tolist())
 
 
 def _chosen(slopes: Floats, codes: Codes, total: int) -> list[tuple[int, int]]:

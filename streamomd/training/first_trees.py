@@ -30,7 +30,7 @@ from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.reader import ShardBatch
 from streamomd.shards.shard import ShardSet
 from streamomd.training.class_weights import sampled_rows
-from streamomd.training.column_pairs import choose_pairs, with_pairs
+from streamomd.training.column_pairs import choose_pairs, no_pairs_of, with_pairs
 from streamomd.training.curved_columns import (
     FirstRows,
     choose_curves,
@@ -83,7 +83,9 @@ def with_effects(spec: Spec, plan: Plan, read: Callable[[], FirstRows], total: i
     plan = with_curves(plan, choice)
     if spec.model.shapes != "pairs":
         return plan
-    return with_pairs(plan, choose_pairs(spec, plan, first or read(), total))
+    if (pairs := no_pairs_of(plan)) is None:
+        pairs = choose_pairs(spec, plan, first or read(), total)
+    return with_pairs(plan, pairs)
 
 
 def first_trees(

@@ -13,7 +13,7 @@ from streamomd.features import Plan
 from streamomd.features.grow_trees import OBJECTIVES
 from streamomd.shards.reader import ShardBatch
 from streamomd.shards.shard import ShardSet
-from streamomd.training.column_pairs import choose_pairs
+from streamomd.training.column_pairs import choose_pairs, no_pairs_of
 from streamomd.training.curved_columns import choose_curves, first_pieces, none_of, rows_of
 
 FEWEST, LEAST_GAIN = 2_000, 0.02
@@ -25,12 +25,15 @@ def shape_advice(spec: Spec, plan: Plan, pieces: Iterable[ShardBatch], total: in
     predicted before it is learned. pieces: of shards. total: rows of the run."""
     if spec.model.shapes != "none" or spec.train.mode == "sharded":
         return []
+    curves, pairs = none_of(plan), no_pairs_of(plan)
+    if curves and pairs:  # nothing is read
+        return []
     first = rows_of(plan, pieces)
     rows = len(first.weights)
     if rows < FEWEST:
         return []
-    curves = none_of(plan) or choose_curves(spec, plan, first, total)
-    pairs = choose_pairs(spec, replace(plan, curves=curves.curves), first, total)
+    curves = curves or choose_curves(spec, plan, first, total)
+    pairs = pairs or choose_pairs(spec, replace(plan, curves=curves.curves), first, total)
     gain = 1.0 - (1.0 - curves.gain) * (1.0 - pairs.gain)
     which = f"lowers the loss of rows {rows // 2 + 1:,} to {rows:,} by"
     curved, paired = curves.gain >= LEAST_GAIN, gain - max(curves.gain, 0.0) >= LEAST_GAIN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from running import write
 
 import streamomd
-from streamomd.core.errors import DataError
+from streamomd.core.errors import DataError, DivergedError
 from streamomd.core.scalars import Bins
 from streamomd.features import Plan
 from streamomd.features.bins import MOST, codes_of, edges_of
@@ -128,6 +129,49 @@ def test_of_many_columns_those_that_alone_tell_most_are_looked_at(
     y = X[:, 3] + X[:, 7] + X[:, 3] * X[:, 7] + X[:, 1] * X[:, 2] + 0.3 * draw.normal(size=N)
     rows = pa.table({**{f"x{j}": X[:, j] for j in range(9)}, "y": y})
     assert paired(write(tmp_path / "0.parquet", rows)) == {("x3", "x7")}
+
+
+def test_a_column_of_the_middle_class_alone_is_informative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cells have one mean number of the class, and different classes."""
+    monkeypatch.setattr(column_pairs, "MOST_COLUMNS", 2)
+    draw = np.random.default_rng(0)
+    g, h = draw.integers(0, 3, (2, N))
+    X = draw.normal(size=(N, 5))
+    y = np.where((g == 0) ^ (h == 0), 1, draw.choice([0, 2], N))
+    columns = {f"x{j}": X[:, j] for j in range(5)}
+    named = {"g": [f"g{k}" for k in g], "h": [f"h{k}" for k in h]}
+    rows = pa.table({**columns, **named, "y": y})
+    assert paired(write(tmp_path / "0.parquet", rows)) == {("g", "h")}
+
+
+@pytest.mark.parametrize("wide", ["numbers", "categories", "one"])
+def test_too_many_columns_are_not_read(
+    wide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor one alone: a line says so, and the advice reads nothing either."""
+    monkeypatch.setattr(column_pairs, "MOST_NUMBERS", 3)
+    rows = {
+        "numbers": table("two").select(["a", "b", "c", "d", "y"]),
+        "categories": table("two").select(["a", "g", "h", "k", "y"]),
+        "one": table("two").select(["g", "y"]),
+    }[wide]
+    monkeypatch.setattr(column_pairs, "_members", None)
+    job = {"label": "y", "shapes": "pairs", "checkpoint": "none"}
+    streamomd.train(str(write(tmp_path / "0.parquet", rows)), **job)
+    assert f"{len(rows.column_names) - 1} column" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_large_labels_and_weights_of_0(scale: float, tmp_path: Path) -> None:
+    """Of more columns than are tested: without a warning of numpy's."""
+    draw = np.random.default_rng(0)
+    rows = {f"g{k}": [f"v{j}" for j in draw.integers(0, 3, N)] for k in range(70)}
+    y, w = 1e160 * draw.normal(size=N), np.full(N, scale)
+    shard = write(tmp_path / "0.parquet", {**rows, "y": y, "w": w})
+    with suppress(DivergedError):
+        paired(shard, weight="w", task="regress", loss="absolute")
 
 
 def test_what_adds_to_the_loss_is_left(
