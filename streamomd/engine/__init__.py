@@ -109,12 +109,11 @@ class Engine(Walks):
         if self.layout.means:
             batch = self.filled(state, batch, learns=True)
         if self.layout.block:
-            if not frozen_rows.is_scored(self, state, part=part):
-                return self._learn_block(state, sums, batch, part=part)
-            found = [
-                self._learn_block(state, sums, some, part=part)
-                for some in frozen_rows.segments(self, state, batch)
-            ]
+            first = block_state.FirstRows.of(self, state, batch, part=part)
+            is_scored = frozen_rows.is_scored(self, state, part=part)
+            pieces = frozen_rows.segments(self, state, batch) if is_scored else [batch]
+            found = [self._learn_block(state, sums, some, first, part=part) for some in pieces]
+            first.store(len(batch))
             return found[0] if len(found) == 1 else np.concatenate(found)
         if self.layout.referred:
             return self._learn_referred(state, sums, batch)
@@ -249,8 +248,11 @@ class Engine(Walks):
         moved = (sums, self.hyper if hyper is None else hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
 
-    def _learn_block(self, state: State, sums: Floats, batch: Batch, *, part: bool) -> Floats:
-        """Learn up to the next change of reference, change it, and go on."""
+    def _learn_block(
+        self, state: State, sums: Floats, batch: Batch, first: block_state.FirstRows, *, part: bool
+    ) -> Floats:
+        """Learn up to the next change of reference, change it, and go on. first: of the batch that
+        this one is the next piece of."""
         margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
         matrices = self._matrices(state)
         work = work_of(len(batch), batch.values.size, self.layout.learners, matrices)
@@ -258,7 +260,6 @@ class Engine(Walks):
         *arrays, places, numeric = matrices
         if part:
             places = places[: state.used_places]
-        first = block_state.FirstRows.of(self, state, batch, part=part)
         stored = (state.cells, state.totals.reshape(-1), *arrays, places, numeric)
         learned = (sums, self.hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
         is_dense, group = isinstance(batch, DenseBatch), arrays[-1].shape[2]
@@ -277,7 +278,7 @@ class Engine(Walks):
             if row >= 0:
                 first.solve(row)
             row = walk(row if row >= 0 else ~row, row >= 0, rests, *learned, *scratch)
-        first.store(len(batch))
+        first.low += len(batch)
         state.clock += len(batch)
         return margins
 
