@@ -51,8 +51,7 @@ class Engine(Walks):
         """Totals that depend on the number of coordinates or on hyper-parameters, at the start."""
         rule = self.layout.rule
         if rule.state.begin is not None:
-            h = rule.hyper_of(self.params)
-            totals = rule.state.begin(float(state.layout.size), h)
+            totals = rule.state.begin(float(state.layout.size), self.h)
             state.totals[:, : len(totals)] = totals
         self.renew(state)
 
@@ -181,9 +180,7 @@ class Engine(Walks):
         state = state.joined()
         found = self.relative_weights(state, low, high)
         if self.layout.standardize and low <= self.layout.numeric:
-            front = Front(
-                state, self.layout.rule.hyper_of(self.params), 1 + self.layout.centred
-            ).weights
+            front = Front(state, self.h, 1 + self.layout.centred).weights
             found = raw_weights(state, found, low, front)
         if self.layout.scale_target:
             target = state.extra["target"]
@@ -329,9 +326,8 @@ class Engine(Walks):
         return margins, clock
 
     def _change_references(self, state: State) -> None:
-        h = self.layout.rule.hyper_of(self.params)
         with state.front(1 + self.layout.centred) as front:
-            change_reference(front, h)
+            change_reference(front, self.h)
         if not self.layout.scale_target:
             return
         target = state.extra["target"]
@@ -345,7 +341,7 @@ class Engine(Walks):
             if mean is not None:
                 self.rejoin(state, mean)
         if s > 0.0 and shift != 0.0:
-            standardize.shift_bias(state, h, shift / s)
+            standardize.shift_bias(state, self.h, shift / s)
         target[TARGET_C], target[TARGET_S] = c, s
 
     def _standardized(self, state: State, batch: Batch) -> StandardizedRows:

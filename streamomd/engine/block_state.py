@@ -130,7 +130,7 @@ class FirstRows:
             and len(state.extra["y"]) == totals[AT["t"]]
         )
         found = cls(engine, state, batch, stores)
-        if not stores and layout.stored:
+        if not stores and "y" in state.extra:
             found.drop()
         return found
 
