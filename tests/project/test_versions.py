@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import tomllib
@@ -58,8 +57,7 @@ def resolved(uv: str, home: Path, place: Path, resolution: str, extras: Sequence
     chosen = place / f"chosen-{len(extras)}.txt"
     words = [word for extra in extras for word in ("--extra", extra)]
     if resolution == "lowest-direct":
-        packages = [re.split("[>=<\\[]", one)[0] for one in PROJECT["dependencies"]]
-        words += [word for one in packages for word in ("--only-binary", one)]
+        words += ["--only-binary", ":all:"]
     succeeded(
         uv, "pip", "compile", "--python", str(home), "--resolution", resolution, *words,
         "pyproject.toml", "--output-file", str(chosen),
