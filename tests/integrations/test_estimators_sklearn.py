@@ -64,7 +64,7 @@ def test_a_pickle_is_description_and_arrays(rule: str) -> None:
     named = {arg for _, arg, _ in pickletools.genops(saved) if isinstance(arg, str)}
     ours = {name for name in named if name.startswith("streamomd")}
     assert ours == {
-        "streamomd.integrations.sklearn.estimators",
+        "streamomd.integrations.sklearn.classifier",
         "streamomd.integrations.sklearn.pickling",
     }
     again = pickle.loads(saved)

@@ -13,7 +13,8 @@ except ImportError as error:
         "pip install 'streamomd[sklearn]'"
     ) from None
 
-from streamomd.integrations.sklearn.estimators import OMDClassifier, OMDRegressor
+from streamomd.integrations.sklearn.classifier import OMDClassifier
+from streamomd.integrations.sklearn.regressor import OMDRegressor
 from streamomd.integrations.sklearn.rule_classes import (
     EQUAL_WEIGHTS,
     WEIGHTS,

@@ -12,7 +12,8 @@ from typing import Any
 
 from streamomd.config.model_table import DEFAULT
 from streamomd.core.wording import suggestion
-from streamomd.integrations.sklearn.estimators import OMDClassifier, OMDRegressor
+from streamomd.integrations.sklearn.classifier import OMDClassifier
+from streamomd.integrations.sklearn.regressor import OMDRegressor
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule
