@@ -7,10 +7,8 @@ tree's from its root on, the left child next to its parent.
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import io
-import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Floats
+from streamomd.core.tree_masks import LEAVES, LeafMasks
 
 MOST_BYTES = 64 << 20
 """Bytes of all arrays of growths."""
@@ -83,6 +82,8 @@ class Growth(NamedTuple):
         inside = inner & (self.right < ends[tree]) & (at + 1 < ends[tree]) if nodes else inner
         if not (leaf | inside).all():
             raise ValueError("trees whose nodes lead elsewhere")
+        if nodes and np.add.reduceat(leaf, self.roots[:-1], dtype=np.int64).max() > LEAVES:
+            raise ValueError(f"trees of more than {LEAVES} leaves")
 
 
 @dataclass(frozen=True)
@@ -154,11 +155,6 @@ class Trees:
         return Trees.of(self.grown_by, self.margins, self.columns, {}, self.growths[-1:])
 
     @cached_property
-    def _lists(self) -> list[Any]:
-        """The nodes of the last growth as plain Python reads them fastest."""
-        return [one.tolist() for one in self.growths[-1][:5]]
-
-    @cached_property
     def _codes(self) -> list[tuple[int, dict[float, float], float]]:
         """Each column of categories, its codes by coordinate, and that of all others."""
         growth, low, found = self.growths[-1], 0, []
@@ -169,31 +165,27 @@ class Trees:
             low = end
         return found
 
+    @cached_property
+    def _masks(self) -> dict[int, LeafMasks]:
+        return {}
+
+    def masks(self, which: int) -> LeafMasks:
+        """Of a growth's trees. Raises ValueError for trees that are too large."""
+        if which not in self._masks:
+            self._masks[which] = LeafMasks.of(*self.growths[which][:5])
+        return self._masks[which]
+
     def margins_of(self, values: Sequence[float]) -> list[float]:
-        """The margins of a row by the last growth: those of ``walk``, which is compiled only where
-        numba is loaded, and for many rows."""
+        """The margins of a row by the last growth."""
         x = list(values)
         for at, codes, unseen in self._codes:
             x[at] = codes.get(x[at], unseen)
-        if "numba" in sys.modules and (compiled := tree_walker().compiled_after(1)):
-            out = np.empty(self.margins)
-            compiled(np.array(x), len(x), *self.growths[-1][:5], self.margins, out)
-            margins: list[float] = out.tolist()
-            return margins
-        feature, value, right, nan_left, roots = self._lists
-        found = [0.0] * self.margins
-        for tree, root in enumerate(roots[:-1]):
-            node = root
-            while (at := feature[node]) >= 0:
-                v = x[at]
-                left = nan_left[node] if v != v else v <= value[node]  # noqa: PLR0124
-                node = node + 1 if left else right[node]
-            found[tree % self.margins] += value[node]
-        return found
+        return self.masks(-1).margins_of(x, self.margins)
 
-    def margins_of_rows(self, values: Floats) -> Floats:
-        """The same of rows, (rows, margins)."""
-        return np.array([self.margins_of(row) for row in values.tolist()])
+    def margins_of_rows(self, values: Floats, which: int = -1) -> Floats:
+        """The margins of rows by a growth, (rows, margins)."""
+        coded = self.growths[which].coded(values)
+        return self.masks(which).margins_of_rows(coded, self.margins)
 
     @cached_property
     def of_shards(self) -> dict[str, NDArray[np.int64]]:
@@ -246,44 +238,3 @@ def _array(given: Any, kind: Any) -> Any:
     if given.ndim != 1 or given.dtype != kind:
         raise ValueError("trees of arrays of another type")
     return given
-
-
-_PLACE = (1 << 47) - 1
-"""A place so limited is known to be non-negative."""
-
-
-def walk(
-    x: Any, width: int, feature: Any, value: Any, right: Any, nan_left: Any, roots: Any,
-    margins: int, out: Any,
-) -> None:  # fmt: skip
-    """Write the margins of rows, x (n * width,), to out (n * margins,): of each the sum of its
-    trees' leaves, in their order."""
-    rows, trees = len(x) // width, len(roots) - 1
-    for at in range(len(out)):
-        out[at] = 0.0
-    for low in range(0, rows, 64):  # so that a tree's nodes stay in the first cache
-        for tree in range(trees):
-            root, k = roots[tree], tree % margins
-            for row in range(low, min(low + 64, rows)):
-                node, begin = root & _PLACE, row * width
-                column = int(feature[node])
-                while column >= 0:
-                    v = x[(begin + column) & _PLACE]
-                    left = nan_left[node] != 0 if v != v else v <= value[node]  # noqa: PLR0124
-                    node = (node + 1 if left else int(right[node])) & _PLACE
-                    column = int(feature[node])
-                out[(row * margins + k) & _PLACE] += value[node]
-
-
-UNCOMPILED = 1 << 14
-"""Trees of rows, or rows one by one, before ``walk`` is compiled."""
-
-
-@functools.cache
-def tree_walker() -> Any:
-    """``walk``, which begins uncompiled."""
-    from streamomd.core.jit import LazyCompiled, int64, read, written  # late: it imports numba
-
-    nodes = [read("int32"), read("float64"), read("int32"), read("int8"), read("int64")]
-    signature = [read("float64"), int64, *nodes, int64, written("float64")]
-    return LazyCompiled(walk, signature, UNCOMPILED)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Floats
 from streamomd.core.errors import MissingExtraError, UnsupportedError
-from streamomd.core.trees import MOST_MARGINS, Growth, tree_walker
+from streamomd.core.trees import MOST_MARGINS, Growth
 from streamomd.features.csr import Columns
 from streamomd.features.numeric import Numbers
 from streamomd.features.plan import Plan, number_at
@@ -263,19 +263,11 @@ def write_margins(
     values = values_of_trees(plan, table, gone, coordinates)
     out = table[:, plan.numbers - plan.margins : plan.numbers]
     if growths is None:
-        out[:] = _margins(plan.trees.growths[-1], values, plan.margins)
+        out[:] = plan.trees.margins_of_rows(values)
         return
     for which in np.unique(growths).tolist():
         rows = growths == which
         if which < 0:
             out[rows] = 0.0
         else:
-            out[rows] = _margins(plan.trees.growths[which], values[rows], plan.margins)
-
-
-def _margins(growth: Growth, values: Floats, margins: int) -> Floats:
-    found = np.empty((len(values), margins))
-    nodes, coded = growth[:5], growth.coded(values)
-    items = len(values) * (len(growth.roots) - 1)
-    tree_walker()(items, coded.reshape(-1), coded.shape[1], *nodes, margins, found.reshape(-1))
-    return found
+            out[rows] = plan.trees.margins_of_rows(values[rows], which)

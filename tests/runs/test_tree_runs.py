@@ -19,7 +19,7 @@ from sweeping import plain
 
 import streamomd
 from streamomd import OMDClassifier, OMDRegressor
-from streamomd.core import trees
+from streamomd.core import tree_masks
 from streamomd.core.errors import MissingExtraError, StoppedError, UnsupportedError
 from streamomd.features import grow_trees, name_of
 from streamomd.features.grow_trees import Grower, counts_of
@@ -263,7 +263,7 @@ def test_a_scorer_predicts_as_the_model(classes: int, tmp_path: Path) -> None:
 def test_the_fast_form_predicts_as_the_model(
     classes: int, nulls: str, walked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of numbers, categories, dates and crosses; by the walk of compiled code and by Python's."""
+    """Of numbers, categories, dates and crosses; by the loop that is compiled and without it."""
     days = (np.arange(N) * 37 % 1000).astype("datetime64[D]")
     rows = table(classes=classes).append_column("d", pa.array(days)).drop_columns(["v", "z"])
     sets = {"data.crosses": [["h", "d.month"]]}
@@ -272,8 +272,9 @@ def test_the_fast_form_predicts_as_the_model(
     assert model.plan.trees
     assert model.plan.curves
     assert model.scorer()._fast is not None
-    walk = SimpleNamespace(compiled_after=lambda _: trees.walk if walked == "compiled" else None)
-    monkeypatch.setattr(trees, "tree_walker", lambda: walk)
+    made = tree_masks.add_margins if walked == "compiled" else None
+    adder = SimpleNamespace(compiled_after=lambda _: made)
+    monkeypatch.setattr(tree_masks, "margin_adder", lambda: adder)
     some = rows.drop_columns(["w"]).slice(0, 30).to_pylist()
     for name, row in zip(["a", "b", "h", "d"], some, strict=False):
         row[name] = None
