@@ -148,7 +148,7 @@ def test_types_that_json_cannot_have_are_refused(kind: str) -> None:
 
 def test_the_digest_is_of_offsets_and_values() -> None:
     def digest(*messages: Message) -> str:
-        return message_rows(file_system, TYPES, "t").sha256
+        return message_rows(messages, TYPES, "t").sha256
 
     pairs = [(1, b"{}"), (2, b"{}"), (1, b"{ }"), (1, None), (1, b"")]
     assert len({digest(Message(*one)) for one in pairs}) == len(pairs)
