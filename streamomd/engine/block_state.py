@@ -143,9 +143,11 @@ class FirstRows:
 
     def solve(self, row: int) -> None:
         """Before this row is predicted, which is observed already."""
-        self.store(row)
         state, layout = self.state, self.engine.layout
         if not (self.stores and is_due(state.totals[0, AT["t"]])):
+            return
+        self.store(row)
+        if not self.stores:
             return
         if self.is_outside():
             self.drop()
