@@ -1,11 +1,13 @@
-"""Join what the scripts have written in OUT into one page.
+"""Join what the scripts have written in OUT into one page; --run runs them before.
 
-python pipelines/papers/report.py > benchmarks/results/papers.md
+python pipelines/papers/report.py --run > benchmarks/results/papers.md
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 from common import arguments
 
@@ -20,6 +22,8 @@ ORDER = (
     "p0_invariance",
     "p3_equalities",
 )
+MORE = {"p1_tables_file_square": ["p1_tables", "--order", "file", "--loss", "square"]}
+"""Scripts whose section has another name."""
 HEAD = """# Papers reproduced
 
 This page compares results of streamomd with the experiments and theorems of the papers that its
@@ -40,7 +44,15 @@ methods for online learning and stochastic optimization* (JMLR 12, 2011).
 
 def main(argv: list[str] | None = None) -> int:
     """Print the page; 1 if nothing was there."""
-    chosen = arguments(__doc__ or "").parse_args(argv)
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--run", action="store_true", help="run the scripts first")
+    chosen = parser.parse_args(argv)
+    for name in ORDER if chosen.run else ():
+        script, *words = MORE.get(name, [name])
+        words += ["--data", str(chosen.data), "--out", str(chosen.out)]
+        words += ["--tiny"] if chosen.tiny else []
+        command = [sys.executable, str(Path(__file__).with_name(f"{script}.py")), *words]
+        subprocess.run(command, check=True, stdout=sys.stderr)  # noqa: S603 - scripts next to this
     found = [chosen.out / f"{name}.md" for name in ORDER]
     found = [path for path in found if path.exists()]
     print("\n".join([HEAD, *(path.read_text(encoding="utf-8") for path in found)]), end="")

@@ -51,8 +51,7 @@ class Engine(Walks):
         """Totals that depend on the number of coordinates or on hyper-parameters, at the start."""
         rule = self.layout.rule
         if rule.state.begin is not None:
-            h = rule.hyper_of(self.params)
-            totals = rule.state.begin(float(state.layout.size), h)
+            totals = rule.state.begin(float(state.layout.size), self.h)
             state.totals[:, : len(totals)] = totals
         self.renew(state)
 
@@ -109,12 +108,11 @@ class Engine(Walks):
         if self.layout.means:
             batch = self.filled(state, batch, learns=True)
         if self.layout.block:
-            if not frozen_rows.is_scored(self, state, part=part):
-                return self._learn_block(state, sums, batch, part=part)
-            found = [
-                self._learn_block(state, sums, some, part=part)
-                for some in frozen_rows.segments(self, state, batch)
-            ]
+            first = block_state.FirstRows.of(self, state, batch, part=part)
+            is_scored = frozen_rows.is_scored(self, state, part=part)
+            pieces = frozen_rows.segments(self, state, batch) if is_scored else [batch]
+            found = [self._learn_block(state, sums, some, first, part=part) for some in pieces]
+            first.store(len(batch))
             return found[0] if len(found) == 1 else np.concatenate(found)
         if self.layout.referred:
             return self._learn_referred(state, sums, batch)
@@ -182,9 +180,7 @@ class Engine(Walks):
         state = state.joined()
         found = self.relative_weights(state, low, high)
         if self.layout.standardize and low <= self.layout.numeric:
-            front = Front(
-                state, self.layout.rule.hyper_of(self.params), 1 + self.layout.centred
-            ).weights
+            front = Front(state, self.h, 1 + self.layout.centred).weights
             found = raw_weights(state, found, low, front)
         if self.layout.scale_target:
             target = state.extra["target"]
@@ -249,8 +245,11 @@ class Engine(Walks):
         moved = (sums, self.hyper if hyper is None else hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
 
-    def _learn_block(self, state: State, sums: Floats, batch: Batch, *, part: bool) -> Floats:
-        """Learn up to the next change of reference, change it, and go on."""
+    def _learn_block(
+        self, state: State, sums: Floats, batch: Batch, first: block_state.FirstRows, *, part: bool
+    ) -> Floats:
+        """Learn up to the next change of reference, change it, and go on. first: of the batch that
+        this one is the next piece of."""
         margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
         matrices = self._matrices(state)
         work = work_of(len(batch), batch.values.size, self.layout.learners, matrices)
@@ -258,7 +257,6 @@ class Engine(Walks):
         *arrays, places, numeric = matrices
         if part:
             places = places[: state.used_places]
-        first = block_state.FirstRows.of(self, state, batch, part=part)
         stored = (state.cells, state.totals.reshape(-1), *arrays, places, numeric)
         learned = (sums, self.hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
         is_dense, group = isinstance(batch, DenseBatch), arrays[-1].shape[2]
@@ -277,7 +275,7 @@ class Engine(Walks):
             if row >= 0:
                 first.solve(row)
             row = walk(row if row >= 0 else ~row, row >= 0, rests, *learned, *scratch)
-        first.store(len(batch))
+        first.low += len(batch)
         state.clock += len(batch)
         return margins
 
@@ -328,9 +326,8 @@ class Engine(Walks):
         return margins, clock
 
     def _change_references(self, state: State) -> None:
-        h = self.layout.rule.hyper_of(self.params)
         with state.front(1 + self.layout.centred) as front:
-            change_reference(front, h)
+            change_reference(front, self.h)
         if not self.layout.scale_target:
             return
         target = state.extra["target"]
@@ -344,7 +341,7 @@ class Engine(Walks):
             if mean is not None:
                 self.rejoin(state, mean)
         if s > 0.0 and shift != 0.0:
-            standardize.shift_bias(state, h, shift / s)
+            standardize.shift_bias(state, self.h, shift / s)
         target[TARGET_C], target[TARGET_S] = c, s
 
     def _standardized(self, state: State, batch: Batch) -> StandardizedRows:

@@ -102,12 +102,17 @@ def follow_predictions(engine: Walks, state: State) -> None:
 
 @dataclass
 class FirstRows:
-    """Those of a state, while a batch is learned. row: up to which the batch's are stored."""
+    """Those of a state, while a batch is learned piece by piece.
+
+    low: rows of the batch before the piece. row: up to which they are stored: they are added when
+    a solve needs them and when the batch ends, for each time copies all that are stored.
+    """
 
     engine: Walks
     state: State
     batch: Batch
     stores: bool
+    low: int = 0
     row: int = 0
 
     @classmethod
@@ -125,7 +130,7 @@ class FirstRows:
             and len(state.extra["y"]) == totals[AT["t"]]
         )
         found = cls(engine, state, batch, stores)
-        if not stores and layout.stored:
+        if not stores and "y" in state.extra:
             found.drop()
         return found
 
@@ -142,11 +147,11 @@ class FirstRows:
             self.drop()
 
     def solve(self, row: int) -> None:
-        """Before this row is predicted, which is observed already."""
+        """Before this row of the piece is predicted, which is observed already."""
         state, layout = self.state, self.engine.layout
         if not (self.stores and is_due(state.totals[0, AT["t"]])):
             return
-        self.store(row)
+        self.store(self.low + row)
         if not self.stores:
             return
         if self.is_outside():

@@ -45,7 +45,10 @@ class EngineOf(Protocol):
     layout: Layout
     loss: Loss
     classes: int
-    params: dict[str, Any]
+
+    @property
+    def h(self) -> Any:
+        """The rule's parsed hyper-parameters."""
 
     def loop(
         self, operation: str, dense: bool = False, value: str = "float64", work: float = math.inf
@@ -61,7 +64,7 @@ def is_scored(engine: EngineOf, state: State, *, part: bool) -> bool:
     layout = engine.layout
     return (
         bool(layout.frozen)
-        and engine.layout.rule.hyper_of(engine.params).prefer == AUTO
+        and engine.h.prefer == AUTO
         and not part
         and state.totals[0, AT["horizon"]] == 0.0
     )
@@ -154,7 +157,7 @@ def is_fitted(engine: EngineOf, state: State) -> bool:
     from the second pass on is B alone: frozen predictions know nothing of what later passes bring.
     """
     layout = engine.layout  # a state's own may be that of a range of its coordinates
-    if not layout.frozen or layout.rule.hyper_of(engine.params).prefer != AUTO:
+    if not layout.frozen or engine.h.prefer != AUTO:
         return False
     one_pass = state.totals[0, AT["horizon"]] == 0.0
     return bool(one_pass and state.extra["chain"][FIELDS["mass"]] >= LEAST)
@@ -192,8 +195,7 @@ def saved_mix(engine: EngineOf, state: State) -> Floats:
         found[:3] = storage.second, storage.second, storage.first
         return found
     if not is_fitted(engine, state):
-        lead, h = float(state.totals[0, AT["lead"]]), rule.hyper_of(engine.params)
-        share = float(storage.share(lead, h))
+        share = float(storage.share(float(state.totals[0, AT["lead"]]), engine.h))
         found[:3] = share, share, 1.0 - share
         return found
     chain = Chain(*state.extra["chain"][:LENGTH].tolist())

@@ -81,7 +81,7 @@ class _Merge:
         self.start, self.parts, self.whole = start, parts, start.copy()
         self.whole.clock = start.clock + sum(part.clock - start.clock for part in parts)
         self.storage: Any = engine.layout.rule.storage
-        self.h: Any = engine.layout.rule.hyper_of(engine.params)
+        self.h = engine.h
         self.groups = engine.layout.groups
         self.squared = engine.loss.quadratic
         self.centres = centres(engine.loss, engine.classes)

@@ -51,12 +51,11 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
     NaN for a coordinate that no row has held.
     """
     layout, totals = engine.layout, state.totals
-    h: Any = layout.rule.hyper_of(engine.params)
     unit = sparse_unit(engine.loss.quadratic) * passes_held(totals[0])
     unit *= mean_importance(totals[0]) * totals[0, AT["outside"]]
     n, q = (np.asarray(state.slot(name)[low:high], np.float64) for name in ("n", "q"))
     S_i = np.asarray(state.slot("S")[low:high], np.float64)
-    D = precision(S_i, q[:, np.newaxis], totals[:, AT["scale"]], h.prior_sparse * unit)
+    D = precision(S_i, q[:, np.newaxis], totals[:, AT["scale"]], engine.h.prior_sparse * unit)
     seen = (n > 0.0)[:, np.newaxis]
     variances = np.where(seen, 1.0 / np.where(seen, D, 1.0), np.nan)
     places, reference, P = (state.extra[name] for name in ("places", "reference", "P"))

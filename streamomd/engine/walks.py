@@ -67,6 +67,11 @@ class Walks:
         self._dense = self.compiled and dense.fits(self.layout.rule, self.params, size)
 
     @cached_property
+    def h(self) -> Any:
+        """The rule's parsed hyper-parameters."""
+        return self.layout.rule.hyper_of(self.params)
+
+    @cached_property
     def step_numbers(self) -> int:
         """Numbers of a learner's step in a micro-batch: 1 if it moves, else 0, then its move."""
         return move_numbers(self.layout.rule)
@@ -209,7 +214,7 @@ class Walks:
         self, operation: str, state: State, sums: Floats, batch: Batch
     ) -> tuple[Floats, Any]:
         """Learn with the stored rows in front, and store the last ones."""
-        h, storage = self.layout.rule.hyper_of(self.params), self.layout.rule.storage
+        h, storage = self.h, self.layout.rule.storage
         assert isinstance(storage, RecentRows)
         before = StoredRows(**state.extra)
         stored = len(before.y) + len(batch)

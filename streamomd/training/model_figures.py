@@ -162,7 +162,7 @@ def rule_figure(model: ModelData) -> Figure | None:
         return None
 
     def now() -> float:
-        h, stored = rule.hyper_of(model.engine.params), len(fields(rule.state.totals))
+        h, stored = model.engine.h, len(fields(rule.state.totals))
         learners = [rule.state.totals(*row[:stored].tolist()) for row in model.state.totals]
         return float(sum(live(totals, float(model.state.clock), h) for totals in learners))
 

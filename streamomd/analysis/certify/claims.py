@@ -49,7 +49,7 @@ def sets_of(model: ModelData) -> list[ComparatorSet]:
     learners = range(model.engine.layout.learners)
     if feasible is None:
         return [Free() for _ in learners]
-    h, slots = rule.hyper_of(model.engine.params), [_slots(model, k) for k in learners]
+    h, slots = model.engine.h, [_slots(model, k) for k in learners]
     return [feasible({**own, **shared, **totals}, h) for own, shared, totals in slots]
 
 
@@ -90,7 +90,7 @@ def facts_of(model: ModelData, past: Replay, problem: Problem) -> Facts:
     steepest = own.steepest if steep else heaviest * lipschitz(problem)
     outside = _outside(model, rule)
     if not outside and rule.losses.lipschitz:
-        L = float(getattr(rule.hyper_of(model.engine.params), rule.losses.lipschitz))
+        L = float(getattr(model.engine.h, rule.losses.lipschitz))
         if steepest > L * LOOSE:
             outside = f"the loss's slope reaches {steepest:g} with the importances, above L = {L:g}"
     return Facts(own, outside)
@@ -134,7 +134,7 @@ def run_facts(
         shared=shared,
         totals=totals,
         w=model.engine.weights(model.state, 0, fixed.problem.size)[:, k],
-        h=model.spec.rule.hyper_of(model.engine.params),
+        h=model.engine.h,
         rows=model.metrics.total_rows,
         loss=loss,
         mistakes=mistakes,

@@ -121,5 +121,5 @@ def refuse_more_than_weights(model: ModelData) -> None:
 def _clamps(model: ModelData, rule: Rule) -> bool:
     if rule.row.clamp is None:
         return False
-    h = rule.hyper_of(model.engine.params)
+    h = model.engine.h
     return any(bool(rule.row.clamp(margin, None, h) != margin) for margin in (-HUGE, HUGE))
