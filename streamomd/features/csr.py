@@ -29,13 +29,13 @@ def counted_rows(
     ``columns`` (k, n) has for a row; 2, 3, … where several have the same.
 
     bias: what to subtract from coordinates of columns. hats: of as many last numbers
-    zeros are left out, and at most ``most`` of a row are not 0.
+    zeros are no entries, and at most ``most`` of a row are not 0.
     """
     from streamomd.features.kernels.csr_passes import LANES, counter, exchanges  # late: numba
 
     (rows, w), k = numbers.shape, len(columns)
     begins, size = np.zeros(rows + 1, np.int64), rows * (w - hats + most + k)
-    room = size + 1  # a zero that is left out is written there first
+    room = size + 1  # a zero is written first, then written over
     indices, values = empty(room, np.int32), empty(room, numbers.dtype)
     tile = np.zeros((k + 1) * LANES, np.int32)
     count = counter(values.dtype.name)

@@ -139,8 +139,8 @@ def count(
 ) -> None:  # fmt: skip
     """Write rows of numbers at 0 … w − 1, then of how often each of the row's places occurs.
 
-    numbers: (n * w,), row by row; from ``hats`` on zeros are left out. places: (k * n,), column by
-    column; each moved by ``shift``. pairs: ``exchanges(k)``. tile: ((k + 1) * LANES,).
+    numbers: (n * w,), row by row; from ``hats`` on zeros are no entries. places: (k * n,), column
+    by column; each moved by ``shift``. pairs: ``exchanges(k)``. tile: ((k + 1) * LANES,).
     begins: (n + 1,), the first of which is 0.
     """
     n = len(begins) - 1
@@ -163,7 +163,7 @@ def count(
             at += hats
             for j in range(hats, w):
                 indices[at], values[at] = j, numbers[given + j]
-                at += values[at] != 0.0  # no branch: what is 0 is written over
+                at += values[at] != 0.0  # no branch: a 0 is written over
             if equal[row]:
                 end = write_counts(k, tile, row, shift, at, indices, values)
             else:
