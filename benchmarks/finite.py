@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamomd.core import finite
-from streamomd.training import model
+from streamomd.training import model_document
 
 COLUMNS, POWER = 10, 18
 
@@ -55,7 +55,7 @@ def without() -> Iterator[None]:
     """No looks while inside."""
     with (
         patch.object(finite.FiniteCheck, "after", lambda *given: None),
-        patch.object(model, "finite_parts", lambda parts: parts),
+        patch.object(model_document, "finite_parts", lambda parts: parts),
     ):
         yield
 

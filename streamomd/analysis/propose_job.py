@@ -145,6 +145,12 @@ def require_column(facts: DataFacts, name: str) -> ColumnFacts:
     return facts.columns[names.index(name)]
 
 
+def without(facts: DataFacts, names: Sequence[str]) -> DataFacts:
+    """Without columns. Raises UsageError as ``require_column``."""
+    left = [require_column(facts, name).name for name in names]
+    return replace(facts, columns=tuple(one for one in facts.columns if one.name not in left))
+
+
 def is_task_unclear(label: ColumnFacts) -> bool:
     """Whether a label is of a few whole numbers: classes or amounts."""
     numbers = {one for one in label.values if isinstance(one, int | float)}
@@ -153,9 +159,11 @@ def is_task_unclear(label: ColumnFacts) -> bool:
 
 def propose(
     facts: DataFacts, shards: Sequence[str], *, label: str, label_reason: str, task: str,
-    checkpoint: str,
+    checkpoint: str, ignore: Sequence[str] = (),
 ) -> Proposal:  # fmt: skip
-    """The job of a label. task: "auto" unless it was asked for."""
+    """The job of a label. task: "auto" unless it was asked for. ignore: columns to leave out."""
+    asked = [(name, "as asked for") for name in ignore]
+    facts = without(facts, ignore)
     target = require_column(facts, label)
     pair = {column.is_pair: column.name for column in facts.columns if column.is_pair}
     counts = [column.is_pair for column in facts.columns if column.is_pair]
@@ -163,7 +171,7 @@ def propose(
     features = [column for column in facts.columns if column.name not in (label, *(sparse or ()))]
     names = [column.name for column in features]
     weight = "weight" if sparse and "weight" in names else ""
-    roles: dict[str, list[tuple[str, str]]] = {}
+    roles: dict[str, list[tuple[str, str]]] = {"ignore": asked} if asked else {}
     plain: list[ColumnFacts] = []
     for column in features:
         if weight and column.name == weight:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -52,6 +52,7 @@ def init_csv_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )  # fmt: skip
 @click.option("--label", metavar="COLUMN", help="Column to predict.  [by its name, else the last]")
 @click.option("--task", type=Choice(TASKS), help="What the label is.  [auto: by its values]")
+@click.option("--ignore", type=LIST, default=(), metavar="COLUMNS", help="Columns to leave out.")
 @click.option("--checkpoint", metavar="URL", help="Where the run is saved.  [runs/DATA]")
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing, as without a terminal.")
 @click.option("--overwrite", is_flag=True, help="Overwrite an existing job file.")
@@ -63,6 +64,7 @@ def init(
     to: str,
     label: str | None,
     task: str | None,
+    ignore: Sequence[str],
     checkpoint: str | None,
     yes: bool,
     overwrite: bool,
@@ -100,7 +102,7 @@ def init(
 
     reason = "as asked for"
     if label is None:
-        label, reason = propose_job.suggest_label(facts)
+        label, reason = propose_job.suggest_label(propose_job.without(facts, ignore))
         if asking:
             answer = _ask("label", label, lambda text: propose_job.require_column(facts, text))
             label, reason = (label, reason) if answer == label else (answer, "as asked for")
@@ -113,8 +115,9 @@ def init(
         url = _ask("checkpoint", url, lambda text: None)
 
     proposal = propose_job.propose(
-        facts, sources, label=label, label_reason=reason, task=task or "auto", checkpoint=url
-    )
+        facts, sources, label=label, label_reason=reason, task=task or "auto", checkpoint=url,
+        ignore=ignore,
+    )  # fmt: skip
     proposal = replace(proposal, csv=csv)
     classes = Session.open(proposal.tables(), given).plan().classes
     proposal = propose_job.with_task_reason(proposal, classes, target)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -255,6 +256,22 @@ def test_decimal_commas() -> None:
     assert data["csv"] == {"decimal": "."}
     data = in_csv({"city": CITIES, "y": NUMBERS}, "--label", "y", delimiter=";")
     assert data["csv"] == {"decimal": ","}
+
+
+def test_columns_to_leave_out() -> None:
+    """They are ignored, also by defaults for missing numbers, and are never the label."""
+    pq.write_table(
+        pa.table({"x": [1.0, 2.0] * 9, "n": [None, 1.0] * 9, "y": [0, 1] * 9}), "a.parquet"
+    )
+    done = run("init", "a.parquet", "--ignore", "n,y", "--label", "x", "--yes")
+    assert done.code == 2
+    assert "no feature is left" in done.err
+    job = run("init", "a.parquet", "--ignore", "n", "--yes", "--json").result["job"]
+    assert (job["data"]["label"], job["data"]["ignore"]) == ("y", ["n"])
+    assert "nulls" not in job["data"]
+    assert run("train", "job.toml").code == 0
+    done = run("init", "a.parquet", "--ignore", "m", "--yes", "--overwrite")
+    assert (done.code, "no column 'm'" in done.err) == (2, True)
 
 
 def test_columns_that_most_rows_lack_or_that_differ_in_each() -> None:

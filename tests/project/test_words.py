@@ -138,6 +138,34 @@ def test_user_facing_text_has_standard_terms(found: dict[str, list[str]]) -> Non
     assert not differ, "\n".join([*hits, f"set PENDING to {counts}"])
 
 
+REFERENCE = {"api.md", "job-file.md"}
+
+
+def test_no_page_is_longer_than_a_reader_in_a_hurry_reads() -> None:
+    """1,500 words, but for references; all pages of docs/ 45,000."""
+    words = {page.name: len(page.read_text("utf-8").split()) for page in ROOT.glob("docs/*.md")}
+    assert not [name for name, count in words.items() if count > 1500 and name not in REFERENCE]
+    assert sum(words.values()) <= 45_000
+
+
+HISTORY = re.compile(
+    r"earlier (?:runs? of|versions? (?:had|was|did))|older `auto`|latest version of|that is fixed|"
+    r"in an earlier run|release before|unreleased version|before its solve|since then",
+    re.I,
+)
+
+
+def test_pages_state_no_unreleased_history() -> None:
+    """What is true of this version; the changelog and decisions have what changed, and why."""
+    files = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/results/*")]
+    hits = [
+        f"{file.name}: {found[0]}"
+        for file in files
+        for found in HISTORY.finditer(" ".join(file.read_text("utf-8").split()))
+    ]
+    assert not hits
+
+
 PAGE = """# What is told
 
 Runs are kept, and `streamomd` resumes what `was told`.
