@@ -22,22 +22,27 @@ def indptr_of(counts: NDArray[Any]) -> Places:
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
-def counted_rows(numbers: Numbers, columns: Columns, bias: int) -> Csr:
+def counted_rows(
+    numbers: Numbers, columns: Columns, bias: int, hats: int = 0, most: int = 0
+) -> Csr:
     """Canonical rows: numbers (n, w) at 0 … w − 1, then 1 at the coordinate that each of
     ``columns`` (k, n) has for a row; 2, 3, … where several have the same.
 
-    bias: what to subtract from coordinates of columns.
+    bias: what to subtract from coordinates of columns. hats: of as many last numbers
+    zeros are no entries, and at most ``most`` of a row are not 0.
     """
     from streamomd.features.kernels.csr_passes import LANES, counter, exchanges  # late: numba
 
     (rows, w), k = numbers.shape, len(columns)
-    begins, size = np.zeros(rows + 1, np.int64), rows * (w + k)
-    indices, values = empty(size, np.int32), empty(size, numbers.dtype)
+    begins, size = np.zeros(rows + 1, np.int64), rows * (w - hats + most + k)
+    room = size + 1  # a zero is written first, then written over
+    indices, values = empty(room, np.int32), empty(room, numbers.dtype)
     tile = np.zeros((k + 1) * LANES, np.int32)
     count = counter(values.dtype.name)
     count(
-        numbers.reshape(-1), columns.reshape(-1), exchanges(k), -bias, tile, begins, indices, values
-    )
+        numbers.reshape(-1), w - hats, columns.reshape(-1), exchanges(k), -bias, tile, begins,
+        indices, values,
+    )  # fmt: skip
     return begins, indices[: begins[-1]], values[: begins[-1]]
 
 

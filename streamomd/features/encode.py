@@ -297,7 +297,13 @@ def _numbers(
 def with_pairs_of_numbers(plan: Plan, table: Numbers) -> Csr:
     """Rows of numbers alone, their hats and margins written, with their pairs."""
     bins = binned(plan, table, ())
-    return counted_rows(table, _categories(plan, {}, bins, len(table), None, None), int(plan.bias))
+    return _numbers_counted(plan, table, _categories(plan, {}, bins, len(table), None, None))
+
+
+def _numbers_counted(plan: Plan, table: Numbers, coordinates: Columns) -> Csr:
+    """Rows of numbers, most of whose hats are 0, and of single categories."""
+    hats, most = plan.numbers - plan.given_numbers, 2 * len(plan.curves) + plan.margins
+    return counted_rows(table, coordinates, int(plan.bias), hats, most)
 
 
 def _numbers_and_hashed(
@@ -308,12 +314,14 @@ def _numbers_and_hashed(
     """
     bias = int(plan.bias)
     if not words and not lists:
-        return [counted_rows(table, coordinates, bias)] if plan.numbers or len(coordinates) else []
+        return (
+            [_numbers_counted(plan, table, coordinates)] if plan.numbers or len(coordinates) else []
+        )
     nothing = table[:, :0]
     hashed = [counted_rows(nothing, coordinates, bias)] if len(coordinates) else []
     hashed += [*lists, *words]
     block = canonical(*joined(hashed)) if lists or len(hashed) > 1 else hashed[0]
-    return [counted_rows(table, coordinates[:0], bias), block] if plan.numbers else [block]
+    return [_numbers_counted(plan, table, coordinates[:0]), block] if plan.numbers else [block]
 
 
 def _categories(

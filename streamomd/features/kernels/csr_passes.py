@@ -72,7 +72,7 @@ _PLACE = (1 << 47) - 1
 @functools.cache
 def counter(dtype: str) -> Any:
     """``count``, compiled for values of a dtype."""
-    given = [read(dtype), read("int32"), read("int32"), int64, written("int32")]
+    given = [read(dtype), int64, read("int32"), read("int32"), int64, written("int32")]
     return compiled(count, *given, written("int64"), written("int32"), written(dtype))
 
 
@@ -134,13 +134,14 @@ def write_counts(
 
 
 def count(
-    numbers: Any, places: Any, pairs: Any, shift: int, tile: Any,
+    numbers: Any, hats: int, places: Any, pairs: Any, shift: int, tile: Any,
     begins: Any, indices: Any, values: Any,
 ) -> None:  # fmt: skip
     """Write rows of numbers at 0 … w − 1, then of how often each of the row's places occurs.
 
-    numbers: (n * w,), row by row. places: (k * n,), column by column; each moved by ``shift``.
-    pairs: ``exchanges(k)``. tile: ((k + 1) * LANES,). begins: (n + 1,), the first of which is 0.
+    numbers: (n * w,), row by row; from ``hats`` on zeros are no entries. places: (k * n,), column
+    by column; each moved by ``shift``. pairs: ``exchanges(k)``. tile: ((k + 1) * LANES,).
+    begins: (n + 1,), the first of which is 0.
     """
     n = len(begins) - 1
     if n == 0:
@@ -155,11 +156,14 @@ def count(
         sort_lanes(k, pairs, tile, equal)
         for row in range(size):
             at, given = end & _PLACE, (low + row) * w
-            for j in range(w):
+            for j in range(hats):
                 indices[at + j] = j
-            for j in range(w):
+            for j in range(hats):
                 values[at + j] = numbers[given + j]
-            at += w
+            at += hats
+            for j in range(hats, w):
+                indices[at], values[at] = j, numbers[given + j]
+                at += values[at] != 0.0  # no branch: a 0 is written over
             if equal[row]:
                 end = write_counts(k, tile, row, shift, at, indices, values)
             else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
@@ -48,6 +49,7 @@ LEFT = KeyError, TypeError, ValueError, OverflowError, BadValueError
 _CLASSES = {"integer": int, "boolean": bool, "text": str, "bytes": bytes}
 _SINGLE = struct.Struct("f")
 _PLACE = itemgetter(0)
+NO_BIN = escaped(None)
 _COLUMNS = 1 << 20
 """More than a row has columns; with 31 bits of a coordinate it fits an int64."""
 
@@ -97,14 +99,18 @@ class FastForm:
         ]
         # All of them by name, in the order in which a row's are read.
         dated = [f"{date.name}.{part}" for date in d.dates for part in date.parts]
-        self._bins, binned = d.bins, [one.name for one in d.bins]
+        # Their texts are made once: one that is compared with itself is equal without a look.
+        binned = [one.name for one in d.bins]
+        self._bins = [
+            (one.place, one.edges, [escaped(text.encode()) for text in one.texts]) for one in d.bins
+        ]
         names = [*(column.name for column in d.categories), *dated, *binned]
         crossed_only = {column.name for column in d.categories if not column.alone} | {*binned}
         self._first, self._trees, self._hashes = d.hashed_offset, d.trees, d.hashes
         self._of_trees = [weights(at) for at in range(d.tree_offset, d.hashed_offset)]
         self._alone = [at for at, name in enumerate(names) if name not in crossed_only]
         self._crosses = [
-            (feature(cross_name(cross), tuple, b"^".join), tuple(map(names.index, cross)))
+            (feature(cross_name(cross), tuple, b"^".join), itemgetter(*map(names.index, cross)))
             for cross in d.crosses
         ]
 
@@ -197,10 +203,12 @@ class FastForm:
                 entries.append(feature.known.get(key) or feature.entry(key))
         if self._crosses:
             texts = [entry.text for entry in entries]
-            texts += [escaped(one.of(raw[one.place])) for one in self._bins]
+            for at, edges, names in self._bins:
+                x = raw[at]
+                texts.append(names[bisect_right(edges, x)] if x == x else NO_BIN)  # noqa: PLR0124
             entries = [entries[at] for at in self._alone]
             for feature, those in self._crosses:
-                crossed = tuple([texts[at] for at in those])
+                crossed = those(texts)
                 entries.append(feature.known.get(crossed) or feature.entry(crossed))
         return entries
 
@@ -282,10 +290,13 @@ class FastForm:
                 read.append(feature.coded([m and part_of(m, part) for m in moments]))
         if self._crosses:
             texts = [[table.texts[code] for code in codes.tolist()] for table, codes in read]
-            texts += [[escaped(one.of(x)) for x in raw[one.place].tolist()] for one in self._bins]
+            for at, edges, names in self._bins:
+                x = raw[at]
+                codes = np.where(np.isnan(x), len(names), np.searchsorted(edges, x, side="right"))
+                texts.append([*map([*names, NO_BIN].__getitem__, codes.tolist())])
             read = [read[at] for at in self._alone]
             for feature, those in self._crosses:
-                read.append(feature.coded([*zip(*(texts[at] for at in those), strict=True)]))
+                read.append(feature.coded([*zip(*those(texts), strict=True)]))
         return read
 
 
