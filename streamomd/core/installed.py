@@ -85,7 +85,8 @@ T = TypeVar("T")
 OURS = "[streamomd."
 """What the headings of our groups begin with, in the file of a package's entry points."""
 TO_ESTIMATOR = "streamomd.integrations.sklearn:to_estimator"
-"""A function of a higher package, imported at its first call."""
+VERDICT = "streamomd.analysis.report.verdict:summarize"
+"""Functions of higher packages, imported at their first call."""
 
 
 def load(group: str) -> list[Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
-from streamomd.core.installed import TO_ESTIMATOR
-from streamomd.core.wording import counted, named_keywords
+from streamomd.core.installed import TO_ESTIMATOR, VERDICT
+from streamomd.core.wording import named_keywords
 from streamomd.sources.tables import TableOptions
 from streamomd.training.memory_rows import (
     dicts_of_rows,
@@ -23,8 +22,8 @@ from streamomd.training.memory_rows import (
 )
 from streamomd.training.model_data import ModelData, heaviest
 from streamomd.training.model_figures import fill_values_of, result_of, summary_of
+from streamomd.training.notebook_tables import Coordinates, model_table
 from streamomd.training.predict import evaluate, predict, probabilities
-from streamomd.training.progress import show
 from streamomd.training.scoring.link import each_class
 
 if TYPE_CHECKING:
@@ -32,39 +31,7 @@ if TYPE_CHECKING:
 
 
 TOP = 10
-"""The heaviest coordinates that are shown."""
-MOST_LEARNERS = 8
-"""Columns of weights; a model of more classes shows those of the first."""
-_METRICS = ("loss", "error", "auc", "rmse", "mae", "r2")
-
-
-def html_of(summary: Mapping[str, Any], heaviest: Sequence[Mapping[str, Any]]) -> str:
-    """summary: as ``Model.summary`` returns it. heaviest: as ``Model.inspect``."""
-    url = summary["checkpoint"]["url"] or "not saved"
-    commit = summary["checkpoint"]["sequence"]
-    head = [
-        ("rule", summary["rule"]),
-        ("rows", f"{summary['rows']:,}"),
-        *((name, show(summary[name])) for name in _METRICS if summary.get(name) is not None),
-        ("checkpoint", url if url == "not saved" else f"{url}, commit {commit}"),
-    ]
-    weights = [
-        (one["name"], *(f"{weight:.4g}" for weight in one["weight"][:MOST_LEARNERS]))
-        for one in heaviest
-    ]
-    title = f"{counted(len(weights), 'coordinate')} of the largest weights"
-    return f"{_table('Model', head)}{_table(title, weights)}"
-
-
-def _table(caption: str, rows: Iterable[Sequence[str]]) -> str:
-    lines = "".join(
-        f"<tr><th>{escape(str(row[0]))}</th>"
-        f"{''.join(f'<td>{escape(str(cell))}</td>' for cell in row[1:])}</tr>"
-        for row in rows
-    )
-    return f"<table><caption>{escape(caption)}</caption>{lines}</table>"
-
-
+"""The heaviest coordinates that a notebook shows with a model."""
 PUBLIC = (
     "classes", "decision_function", "evaluate", "explain", "fill_values", "inspect", "learn",
     "predict", "predict_proba", "result", "scorer", "state_sha256", "summary", "to_estimator",
@@ -89,12 +56,18 @@ class Model(ModelData):
 
     @named_keywords
     def inspect(self, top: int = 20) -> list[dict[str, Any]]:
-        """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""
-        return heaviest(self.plan, self.engine, self.state, self.names, top)
+        """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner.
+
+        A notebook shows them as a table.
+        """
+        return Coordinates(heaviest(self.plan, self.engine, self.state, self.names, top))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: rule and loss, metrics, and the heaviest coordinates."""
-        return html_of(summary_of(self), self.inspect(TOP))
+        """What a notebook shows: rule, metrics, whether the model is better than a constant, and
+        the heaviest coordinates."""
+        verdict = resolve_name(VERDICT)(self, self.result(), diverged=self.state.problem())
+        coordinates = Coordinates(self.inspect(TOP))
+        return model_table(summary_of(self), verdict) + coordinates._repr_html_()
 
     @property
     def classes(self) -> tuple[Any, ...]:

@@ -42,6 +42,8 @@ class BarText:
     def text(self, metrics: Metrics, *, last: bool = True) -> str:
         """The figures now. last: with the loss since the last look."""
         self._looked = time.monotonic()
+        if not metrics.total_rows:
+            return counted(0, "row")
         now, rows = metrics.figures(metrics.total), metrics.total_rows
         if rows != self._shown:  # else what was the last still is
             self._shown, self._last = rows, show(self._since.figures(metrics)["loss"])

@@ -114,12 +114,16 @@ def test_a_function_for_rays_map_batches(kind: Any, model: Any) -> None:
 
 
 def test_a_notebook_shows_a_model(model: Any) -> None:
-    """Rule, rows, metrics and the heaviest names, escaped."""
+    """Rule, rows, metrics, whether it is better than a constant, and the heaviest names, escaped;
+    what ``inspect`` returns is a table there, with errors of the weights."""
     text = model._repr_html_()
-    for part in ("<th>rule</th><td>auto</td>", "<th>loss", "<td>300</td>", "<th>error"):
+    parts = ("<th>rule</th><td>auto</td>", "<th>loss", "<td>300</td>", "<th>error", "constant")
+    for part in (*parts, " ± "):
         assert part in text
     assert "job=a&lt;b&gt;" in text
     assert "a<b>" not in text
+    assert text.endswith(model.inspect(10)._repr_html_())
+    assert model.inspect(3) == list(model.inspect(3))
 
 
 def test_estimators_take_streams() -> None:
