@@ -25,8 +25,8 @@ from streamomd.core.urls import printable
 from streamomd.core.wording import counted
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
-from streamomd.features.classes import FEWEST_ROWS, targets
 from streamomd.features.hashed import cross_name
+from streamomd.features.labels import FEWEST_ROWS, targets
 from streamomd.features.plan import number_name
 from streamomd.runs.session import Session, data_notes
 from streamomd.shards.distinct_values import count_labels
@@ -37,10 +37,10 @@ from streamomd.shards.order import Job, jobs_of, places
 from streamomd.shards.reader import ShardBatch
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import row_checks
+from streamomd.training.first_trees import shape_advice
 from streamomd.training.model_data import engine_of
 from streamomd.training.progress import note
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of
-from streamomd.training.shape_advice import shape_advice
 from streamomd.training.training_threads import available_memory, thread_count
 
 MOST_CLASSES = 1000

@@ -14,8 +14,8 @@ from streamomd.core.errors import UsageError
 from streamomd.core.urls import printable
 from streamomd.core.wording import counted
 from streamomd.features.arrow_types import DATES, MEASURED, SCALARS, is_text_list
-from streamomd.features.classes import targets
 from streamomd.features.infer_plan import nearest
+from streamomd.features.labels import targets
 from streamomd.sources.column_facts import ColumnFacts, DataFacts
 from streamomd.sources.text.csv_source import MISSING, is_number
 

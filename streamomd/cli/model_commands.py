@@ -166,8 +166,7 @@ def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, s
 
     Of a model with model.shapes also the effect of each curve at its knots, and of each pair.
     """
-    from streamomd.analysis.pair_effects import pair_tables
-    from streamomd.training.column_importance import effect_tables
+    from streamomd.training.column_importance import effect_tables, pair_tables
 
     model = open_model(url, checkpoint_storage_options)
     result = {**model.summary(), "top": model.inspect(top)}

@@ -135,7 +135,7 @@ def format_labels(found: Mapping[str, Any]) -> str:
     if missing:
         lines.append(f"{counted(missing, 'row')} without a label: bad rows")
     if found["rare"] and not found["regression"]:
-        from streamomd.features.classes import FEWEST_ROWS
+        from streamomd.features.labels import FEWEST_ROWS
 
         some = ", ".join(printable(str(one)) for one in found["rare"][:MAX_COLUMNS])
         lines.append(f"classes of fewer than {FEWEST_ROWS} rows: {some}")

@@ -111,7 +111,7 @@ def load_named(group: str, name: str) -> Any:
 def sources() -> Any:
     """The module that knows the sources of URLs. It is of a higher package: lower ones ask it by
     way of this function alone, when they meet a URL."""
-    return import_module("streamomd.sources.known_sources")
+    return import_module("streamomd.sources.find")
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import SparseBatch
+from streamomd.core.errors import UnsupportedError
 from streamomd.engine import Engine
 from streamomd.engine.loops.rebase import AT, mean_importance, passes_held
 from streamomd.engine.loops.reference import S
@@ -23,6 +24,16 @@ def has_errors(engine: Engine) -> bool:
     """Whether the rule has a covariance of its weights."""
     storage = engine.layout.rule.storage
     return isinstance(storage, Block) and storage.second
+
+
+def refuse_interval(engine: Engine) -> None:
+    """Raises UnsupportedError for a rule or loss without a covariance of its weights."""
+    if not has_errors(engine):
+        raise UnsupportedError(
+            f"rule {engine.layout.rule.name!r} with loss {engine.loss.name!r} has no covariance of "
+            "its weights to make intervals of: rules auto and laplace have, with loss logistic, "
+            "square or softmax"
+        )
 
 
 class MarginErrors(NamedTuple):

@@ -1,4 +1,5 @@
-"""Knots of numbers: decided once, by the first rows, without labels."""
+"""Knots of numbers, and bins of those in pairs of columns: decided once, by the first rows, without
+labels."""
 
 from __future__ import annotations
 
@@ -6,10 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Floats
 from streamomd.core.scalars import FEWEST, LARGEST, Curve
+from streamomd.features.grow_trees import Gone, known_numbers
+from streamomd.features.numeric import Numbers
+from streamomd.features.plan import Plan, number_name
 
 ROWS = 8192
 """First rows that knots are chosen from."""
@@ -17,8 +22,8 @@ MOST_READ = 64 * ROWS
 """Rows that are read for them, of which a filter may drop most."""
 MOST_NUMBERS = 1024
 """Numbers that may have curves: of more, none is looked at."""
-MOST = 8
-"""Knots of a number."""
+MOST, MOST_BINS = 8, 8
+"""Knots of a number, and bins of one in pairs of columns."""
 TAIL = 0.02
 """The share of the weight below the first and above the last quantile: with less, hats of large
 values are rarely seen, with more, tails are lines."""
@@ -115,3 +120,35 @@ class PackedCurves(NamedTuple):
         begins = np.cumsum([0, *(len(curve.knots) for curve in curves)], dtype=np.int64)
         knots = [knot for curve in curves for knot in curve.knots]
         return cls(np.array([c.place for c in curves], np.int64), begins, np.array(knots, float))
+
+
+def edges_of(values: Floats, weights: Floats) -> tuple[float, ...]:
+    """Where bins of about equal weight begin, but for the first one; a value each, if they are
+    few. () of a number with one value. values: NaN where one is missing."""
+    found, mass = _masses(values, weights)
+    if len(found) <= MOST_BINS:
+        return tuple(found[1:].tolist())
+    summed = np.cumsum(mass)
+    at = np.searchsorted(summed, EXACT * summed[-1] * np.arange(1, MOST_BINS) / MOST_BINS)
+    return tuple(sorted({*found[np.maximum(at, 1)].tolist()}))
+
+
+def codes_of(values: Floats, edges: Sequence[float]) -> NDArray[np.int64]:
+    """The number of each value's bin, one more than the last of a missing one."""
+    codes = np.searchsorted(np.array(edges), values, side="right")
+    return np.where(np.isnan(values), len(edges) + 1, codes)
+
+
+def binned(plan: Plan, table: Numbers, gone: Gone) -> dict[str, pa.Array]:
+    """Numbers of rows as categories, by name; null where one is missing. table: numeric and vector
+    coordinates, first. gone: where a value is missing, for each column with an indicator."""
+    if not plan.bins:
+        return {}
+    numbers, found = known_numbers(plan, table, gone), {}
+    for bins in plan.bins:
+        codes = codes_of(numbers[:, bins.place], bins.edges)
+        indices = pa.array(codes.astype(np.int32), mask=codes > len(bins.edges))
+        names = pa.array(bins.names, pa.large_string())
+        name = number_name(plan, bins.place)
+        found[name] = pa.DictionaryArray.from_arrays(indices, names)
+    return found

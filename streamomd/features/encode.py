@@ -20,10 +20,9 @@ from streamomd.features.bad_rows import (
     SkippedRows,
     note_conflicts,
 )
-from streamomd.features.bins import binned
 from streamomd.features.buffers import empty
 from streamomd.features.csr import Columns, Csr, canonical, counted_rows, indptr_of, joined
-from streamomd.features.curves import PackedCurves
+from streamomd.features.curves import PackedCurves, binned
 from streamomd.features.grow_trees import Gone, values_of_trees, write_margins
 from streamomd.features.hashed import (
     HashedValues,

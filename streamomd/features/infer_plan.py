@@ -34,8 +34,8 @@ from streamomd.features.arrow_types import (
     is_vector,
     plain,
 )
-from streamomd.features.classes import find_classes
 from streamomd.features.hashed import cross_name
+from streamomd.features.labels import find_classes
 from streamomd.features.lists import METADATA_KEY
 from streamomd.features.plan import MOST_MEANS, Plan
 from streamomd.features.plan_columns import Column, Date, Partition, SparsePair, Text, Vector

@@ -19,7 +19,7 @@ from streamomd.core.errors import UsageError
 from streamomd.core.installed import needs_extra
 from streamomd.core.urls import scrub
 from streamomd.core.wording import nearest
-from streamomd.training.callbacks import Callback
+from streamomd.training.progress import Callback
 
 TABLES = ("data", "model", "train")
 """Tables of a job whose keys are logged as parameters."""

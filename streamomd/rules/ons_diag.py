@@ -21,11 +21,28 @@ its slope at the start and never overshoots.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
 
-from streamomd.rules.common.newton_ball import NONE, in_newton_ball
-from streamomd.rules.contract import Certificate, Mean, Row, RowHooks, Rule, Slots, Sum
+from streamomd.rules.common import weighted_balls
+from streamomd.rules.common.balls import legal
+from streamomd.rules.common.sets import ComparatorSet
+from streamomd.rules.contract import (
+    PROJECTED,
+    Certificate,
+    Constraint,
+    CoordinateSums,
+    Coords,
+    Mean,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)  # fmt: skip
 from streamomd.rules.params import RAW_UNITS, Between, Choice, NotNegative, Positive, YesNo
+
+NONE, L1 = 0.0, 1.0
 
 
 class Hyper(NamedTuple):
@@ -42,16 +59,25 @@ class Own(NamedTuple):
     S: Sum = 0.0
 
 
+class Totals(NamedTuple):
+    size: Coords = 0.0  # of w, as the ball measures it
+
+
 class Move(NamedTuple):
     g: float
     step: float
+
+
+def begin(d: float, h: Hyper) -> Totals:
+    legal(h)
+    return Totals()
 
 
 def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
     return own.w
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
     return g != 0.0, Move(g, g / h.gamma), totals
 
@@ -66,17 +92,61 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(own.w - move.step * (x / (h.epsilon + S)), S)
 
 
-RULE = in_newton_ball(
-    Rule(
-        name="ons_diag",
-        title="online Newton step, diagonal: curved losses, steps that fall quickly",
-        source="Hazan, Agarwal & Kale 2007, diagonal",
-        hyper=Hyper,
-        state=Slots(move=Move, own=Own, weight="w"),
-        weight=weight,
-        step=step,
-        update=update,
-        row=RowHooks(stretch=stretch, implicit="implicit"),
-        certificate=Certificate(reason="the theorem is for full matrices"),
-    )
+def measure(w: float, h: Hyper) -> float:
+    """What a weight adds to the size that the ball bounds."""
+    if h.ball == NONE:
+        return 0.0
+    return abs(w) if h.ball == L1 else w * w
+
+
+def nearer(own: Own, mu: float, h: Hyper) -> float:
+    """The weight shrunk by mu."""
+    D = h.epsilon + own.S
+    if h.ball == L1:
+        left = max(abs(own.w) - mu / D, 0.0)
+        return left if own.w > 0.0 else -left
+    return own.w * (D / (D + mu))
+
+
+def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
+    return (measure(own.w, h),)
+
+
+def radius(h: Hyper) -> float:
+    return h.radius if h.ball == L1 else h.radius * h.radius
+
+
+def outside(totals: Totals, clock: float, h: Hyper) -> bool:
+    return h.ball != NONE and totals.size > radius(h) and clock % h.project_every == 0.0
+
+
+def reach(own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper) -> float:
+    return measure(nearer(own, mu, h), h)
+
+
+def project(own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper) -> Own:
+    return Own(nearer(own, mu, h), own.S)
+
+
+def largest(params: Mapping[str, Any]) -> int | None:
+    return None if params["ball"] == "none" or params["project_every"] > 1 else PROJECTED
+
+
+def feasible(slots: object, h: Hyper) -> ComparatorSet:
+    return weighted_balls.feasible(h.ball, h.radius)
+
+
+RULE = Rule(
+    name="ons_diag",
+    title="online Newton step, diagonal: curved losses, steps that fall quickly",
+    source="Hazan, Agarwal & Kale 2007, diagonal",
+    hyper=Hyper,
+    state=Slots(move=Move, own=Own, totals=Totals, weight="w", begin=begin),
+    weight=weight,
+    step=step,
+    update=update,
+    row=RowHooks(stretch=stretch, implicit="implicit"),
+    sums=CoordinateSums(mass),
+    constraint=Constraint(outside, reach, radius, project, largest=largest),
+    certificate=Certificate(reason="the theorem is for full matrices", feasible=feasible),
 )

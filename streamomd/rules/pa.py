@@ -18,8 +18,8 @@ Choose it for clean labels; with noise use `pa1` or `pa2`, which cap or damp the
 
 from __future__ import annotations
 
-from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
 from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
+from streamomd.rules.perceptron import Move, Own, observe, update, weight
 from streamomd.rules.ranges import NORMS
 
 

@@ -29,9 +29,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.ascent_bounds import pa1_certified
-from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
 from streamomd.rules.contract import Losses, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
+from streamomd.rules.perceptron import Move, Own, observe, update, weight
 from streamomd.rules.ranges import NORMS
 
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
 from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
+from streamomd.rules.perceptron import Move, Own, observe, update, weight
 from streamomd.rules.ranges import NORMS
 
 

@@ -20,16 +20,35 @@ The simplest classifier; it needs no step size. Features should be on one scale.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamomd.rules.certificates.ascent_bounds import perceptron_certified
-from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
-from streamomd.rules.contract import Losses, Observe, Row, RowHooks, Rule, Slots
+from streamomd.rules.contract import Losses, Mean, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):
     C: Positive = 1.0
+
+
+class Own(NamedTuple):  # this, Move, observe, weight and update are also those of pa, pa1, pa2
+    theta: Mean = 0.0
+
+
+class Move(NamedTuple):
+    a: float
+
+
+def observe(shared: tuple[()], x: float, clock: float, h: Any) -> tuple[tuple[()], tuple[float]]:
+    return shared, (x * x,)
+
+
+def weight(own: Own, shared: object, totals: object, clock: float, h: Any) -> float:
+    return own.theta
+
+
+def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Any) -> Own:
+    return Own(own.theta + move.a * x)
 
 
 def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:

@@ -38,17 +38,50 @@ import math
 from typing import NamedTuple
 
 from streamomd.rules.certificates.adagrad_bounds import si_pnorm_claims
-from streamomd.rules.common.power_sums import POWER_SUMS, Own, Shared, Totals, align, powered
-from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
+from streamomd.rules.contract import (
+    Certificate,
+    CoordinateSums,
+    Coords,
+    Losses,
+    Max,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)  # fmt: skip
 from streamomd.rules.params import Lipschitz, Positive
 from streamomd.rules.ranges import RATIOS
 
-LEAST, MOST = 1e-24, 1e24  # of the sum of powers, between its renewals; float32 holds the parts
+LEAST, MOST = 1e-24, 1e24  # of the sum of powers, else it is recomputed; float32 holds the parts
 
 
 class Hyper(NamedTuple):
     eta: Positive = 10.0
     L: Lipschitz = 0.0
+
+
+class Shared(NamedTuple):
+    b: Max = 0.0
+
+
+class Own(NamedTuple):
+    theta: Sum = 0.0
+    rp: Sum = 0.0
+
+
+class Totals(NamedTuple):
+    sum: Coords = 0.0  # of (r / scale)^p
+    scale: Max = 1.0
+    p: Max = 2.0
+    p_of_rp: Max = 2.0  # what p was when rp was last computed for all
+    m: Max = 0.0
+    B: Sum = 0.0  # beta^2 but for its first term
+    beta: Max = 0.0  # of the last row
+    paid: Sum = 0.0  # of (p - 1) ||g x / b||_p^2 / beta
+    steepest: Max = 0.0
+    ahead: Max = 0.0  # beta for the next row
 
 
 class Move(NamedTuple):
@@ -63,6 +96,44 @@ def begin(d: float, h: Hyper) -> Totals:
 
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[float]]:
     return Shared(max(shared.b, abs(x))), (1.0,)
+
+
+def ratio(own: Own, shared: Shared, scale: float) -> float:
+    """r / scale."""
+    return abs(own.theta) / shared.b / scale if shared.b > 0.0 else 0.0
+
+
+def powered(r: float, power: float) -> float:
+    return r if power == 1.0 else math.pow(r, power)
+
+
+def align(own: Own, old: Shared, new: Shared, totals: Totals, clock: float, h: Hyper) -> Own:
+    r = ratio(own, new, totals.scale)
+    return Own(own.theta, powered(r, totals.p_of_rp - 1.0))
+
+
+def mass(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
+    return (ratio(own, shared, totals.scale) * own.rp,)
+
+
+def stale(totals: Totals, clock: float, h: Hyper) -> bool:
+    return totals.p != totals.p_of_rp or totals.sum > MOST or 0.0 < totals.sum < LEAST
+
+
+def peak(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> float:
+    return ratio(own, shared, 1.0)
+
+
+def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
+    t = totals
+    return Totals(
+        sum=t.sum, scale=peak if peak > 0.0 else t.scale, p=t.p, p_of_rp=t.p, m=t.m, B=t.B,
+        beta=t.beta, paid=t.paid, steepest=t.steepest, ahead=t.ahead,
+    )  # fmt: skip
+
+
+def refresh(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> Own:
+    return align(own, shared, shared, totals, clock, h)
 
 
 def beta_of(p: float, B: float, h: Hyper) -> float:
@@ -126,6 +197,6 @@ RULE = Rule(
     update=update,
     losses=Losses(lipschitz="L"),
     row=RowHooks(range=RATIOS, gathers=1, prepare=prepare, terms=terms),
-    sums=POWER_SUMS,
+    sums=CoordinateSums(mass, stale, peak, rebase, refresh),
     certificate=Certificate(claims=si_pnorm_claims),
 )

@@ -38,10 +38,9 @@ from streamomd.shards.shard import ShardSet
 from streamomd.sources.arrivals import Arrivals
 from streamomd.sources.folder_watch import FileWatch
 from streamomd.sources.new_files import SkippedShard
-from streamomd.training.callbacks import Callback
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
-from streamomd.training.progress import Watcher, note, note_return, quiet_notes, show
+from streamomd.training.progress import Callback, Watcher, note, note_return, quiet_notes, show
 from streamomd.training.signals import StopRequest, raise_stopped, stop_on_signals
 
 GLANCE_SECONDS = 0.5

@@ -13,9 +13,8 @@ from streamomd.core.errors import StorageError
 from streamomd.core.urls import redact, scrub, shown
 from streamomd.shards.shard import Listed
 from streamomd.sources.folder_watch import FileWatch, watch_sources
-from streamomd.training.callbacks import Callback, is_called
 from streamomd.training.metrics import Metrics
-from streamomd.training.progress import Watcher, note
+from streamomd.training.progress import Callback, Watcher, is_called, note
 
 
 @dataclass(eq=False)

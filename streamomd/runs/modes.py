@@ -29,6 +29,7 @@ from streamomd.training.drift_alerts import (
     refuse_many_categories,
     report_alerts,
 )
+from streamomd.training.first_trees import advice_of_shards
 from streamomd.training.holdout import with_places
 from streamomd.training.metrics import Metrics
 from streamomd.training.microbatch_rounds import Rounds, Share
@@ -39,7 +40,6 @@ from streamomd.training.model_figures import rule_figure
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.row_checks import ENOUGH, report_offsets_of
 from streamomd.training.row_stream import compiling_kernels
-from streamomd.training.shape_advice import advice_of_shards
 from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_threads import available_memory, classes_divided
 

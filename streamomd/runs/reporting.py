@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Self
 from streamomd.core.http_servers import MetricsAddress
 from streamomd.core.run_events import JsonLog, check_log, is_json, one_run, receiving
 from streamomd.core.urls import redact, shown
-from streamomd.training.callbacks import Callback, CallbackWatcher, refuse_illegal
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import rule_figure
-from streamomd.training.progress import Figure, ProgressEvents, Watcher, note
+from streamomd.training.progress import (
+    Callback,
+    CallbackWatcher,
+    Figure,
+    ProgressEvents,
+    Watcher,
+    note,
+    refuse_illegal,
+)
 from streamomd.training.progress_bars import progress
 
 if TYPE_CHECKING:
@@ -22,8 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reporting:
-    """log: file for JSON lines. quiet: nothing on stderr. callbacks: see ``training.callbacks``.
-    metrics: where they are served; exported: those that are, while the run is ``opened``.
+    """log: file for JSON lines. quiet: nothing on stderr. callbacks: see
+    ``training.progress.Callback``. metrics: where they are served; exported:
+    those that are, while the run is ``opened``.
 
     Raises UsageError for a log that cannot be written and for an object that is no callback.
     """

@@ -25,8 +25,7 @@ from streamomd.runs.session import Session, report_rejected
 from streamomd.runs.update_choice import choice_of, given_keys, update_table
 from streamomd.runs.update_run import UpdateRun, undoable
 from streamomd.sources.arrivals import Arrivals
-from streamomd.sources.known_sources import by_source
-from streamomd.training.callbacks import Callback
+from streamomd.sources.find import by_source
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.model_data import ModelData
@@ -36,7 +35,7 @@ from streamomd.training.open_checkpoint import (
     open_ledger,
     refuse_diverged_again,
 )
-from streamomd.training.progress import note, quiet_notes
+from streamomd.training.progress import Callback, note, quiet_notes
 from streamomd.training.signals import StopRequest, stop_on_signals
 
 

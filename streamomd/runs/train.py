@@ -23,10 +23,9 @@ from streamomd.runs.streamed_rows import rows_of_stream, stream_url
 from streamomd.runs.update_choice import refuse_update
 from streamomd.runs.worker_task import SentSettings, follow_on_worker, resume_on_worker
 from streamomd.sources.memory.row_streams import split_rows_given
-from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
-from streamomd.training.progress import note, quiet_notes
+from streamomd.training.progress import Callback, note, quiet_notes
 from streamomd.training.signals import stop_on_signals
 from streamomd.training.warm_start import split_weights, started_job
 
@@ -56,7 +55,7 @@ def train(
     they are read more than once (docs/in-memory.md).
     start: a checkpoint's URL, a Parquet file of weights, or a fitted linear model (``coef_``).
     restart: overwrite an existing checkpoint and start over. log: file for JSON lines.
-    callbacks: called with the metrics of the run (``streamomd.training.callbacks``), as trackers
+    callbacks: called with the metrics of the run (``training.progress.Callback``), as trackers
     are. metrics_port: serve metrics for Prometheus there while the run lasts (docs/prometheus.md);
     0: at any free port, which is printed. metrics_host: its address, "": 127.0.0.1.
     client: a distributed.Client (else one is made for ``cluster.scheduler``, if that is

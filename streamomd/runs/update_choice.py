@@ -13,7 +13,7 @@ from streamomd.config.spec import Spec
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.shards.order import COLLECTION, STREAM
-from streamomd.sources.known_sources import by_source
+from streamomd.sources.find import by_source
 from streamomd.sources.new_files import Choice
 
 SHUFFLED = (

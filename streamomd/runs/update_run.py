@@ -41,8 +41,7 @@ from streamomd.sources.arrivals import (
     without_bad_shards,
 )
 from streamomd.sources.contract import Request
-from streamomd.sources.find import Listing, list_shards
-from streamomd.sources.known_sources import by_source, source_of
+from streamomd.sources.find import Listing, by_source, list_shards, source_of
 from streamomd.sources.new_files import Choice, Contents, SkippedShard
 from streamomd.sources.tables import TableOptions
 from streamomd.sources.text.text_cache import is_text

@@ -25,7 +25,7 @@ from streamomd.core.platform_calls import RECORDS_CHANGES
 from streamomd.core.urls import absolute
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.sources.files.paths import fixed_directory, is_shard_name
-from streamomd.sources.known_sources import source_of
+from streamomd.sources.find import source_of
 
 Report = Callable[[str], object]
 QUIET = 1.0

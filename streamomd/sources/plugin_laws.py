@@ -22,8 +22,14 @@ from streamomd.shards.read_footers import open_listed
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import Listed, ShardSet
 from streamomd.sources.contract import Request, Source
-from streamomd.sources.find import Listing, find, list_shards
-from streamomd.sources.known_sources import CHECKED, options_for, refuse_without_effect
+from streamomd.sources.find import (
+    CHECKED,
+    Listing,
+    find,
+    list_shards,
+    options_for,
+    refuse_without_effect,
+)
 
 Rows = Sequence[Mapping[str, Any]]
 Facts = dict[str, dict[str, Any]]

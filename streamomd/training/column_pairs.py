@@ -23,9 +23,7 @@ from streamomd.core.batch import Batch, Floats
 from streamomd.core.scalars import Bins
 from streamomd.core.wording import counted
 from streamomd.features import Plan
-from streamomd.features.bins import MOST as MOST_BINS
-from streamomd.features.bins import codes_of, edges_of
-from streamomd.features.curves import MOST_NUMBERS
+from streamomd.features.curves import MOST_BINS, MOST_NUMBERS, codes_of, edges_of
 from streamomd.features.plan import number_at, number_name
 from streamomd.training.curved_columns import (
     CREDIBLE,

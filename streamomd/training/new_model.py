@@ -15,7 +15,7 @@ from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import printable, shown
 from streamomd.core.wording import counted
 from streamomd.features import Plan, make_plan
-from streamomd.features.classes import decimal_comma, rare_note, targets, task_note
+from streamomd.features.labels import decimal_comma, rare_note, targets, task_note
 from streamomd.features.plan_columns import Partition
 from streamomd.shards.distinct_values import Enough, distinct_labels, label_bounds
 from streamomd.shards.first_rows import longest_list

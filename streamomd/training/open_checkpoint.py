@@ -37,7 +37,7 @@ from streamomd.features.infer_plan import nearest
 from streamomd.shards.filtered_shards import filter_columns, unread_of
 from streamomd.shards.order import Dataset
 from streamomd.shards.shard import Digests, ShardSet
-from streamomd.sources.known_sources import options_for
+from streamomd.sources.find import options_for
 from streamomd.training.checkpoint_manager import CheckpointManager, diverged_remedy
 from streamomd.training.holdout import ledger_facts
 from streamomd.training.model_data import ModelData

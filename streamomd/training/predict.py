@@ -1,23 +1,26 @@
-"""Predictions and evaluation, shard by shard; nothing is learned."""
+"""Predictions and evaluation, shard by shard, also by slices: the rows that share a value of a
+column. Nothing is learned."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from streamomd.core.batch import Floats
+from streamomd.core.batch import Batch, Floats, taken
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
 from streamomd.core.run_events import phase
 from streamomd.core.urls import is_inside, shown
 from streamomd.core.wording import counted
 from streamomd.engine import Engine
-from streamomd.engine.standard_errors import MarginErrors, has_errors, margin_errors
+from streamomd.engine.standard_errors import MarginErrors, margin_errors, refuse_interval
 from streamomd.engine.state import State
 from streamomd.features import Plan, decode_labels
+from streamomd.shards.distinct_values import Value, check_sliced, places_of, weights_of_values
 from streamomd.shards.filtered_shards import filtered, unread_of, worded_filter
 from streamomd.shards.output_files import (
     INTERVAL,
@@ -33,14 +36,21 @@ from streamomd.shards.shard import ShardSet
 from streamomd.sources.find import describe_sources
 from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.residuals import LEVELS, least_rows
+from streamomd.training.metrics.ranking import COARSE
+from streamomd.training.metrics.residuals import residual_ends
 from streamomd.training.model_data import ModelData
 from streamomd.training.model_figures import reported_mean
 from streamomd.training.progress import note, quiet_notes, watching
 from streamomd.training.progress_bars import progress
 from streamomd.training.row_stream import cache_of, find_for_model, no_rows, rows_of, text_columns
 from streamomd.training.scoring.link import Calibration, chosen, class_probabilities, means
-from streamomd.training.slices import slices_of
+
+MOST_SLICES = 1000
+OTHER = "(other)"
+FIGURES = ("auc", "auc_error", "mae", "r2")
+RANKED_CLASSES = 2
+"""With more classes there are no histograms for each slice: they would take 65 KB a class and
+slice."""
 
 
 def predict(
@@ -72,7 +82,11 @@ def predict(
     """
     if not allow_non_finite:
         model.refuse_non_finite()
-    ends = None if level is None else residual_ends(model.metrics, level)
+    ends = (
+        None
+        if level is None
+        else residual_ends(model.metrics.residuals, level, classifies=model.metrics.classifies)
+    )
     plan, engine, state, calibration = model.plan, model.engine, model.state, model.calibration
     began = time.perf_counter()
     if interval:
@@ -172,16 +186,6 @@ def columns(
     return found
 
 
-def refuse_interval(engine: Engine) -> None:
-    """Raises UnsupportedError for a rule or loss without a covariance of its weights."""
-    if not has_errors(engine):
-        raise UnsupportedError(
-            f"rule {engine.layout.rule.name!r} with loss {engine.loss.name!r} has no covariance of "
-            "its weights to make intervals of: rules auto and laplace have, with loss logistic, "
-            "square or softmax"
-        )
-
-
 def interval_of(
     plan: Plan,
     engine: Engine,
@@ -223,32 +227,6 @@ def interval_of(
 def new_values(predicted: Floats, ends: tuple[float, float]) -> dict[str, Floats]:
     """Where new values are, by the ends of the residuals' interval."""
     return {name: predicted + end for name, end in zip(NEW_VALUE, ends, strict=True)}
-
-
-def residual_ends(metrics: Metrics, level: float) -> tuple[float, float]:
-    """From where to where residuals of a regression are with probability ``level``.
-
-    Raises UnsupportedError of classes, UsageError for a level that the run did not follow, or that
-    needs more rows.
-    """
-    if metrics.classifies:
-        raise UnsupportedError(
-            "a prediction interval is of numbers, and this model predicts classes: their "
-            "probabilities say how sure it is; for an interval of a probability, --with interval"
-        )
-    if level not in LEVELS:
-        known = ", ".join(f"{one:g}" for one in LEVELS)
-        raise UsageError(f"--level {level:g}: a run follows the levels {known}")
-    residuals = metrics.residuals
-    ends = None if residuals is None else residuals.interval(level)
-    if ends is None:
-        rows, least = 0 if residuals is None else residuals.rows, least_rows(level)
-        raise UsageError(
-            f"a prediction interval at level {level:g} needs at least {least} rows whose residuals "
-            f"were counted when they were first learned, and this model has {rows:,}: train more "
-            "rows, or, of a checkpoint of an older version, update it"
-        )
-    return ends
 
 
 def mean_of(engine: Engine, margins: Floats) -> Floats:
@@ -332,3 +310,79 @@ def evaluate(
         **speed,
         "compile_seconds": engine.compile_seconds,
     }
+
+
+@dataclass(eq=False)
+class Slices:
+    """The slices of one column: its heaviest values, at most 1,000, and all others together."""
+
+    column: str
+    places: Mapping[Value, int]
+    metrics: list[Metrics]
+
+    @classmethod
+    def of(cls, column: str, weights: Mapping[Value, float], *, classifies: bool) -> Slices:
+        """No rows yet. weights: of every value there is."""
+        heaviest = sorted(weights, key=lambda value: (-weights[value], str(value)))[:MOST_SLICES]
+        metrics = [Metrics(classifies) for _ in (*heaviest, OTHER)]
+        for one in metrics:
+            one.begin(0)
+        return cls(column, {value: at for at, value in enumerate(heaviest)}, metrics)
+
+    def add(self, engine: Engine, state: State, batch: Batch, columns: Any) -> None:
+        """Predict a batch, slice by slice. ``columns``: columns of its rows.
+
+        A slice's rows stay in their order, so that how batches are cut changes no bit.
+        """
+        column = columns.column(columns.schema.get_field_index(self.column))
+        places = places_of(column, self.places, len(self.places))
+        order = np.argsort(places, kind="stable")
+        rows, edges = (
+            taken(batch, order),
+            np.searchsorted(places[order], range(len(self.metrics) + 1)),
+        )
+        for at in np.unique(places).tolist():
+            metrics, some = self.metrics[at], rows.rows(int(edges[at]), int(edges[at + 1]))
+            margins = engine.predict(state, metrics.current, some)
+            metrics.count(len(some))
+            if engine.classes <= RANKED_CLASSES:
+                metrics.examine(
+                    engine.loss, engine.classes, margins, some.y, some.weight, digits=COARSE
+                )
+
+    def result(self, engine: Engine, classes: Sequence[Any]) -> list[dict[str, Any]]:
+        """Each slice with rows: its value, rows, weight, loss and further metrics."""
+        slices = []
+        for value, metrics in zip((*self.places, OTHER), self.metrics, strict=True):
+            if metrics.total_rows:
+                more = metrics.detailed(engine.loss, classes)
+                slices.append(
+                    {
+                        "value": value,
+                        "rows": metrics.total_rows,
+                        "weight": float(metrics.total[0]),
+                        **metrics.figures(metrics.total),
+                        **{key: more[key] for key in FIGURES},
+                    }
+                )
+        return slices
+
+
+def slices_of(
+    shards: ShardSet, columns: Sequence[str], weight: str, *, classifies: bool
+) -> list[Slices]:
+    """The slices of each column, from a reading of these columns alone.
+
+    Raises SchemaError for a column that is not there or holds lists, DataError for one of more
+    than a million values.
+    """
+    for shard in shards:
+        check_sliced(shard, columns)
+    if not columns:
+        return []
+    note(f"counting the values of {', '.join(columns)}")
+    found = weights_of_values(shards, columns, weight)
+    return [
+        Slices.of(column, weights, classifies=classifies)
+        for column, weights in zip(columns, found, strict=True)
+    ]

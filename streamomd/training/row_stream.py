@@ -25,8 +25,7 @@ from streamomd.shards.output_files import empty_rows
 from streamomd.shards.reader import Piece, Read, Reader, ShardBatch, read_batches
 from streamomd.shards.renames import refuse_unknown_renames, with_renames
 from streamomd.shards.shard import Digests, ShardSet
-from streamomd.sources.find import find, source_texts
-from streamomd.sources.known_sources import options_for, refuse_without_effect
+from streamomd.sources.find import find, options_for, refuse_without_effect, source_texts
 from streamomd.sources.tables import FILES_OR_TABLES, TableOptions
 from streamomd.training.progress import note
 

@@ -21,8 +21,7 @@ from streamomd.shards.read_footers import recorded_projection
 from streamomd.shards.renames import with_projection
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.sources.contract import Request
-from streamomd.sources.find import find
-from streamomd.sources.known_sources import by_source, refuse_recorded
+from streamomd.sources.find import by_source, find, refuse_recorded
 from streamomd.sources.tables import TableOptions
 from streamomd.sources.text.text_cache import as_shards, is_converted
 from streamomd.training.progress import note

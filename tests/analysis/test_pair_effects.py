@@ -10,8 +10,8 @@ import pytest
 from running import write
 
 import streamomd
-from streamomd.analysis.pair_effects import MISSING, MOST_VALUES, pair_effects
 from streamomd.features.hashed import coordinates_of, cross_name
+from streamomd.training.column_importance import MISSING, MOST_VALUES, pair_effects
 
 N = 2_000
 

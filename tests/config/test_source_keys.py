@@ -11,7 +11,7 @@ from streamomd.config.build_job import build_job, change_job
 from streamomd.config.data_table import Csv, Data
 from streamomd.config.run_tables import Update
 from streamomd.core.errors import UsageError
-from streamomd.sources.known_sources import refuse_without_effect
+from streamomd.sources.find import refuse_without_effect
 from streamomd.sources.tables import TableOptions
 from streamomd.training.row_stream import find_for_model
 

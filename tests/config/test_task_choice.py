@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from running import alone, run, write
 
-from streamomd.features.classes import targets
+from streamomd.features.labels import targets
 from streamomd.training.metrics.ranking import baseline_of
 
 N = 600

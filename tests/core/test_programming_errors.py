@@ -13,7 +13,7 @@ from streamomd.core.machine_errors import is_mistake
 from streamomd.shards import file_schema
 from streamomd.sources.delta import actions
 from streamomd.sources.iceberg.metadata import damaged
-from streamomd.sources.kafka import messages
+from streamomd.sources.kafka import file_system
 
 
 def caught(call: Any) -> BaseException:
@@ -56,10 +56,10 @@ def test_readers_of_logs_raise_mistakes(kind: type[Exception], monkeypatch: Any)
     with monkeypatch.context() as patch, pytest.raises(kind, match="a mistake"):
         patch.setattr(file_schema, "Projection", mistaken)
         file_schema.parse_projection(text)
-    schema = messages.schema_of({"x": "int64"})
+    schema = file_system.schema_of({"x": "int64"})
     with monkeypatch.context() as patch, pytest.raises(kind, match="a mistake"):
-        patch.setattr(messages, "_integer", mistaken)
-        messages._of_json([b'{"x": 1}'], schema)
+        patch.setattr(file_system, "_integer", mistaken)
+        file_system._of_json([b'{"x": 1}'], schema)
     with pytest.raises(kind, match="a mistake"):
         raise damaged("t", caught(mistaken))
 

@@ -23,8 +23,6 @@ from streamomd.distributed import decode
 GROUP = 900
 # On a busy machine a worker that was killed is back after more than the 15 seconds of the default.
 dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
-# A worker looks at its threads a hundred times a second, also while it waits for the next test.
-dask.config.set({"distributed.worker.profile.enabled": False})
 _cluster: list[LocalCluster] = []
 
 

@@ -23,12 +23,12 @@ import streamomd
 from streamomd.config.build_job import build_job
 from streamomd.core.errors import UsageError
 from streamomd.runs.worker_task import SentSettings
+from streamomd.sources.find import options_for, refuse_recorded
 from streamomd.sources.kafka.broker import Broker
 from streamomd.sources.kafka.offset_ranges import (
     VARIABLE,
     refuse_unnamed_brokers,
 )
-from streamomd.sources.known_sources import options_for, refuse_recorded
 from streamomd.training.load_model import load_model
 from streamomd.training.open_checkpoint import change_model_job
 

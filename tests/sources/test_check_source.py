@@ -19,7 +19,7 @@ import streamomd
 from streamomd.core import installed
 from streamomd.core.errors import InputNotFoundError, UsageError
 from streamomd.sources import Listed, Source, SourceFiles
-from streamomd.sources.known_sources import source_of
+from streamomd.sources.find import source_of
 from streamomd.testing import check_source
 
 PAGE = ROOT / "docs" / "write-your-own-source.md"

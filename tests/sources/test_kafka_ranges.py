@@ -29,9 +29,9 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.sources.find import find
-from streamomd.sources.kafka import broker, file_system, messages
+from streamomd.sources.kafka import broker, file_system, kafka_source
 from streamomd.sources.kafka.broker import Message
-from streamomd.sources.kafka.messages import message_rows
+from streamomd.sources.kafka.file_system import message_rows
 from streamomd.sources.kafka.offset_ranges import Marks, Range, Topic, parse_source, plan_ranges
 
 TOPIC = Topic("h:1", "t")
@@ -169,16 +169,16 @@ def test_blocks_of_messages_change_no_byte(values: list[bytes | None]) -> None:
 
     expected = written()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(messages, "AT_ONCE", 2)
+        patch.setattr(file_system, "AT_ONCE", 2)
         assert written() == expected
-        patch.setattr(messages, "BYTES_AT_ONCE", 1)
+        patch.setattr(file_system, "BYTES_AT_ONCE", 1)
         assert written() == expected
 
 
 def test_rows_of_a_range_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys that have no type do not count."""
-    monkeypatch.setattr(messages, "MOST_BYTES", 100_000)
-    monkeypatch.setattr(messages, "AT_ONCE", 10)
+    monkeypatch.setattr(file_system, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(file_system, "AT_ONCE", 10)
     long = [Message(at, b'{"c": "%s"}' % (b"a" * 5000)) for at in range(50)]
     assert len(message_rows(long, {"x": "double"}, "t").offsets) == 50
     with pytest.raises(TooLargeError, match="t: up to offset 19 the rows have more than 100,000"):
@@ -307,7 +307,7 @@ def test_a_range_that_is_no_file_is_read_again(
         assert (fs.info(path), fs.cat_file(path)) == first
     assert fs.cat_file(path, 2, 9) == first[1][2:9]
     assert [oct(one.stat().st_mode)[-3:] for one in copy.parents[:2]] == ["700", "700"]
-    assert file_system.place_in_topic(f"kafka://{path}", 1).endswith("partition 0, offset 2")
+    assert kafka_source.place_in_topic(f"kafka://{path}", 1).endswith("partition 0, offset 2")
     copy.parent.chmod(0o777)
     with pytest.raises(StorageError, match="only this user"):
         fs.info(path)

@@ -47,6 +47,11 @@ def sized(workers: LocalCluster, count: int) -> None:
     deadline = time.monotonic() + 300
     while len(workers.scheduler.workers) != count:
         assert time.monotonic() < deadline
+        # One that was silent for too long was given up and has left: no other comes in its place.
+        gone = [name for name, one in workers.workers.items() if one.status.name == "closed"]
+        if gone:
+            workers.sync(workers.scale_down, gone)
+            workers.scale(count)
         time.sleep(0.05)
 
 

@@ -18,7 +18,7 @@ import streamomd
 from streamomd.core.errors import DataError, DivergedError
 from streamomd.core.scalars import Bins
 from streamomd.features import Plan
-from streamomd.features.bins import MOST, codes_of, edges_of
+from streamomd.features.curves import MOST_BINS, codes_of, edges_of
 from streamomd.training import column_pairs
 from streamomd.training.column_pairs import CELLS, _together
 
@@ -46,14 +46,14 @@ def test_bins_do_not_depend_on_the_unit_of_weights(rows: list[tuple[int, int]]) 
     edges = edges_of(values, weights)
     assert edges == edges_of(values, 0.37 * weights)
     used = np.unique(values[weights > 0.0])
-    assert len(edges) < MOST
+    assert len(edges) < MOST_BINS
     assert set(edges) <= set(used[1:])
-    if len(used) <= MOST:
+    if len(used) <= MOST_BINS:
         assert len(edges) == max(0, len(used) - 1)
         return
     mass = np.bincount(codes_of(values, edges), weights)
     heaviest = max(weights[values == value].sum() for value in used)
-    assert mass.max() <= weights.sum() * 2 / MOST + heaviest + 1e-9
+    assert mass.max() <= weights.sum() * 2 / MOST_BINS + heaviest + 1e-9
 
 
 def table(label: str, count: int = N) -> pa.Table:

@@ -16,7 +16,7 @@ from running import both, rows, run, with_column, write
 import streamomd
 from streamomd.core.errors import DataError, SchemaError
 from streamomd.shards import distinct_values as values
-from streamomd.training import slices
+from streamomd.training import predict
 
 FLAGS: dict[str, Any] = {"label": "y", "weight": "w", "numeric": ["n", "k"], "bits": 8}
 SAME = ("rows", "loss", "error", "rmse")
@@ -97,7 +97,7 @@ def test_the_heaviest_values_stand_alone(
 ) -> None:
     """Of more values than are told, those with the most weight are; the rest come together."""
     told = model.evaluate(str(data / "data"), by=["h"], quiet=True)["slices"]["h"]
-    monkeypatch.setattr(slices, "MOST", 3)
+    monkeypatch.setattr(predict, "MOST_SLICES", 3)
     few = model.evaluate(str(data / "data"), by=["h"], quiet=True)["slices"]["h"]
     assert few[:3] == told[:3]
     assert few[3]["value"] == "(other)"

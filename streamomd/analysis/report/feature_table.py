@@ -9,7 +9,6 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from streamomd.analysis.pair_effects import pair_effects
 from streamomd.analysis.report.charts import (
     COLOURS,
     Axis,
@@ -26,7 +25,7 @@ from streamomd.analysis.report.markup import element, grid, paragraph, section, 
 from streamomd.analysis.report.verdict import NORMAL
 from streamomd.core.batch import Floats
 from streamomd.features import name_of
-from streamomd.training.column_importance import Effect, effects_of
+from streamomd.training.column_importance import Effect, effects_of, pair_effects
 from streamomd.training.model_data import ModelData
 
 DRAWN_CURVES = 24

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from streamomd.checkpoint.segments import Facts
@@ -98,6 +100,24 @@ def _listed(topic: Topic, one: Range, ledger: Mapping[str, Facts]) -> Listed:
     )
 
 
+def place_in_topic(url: str, row: int) -> str:
+    """The partition and offset of a row of a range, and what is wrong with its message; "" if that
+    is not known."""
+    from streamomd.sources.kafka.file_system import topic_folder  # late: it imports fsspec
+
+    topic, offsets = parse_source(url)
+    if offsets is None:
+        return ""
+    for file in topic_folder(topic).glob(f"{offsets.name}-*.json"):
+        with suppress(OSError, ValueError, TypeError, KeyError, IndexError):
+            note = json.loads(file.read_text("utf-8"))
+            number = row + [ahead for first, ahead in note["offsets"] if first <= row][-1]
+            why = note["bad"].get(str(row), "")
+            where = f"{shown(topic.url)}, partition {offsets.partition}, offset {number}"
+            return f"{where} ({why})" if why else where
+    return ""
+
+
 class KafkaSource(Source):
     """``kafka://host:port/topic``. What needs a client of Kafka is imported when it is used."""
 
@@ -157,8 +177,6 @@ class KafkaSource(Source):
 
     def place_of(self, url: str, path: str, row: int) -> str:
         """See ``Source``."""
-        from streamomd.sources.kafka.file_system import place_in_topic
-
         return place_in_topic(url, row)
 
     def warnings(self, options: Mapping[str, Any]) -> list[str]:

@@ -37,8 +37,7 @@ from streamomd.shards.file_schema import schema_facts, schema_of_text
 from streamomd.shards.order import path_key
 from streamomd.shards.shard import Listed
 from streamomd.sources.contract import ALL, Request, SourceFiles
-from streamomd.sources.tables import text_format
-from streamomd.sources.text.text_names import command, text_files
+from streamomd.sources.tables import command, text_files, text_format
 
 if TYPE_CHECKING:
     from streamomd.sources.text.conversion import Converted

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Floats
+from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.jit import LazyCompiled, callable_part, int64, read, written
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -197,6 +198,33 @@ def limits_of(places: NDArray[np.int64]) -> Floats:
 def least_rows(level: float) -> int:
     """Rows of which both ends are quantiles: 2 / (1 - level)."""
     return round(2.0 / (1.0 - level))
+
+
+def residual_ends(
+    residuals: Residuals | None, level: float, *, classifies: bool
+) -> tuple[float, float]:
+    """From where to where residuals of a regression are with probability ``level``.
+
+    Raises UnsupportedError of classes, UsageError for a level that the run did not follow, or that
+    needs more rows.
+    """
+    if classifies:
+        raise UnsupportedError(
+            "a prediction interval is of numbers, and this model predicts classes: their "
+            "probabilities say how sure it is; for an interval of a probability, --with interval"
+        )
+    if level not in LEVELS:
+        known = ", ".join(f"{one:g}" for one in LEVELS)
+        raise UsageError(f"--level {level:g}: a run follows the levels {known}")
+    ends = None if residuals is None else residuals.interval(level)
+    if ends is None:
+        rows, least = 0 if residuals is None else residuals.rows, least_rows(level)
+        raise UsageError(
+            f"a prediction interval at level {level:g} needs at least {least} rows whose residuals "
+            f"were counted when they were first learned, and this model has {rows:,}: train more "
+            "rows, or, of a checkpoint of an older version, update it"
+        )
+    return ends
 
 
 @callable_part
