@@ -63,7 +63,7 @@ def checkout(python: Path, folder: Path) -> Path:
 def hash_of_sources() -> str:
     """Of everything that pip builds the package from."""
     found = hashlib.sha256()
-    package = (file for file in (ROOT / "streamomd").rglob("*") if file.suffix != ".pyc")
+    package = (file for file in (ROOT / "streamomd").rglob("*") if "__pycache__" not in file.parts)
     for file in (ROOT / "pyproject.toml", *sorted(file for file in package if file.is_file())):
         found.update(str(file.relative_to(ROOT)).encode() + b"\0")
         found.update(hashlib.sha256(file.read_bytes()).digest())
