@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
 from streamomd.core.installed import TO_ESTIMATOR, VERDICT
-from streamomd.core.wording import named_keywords
+from streamomd.core.wording import counted, named_keywords
 from streamomd.sources.tables import TableOptions
 from streamomd.training.memory_rows import (
     dicts_of_rows,
@@ -22,8 +23,8 @@ from streamomd.training.memory_rows import (
 )
 from streamomd.training.model_data import ModelData, heaviest
 from streamomd.training.model_figures import fill_values_of, result_of, summary_of
-from streamomd.training.notebook_tables import Coordinates, model_table
 from streamomd.training.predict import evaluate, predict, probabilities
+from streamomd.training.progress import show
 from streamomd.training.scoring.link import each_class
 
 if TYPE_CHECKING:
@@ -32,6 +33,47 @@ if TYPE_CHECKING:
 
 TOP = 10
 """The heaviest coordinates that a notebook shows with a model."""
+MOST_LEARNERS = 8
+"""Columns of weights; a table of more classes shows those of the first."""
+_METRICS = ("loss", "error", "auc", "rmse", "mae", "r2")
+
+
+class Coordinates(list[dict[str, Any]]):
+    """Coordinates as ``model_data.heaviest`` returns them; in a notebook a table."""
+
+    def _repr_html_(self) -> str:
+        """Names, and each learner's weight with its standard error where that is known."""
+        rows = []
+        for one in self:
+            errors = one.get("error", [None] * len(one["weight"]))
+            both = zip(one["weight"], errors, strict=True)
+            cells = [f"{w:.4g}" if error is None else f"{w:.4g} ± {error:.2g}" for w, error in both]
+            rows.append((one["name"], *cells[:MOST_LEARNERS]))
+        return _table(f"{counted(len(rows), 'coordinate')} of the largest weights", rows)
+
+
+def model_table(summary: Mapping[str, Any], verdict: Mapping[str, str]) -> str:
+    """summary: as ``Model.summary`` returns it. verdict: its level and text, as in a report."""
+    url = summary["checkpoint"]["url"] or "not saved"
+    commit = summary["checkpoint"]["sequence"]
+    rows = [
+        ("rule", summary["rule"]),
+        ("rows", f"{summary['rows']:,}"),
+        *((name, show(summary[name])) for name in _METRICS if summary.get(name) is not None),
+        ("checkpoint", url if url == "not saved" else f"{url}, commit {commit}"),
+    ]
+    return f"{_table('Model', rows)}<p>{escape(verdict['text'])}</p>"
+
+
+def _table(caption: str, rows: Iterable[Sequence[str]]) -> str:
+    lines = "".join(
+        f"<tr><th>{escape(str(row[0]))}</th>"
+        f"{''.join(f'<td>{escape(str(cell))}</td>' for cell in row[1:])}</tr>"
+        for row in rows
+    )
+    return f"<table><caption>{escape(caption)}</caption>{lines}</table>"
+
+
 PUBLIC = (
     "classes", "decision_function", "evaluate", "explain", "fill_values", "inspect", "learn",
     "predict", "predict_proba", "result", "scorer", "state_sha256", "summary", "to_estimator",
