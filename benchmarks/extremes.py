@@ -88,7 +88,7 @@ def small_slots(rows: int = 200_000, words: int = 5000) -> None:
     batch = SparseBatch(ends, indices.reshape(-1), np.ones(rows * 10), y, np.ones(rows))
     found = []
     for dtype in ("float64", "float32"):
-        engine, state = started("logistic", words + 1, 0, 64, dtype)
+        engine, state = started("logistic", words + 2, 0, 64, dtype)  # and the bias
         engine.learn(state, np.zeros(3), batch)
         found.append(engine.predict(state, np.zeros(3), batch)[:, 0])
     gap = np.abs(found[1] - found[0]).max() / found[0].std()
