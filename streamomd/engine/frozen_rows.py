@@ -37,6 +37,10 @@ from streamomd.rules.common.standardized import AUTO
 Floats = NDArray[np.float64]
 LEAST = 128.0
 """Mass scored below which a saved model is the mixture that predicts the next row."""
+SCORED = 0.25
+"""The share of the rows' importance below which it is that mixture, too. Averaged mode scores the
+rows alone that it learns exactly, which come before the rounds, when weights are other ones, and
+right after merges, before weights are corrected."""
 
 
 class EngineOf(Protocol):
@@ -159,8 +163,9 @@ def is_fitted(engine: EngineOf, state: State) -> bool:
     layout = engine.layout  # a state's own may be that of a range of its coordinates
     if not layout.frozen or engine.h.prefer != AUTO:
         return False
-    one_pass = state.totals[0, AT["horizon"]] == 0.0
-    return bool(one_pass and state.extra["chain"][FIELDS["mass"]] >= LEAST)
+    totals, chain = state.totals[0], state.extra["chain"]
+    enough = chain[FIELDS["mass"]] >= LEAST and chain[FIELDS["weights"]] >= SCORED * totals[AT["n"]]
+    return bool(totals[AT["horizon"]] == 0.0 and enough)
 
 
 def unused(engine: EngineOf, state: State) -> int:

@@ -19,8 +19,9 @@ and rows are also predicted by the newest copy, which has learned none of the ro
 the square loss by the one before it. On these frozen predictions the saved model is fitted,
 ``prefer`` = "auto": G's share, and with log losses a scale of B's block, one of its other
 coordinates, and the share of the classes' frequencies; of the scales half is taken, for copies of
-fewer rows need more of it. ``saved_loss`` of the result is the mean
-loss of frozen predictions. ``prefer`` = "recent" saves the mixture that predicts the next row,
+fewer rows need more of it. Where under a quarter of the rows have frozen predictions, as in
+averaged mode, the mixture that predicts the next row is saved. ``saved_loss`` of the result is the
+mean loss of frozen predictions. ``prefer`` = "recent" saves the mixture that predicts the next row,
 "whole" B alone: for data whose rows of all times count alike.
 
 From row 65,536 on, with log losses, a predictor rests that the next row's prediction does not use

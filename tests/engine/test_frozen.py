@@ -20,6 +20,7 @@ from streamomd.engine.loops.rebase import AT
 from streamomd.engine.state import State
 from streamomd.rules.common import pooled
 from streamomd.rules.common.pooled import REST_B, REST_G
+from streamomd.rules.common.standardized import share_of_lead
 
 ROWS, K = 800, 8
 """Coordinates of the block: the bias, four columns, three of six sparse ones."""
@@ -92,6 +93,18 @@ def test_compiled_loops_give_the_same_bits(loss: str) -> None:
     for run in runs:
         run.learn(rows)
     assert runs[0].bits() == runs[1].bits()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_where_few_rows_are_scored_the_next_rows_mixture_is_saved(loss: str) -> None:
+    """As in averaged mode, whose parts score no rows."""
+    rows = rows_of(loss, 1200)
+    run = trained(loss, rows.some(slice(500)))
+    assert frozen_rows.is_fitted(run.engine, run.state)
+    run.engine.learn(run.state, np.zeros(3), rows.some(slice(500, 1200)).batch(), part=True)
+    share = share_of_lead(run.state.totals[0, AT["lead"]])
+    mix = frozen_rows.saved_mix(run.engine, run.state)
+    assert mix[:3].tolist() == [share, share, 1.0 - share]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
