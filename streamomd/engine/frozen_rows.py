@@ -163,9 +163,13 @@ def is_fitted(engine: EngineOf, state: State) -> bool:
     layout = engine.layout  # a state's own may be that of a range of its coordinates
     if not layout.frozen or engine.h.prefer != AUTO:
         return False
-    totals, chain = state.totals[0], state.extra["chain"]
-    enough = chain[FIELDS["mass"]] >= LEAST and chain[FIELDS["weights"]] >= SCORED * totals[AT["n"]]
-    return bool(totals[AT["horizon"]] == 0.0 and enough)
+    enough = state.extra["chain"][FIELDS["mass"]] >= LEAST and _scores_enough(state)
+    return bool(state.totals[0, AT["horizon"]] == 0.0 and enough)
+
+
+def _scores_enough(state: State) -> bool:
+    """Whether rows of ``SCORED`` of the importance were scored."""
+    return bool(state.extra["chain"][FIELDS["weights"]] >= SCORED * state.totals[0, AT["n"]])
 
 
 def unused(engine: EngineOf, state: State) -> int:
@@ -226,8 +230,9 @@ def scale_now(fitted: float) -> float:
 
 def saved_loss(engine: EngineOf, state: State) -> float | None:
     """Mean loss of rows predicted by weights from before: what a saved model's rows to come will
-    have, as far as they resemble these. None before the first, and of other rules."""
-    if "chain" not in state.extra:
+    have, as far as they resemble these. None where few of the rows are so predicted, as in averaged
+    mode, and of other rules."""
+    if "chain" not in state.extra or not _scores_enough(state):
         return None
     chain = Chain(*state.extra["chain"][:LENGTH].tolist())
     return chain.losses / chain.weights if chain.weights > 0.0 else None

@@ -101,7 +101,9 @@ def test_where_few_rows_are_scored_the_next_rows_mixture_is_saved(loss: str) -> 
     rows = rows_of(loss, 1200)
     run = trained(loss, rows.some(slice(500)))
     assert frozen_rows.is_fitted(run.engine, run.state)
+    assert frozen_rows.saved_loss(run.engine, run.state) is not None
     run.engine.learn(run.state, np.zeros(3), rows.some(slice(500, 1200)).batch(), part=True)
+    assert frozen_rows.saved_loss(run.engine, run.state) is None
     share = share_of_lead(run.state.totals[0, AT["lead"]])
     mix = frozen_rows.saved_mix(run.engine, run.state)
     assert mix[:3].tolist() == [share, share, 1.0 - share]
