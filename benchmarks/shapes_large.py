@@ -8,12 +8,16 @@ loss, or root of the mean square), processor seconds ÷ those of ``auto``, and t
 from ``auto`` to LightGBM.
 
     python benchmarks/shapes_large.py [--rows 1000000] [--sets curves,pairs]
+    python benchmarks/shapes_large.py --cost 5    # whole commands on table both, in turn, 5 times
 
 Covertype needs ../shared/data; without it it is skipped.
 """
 
 from __future__ import annotations
 
+import resource
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -135,11 +139,44 @@ def line(name: str, found: dict[str, Any]) -> str:
     return text + "".join(f" {one:6.2f}" if ahead else "      -" for one in shares)
 
 
+def spent(words: list[str]) -> float:
+    """Processor seconds of a command of streamomd."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "streamomd", *words], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def cost(rows: int, times: int) -> dict[str, Any]:
+    """Processor seconds of whole ``train`` commands, start-up and commits included, and LightGBM's
+    in memory."""
+    frame, taken = SETS["both"](rows), {level: [] for level in LEVELS}
+    cut = len(frame) - min(len(frame) // 10, MOST_TEST)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.parquet"
+        frame.to_parquet(file, row_group_size=100_000)
+        for turn in range(times + 1):  # the first one compiles
+            for level in LEVELS:
+                url = ["--checkpoint", f"{folder}/{turn}-{level}"]
+                seconds = spent(["train", str(file), "--label", "y", "--shapes", level, *url])
+                taken[level] += [seconds] if turn else []
+    for level, found in taken.items():
+        ratio = common.ratio(found, taken["none"])
+        print(f"{level:10} {statistics.median(found):6.2f} s of processors, ÷ none {ratio:.2f}")
+    _, seconds = booster(frame[:cut], frame[cut:], classes=True)
+    print(f"LightGBM   {seconds:6.2f} s of processors, {cut:,} rows in memory")
+    return {**taken, "lightgbm": seconds}
+
+
 def main() -> None:
     parser = common.arguments(__doc__)
+    parser.add_argument("--cost", type=int, default=0, metavar="TIMES", help="of whole commands")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of made tables")
     parser.add_argument("--sets", default=",".join(SETS), help="some of the tables")
     args = parser.parse_args()
+    if args.cost:
+        common.finish(cost(args.rows, args.cost), as_json=args.json)
+        return
     head = "".join(f"{level:>10}  CPU" for level in (*LEVELS[1:], "LightGBM"))
     print(f"table           rows      auto{head}   shares")
     figures = {}

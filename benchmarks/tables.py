@@ -77,6 +77,8 @@ ENTRIES = (
     Entry("stages", "benchmarks/peers/stages.py --folder {folder}/peers", ("performance",), 2,
           timed=True),
     Entry("shapes_large", "benchmarks/shapes_large.py", ("curved-columns",), 10, timed=True),
+    Entry("shapes_cost", "benchmarks/shapes_large.py --cost 5", ("curved-columns",), 3,
+          timed=True),
     Entry("quality_sets", f"benchmarks/quality.py {SAVED}", ("choosing-a-rule", "index"), 60),
     Entry("quality_fresh", "benchmarks/quality.py --fresh --passes 1 --rules "
           f"auto,nag,sgd-epochs,linear {SAVED}", ("choosing-a-rule",), 20),
