@@ -37,7 +37,7 @@ from streamomd.shards.order import Job, jobs_of, places
 from streamomd.shards.reader import ShardBatch
 from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import row_checks
-from streamomd.training.first_trees import shape_advice
+from streamomd.training.choose_shapes import shape_advice
 from streamomd.training.model_data import engine_of
 from streamomd.training.progress import note
 from streamomd.training.row_stream import UNIT_BYTES, ahead_of

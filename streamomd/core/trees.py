@@ -167,13 +167,18 @@ class Trees:
 
     @cached_property
     def _masks(self) -> dict[int, LeafMasks]:
+        """Of the growth that was used last."""
         return {}
 
     def masks(self, which: int) -> LeafMasks:
         """Of a growth's trees. Raises ValueError for trees that are too large."""
-        if which not in self._masks:
-            self._masks[which] = LeafMasks.of(*self.growths[which][:5])
-        return self._masks[which]
+        which %= len(self.growths)
+        found = self._masks.get(which)
+        if found is None:
+            found = LeafMasks.of(*self.growths[which][:5])
+            self._masks.clear()  # rows come in order; a table of many classes has tens of megabytes
+            self._masks[which] = found
+        return found
 
     def margins_of(self, values: Sequence[float]) -> list[float]:
         """The margins of a row by the last growth."""

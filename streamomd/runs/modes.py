@@ -23,13 +23,13 @@ from streamomd.shards.filesystem import is_local
 from streamomd.shards.order import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.choose_shapes import advice_of_shards
 from streamomd.training.drift_alerts import (
     fails_on_alert,
     raise_alert,
     refuse_many_categories,
     report_alerts,
 )
-from streamomd.training.first_trees import advice_of_shards
 from streamomd.training.holdout import with_places
 from streamomd.training.metrics import Metrics
 from streamomd.training.microbatch_rounds import Rounds, Share

@@ -21,7 +21,7 @@ from streamomd.shards.distinct_values import Enough, distinct_labels, label_boun
 from streamomd.shards.first_rows import longest_list
 from streamomd.shards.renames import check_columns, distinct_schemas
 from streamomd.shards.shard import ShardSet
-from streamomd.training.first_trees import with_shapes
+from streamomd.training.choose_shapes import with_shapes
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from running import run, write
 
-from streamomd.training import first_trees
+from streamomd.training import choose_shapes
 
 ROWS = 3_000
 
@@ -31,7 +31,7 @@ def test_a_line_says_by_how_much(
     trees = "%; --shapes all also grows boosted trees, whose gain was not measured\n"
     assert (trees in run("plan", *words).out) == (shape == "curve")
     if shape == "curve":
-        monkeypatch.setattr(first_trees, "find_spec", lambda _: None)
+        monkeypatch.setattr(choose_shapes, "find_spec", lambda _: None)
         assert line in run("plan", *words).out
         assert trees not in run("plan", *words).out
     assert "curved columns" not in run("plan", *words, "--shapes", "columns").out

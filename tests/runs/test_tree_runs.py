@@ -40,15 +40,15 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Growths of few rows; the last rows are after the window."""
     monkeypatch.setattr(grow_trees, "FIRST", 100)
     monkeypatch.setattr(grow_trees, "ROWS", 500)
-    monkeypatch.setattr("streamomd.training.first_trees.ROWS", 500)
+    monkeypatch.setattr("streamomd.training.choose_shapes.ROWS", 500)
     monkeypatch.setattr(grow_trees, "MOST_TREES", 30)
-    monkeypatch.setattr("streamomd.training.first_trees.HARM", 1e9)
+    monkeypatch.setattr("streamomd.training.choose_shapes.HARM", 1e9)
 
 
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees are not checked for harm: in plain Python that takes most of these tests' time."""
-    unchanged = "streamomd.training.first_trees.without_harm", lambda spec, plan, rows: plan
+    unchanged = "streamomd.training.choose_shapes.without_harm", lambda spec, plan, rows: plan
     monkeypatch.setattr(*unchanged)
 
 
@@ -468,7 +468,7 @@ def test_trees_that_harm_later_rows_are_left_out(
 ) -> None:
     """Of a relation that turns around in the middle of the first rows; a line says so. The model is
     that of shapes="columns", to the bit."""
-    monkeypatch.setattr("streamomd.training.first_trees.HARM", 0.005)
+    monkeypatch.setattr("streamomd.training.choose_shapes.HARM", 0.005)
     rows = table().select(["a", "b", "z"])
     if change:
         turned = np.where(np.arange(N) < 256, 1.0, -1.0) * np.array(rows["z"])
@@ -516,6 +516,6 @@ def test_the_first_rows_are_read_once(tmp_path: Path, monkeypatch: pytest.Monkey
         return read_batches(*args, **more)
 
     monkeypatch.setattr("streamomd.training.curved_columns.read_batches", counted)
-    monkeypatch.setattr("streamomd.training.first_trees.HARM", 0.005)
+    monkeypatch.setattr("streamomd.training.choose_shapes.HARM", 0.005)
     assert learn(shards).plan.trees is not None
     assert len(calls) == 1

@@ -78,7 +78,7 @@ def start_model(estimator: Any, rows: Any, name: Any, targets: Targets, weight: 
     targets and weights. name: of the label.
     """
     from streamomd.features.grow_trees import ROWS as TREE_ROWS
-    from streamomd.training.first_trees import trees_of_memory, with_effects, without_harm
+    from streamomd.training.choose_shapes import trees_of_memory, with_effects, without_harm
     from streamomd.training.model import Model
     from streamomd.training.progress import note
 
