@@ -7,6 +7,7 @@ A message says what is wrong, where, what was expected and what to do: ``message
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 from streamomd.core.message import Message
@@ -19,9 +20,17 @@ class StreamomdError(Exception):
 
     @property
     def message(self) -> Message:
-        """The error as data; of one that was raised with a text alone, without a code."""
+        """The error as data. Of one raised with a text alone the class is the code.
+
+        >>> NoCommitError("nothing in {run}").message.fields()
+        {'code': 'no_commit'}
+        """
         said = self.args[0] if self.args else ""
-        return said if isinstance(said, Message) else Message("", "{found}", found=str(said))
+        if isinstance(said, Message):
+            return said
+        words = re.findall("[A-Z][a-z]*", type(self).__name__.removesuffix("Error"))
+        form = str(said).replace("{", "{{").replace("}", "}}")
+        return Message("_".join(words).lower(), form)
 
 
 class UsageError(StreamomdError, ValueError):

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from streamomd import errors
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     BadRowError,
@@ -99,8 +100,17 @@ def test_each_reader_has_a_text() -> None:
 
 
 def test_an_error_of_a_text_has_a_message() -> None:
-    """Without a code; another reader gets the same text."""
+    """Its class is the code; another reader gets the same text."""
     error = UsageError("an {odd} text")
-    assert (error.message.fields(), str(error.message)) == ({}, "an {odd} text")
+    assert (error.message.fields(), str(error.message)) == ({"code": "usage"}, "an {odd} text")
     assert str(error.message.read_by(CALLER)) == "an {odd} text"
     assert str(UsageError().message) == ""
+
+
+def test_each_public_error_has_a_code_of_its_own() -> None:
+    """Programs can distinguish errors of texts alone."""
+    public = [getattr(errors, name) for name in errors.__all__]
+    made = [kind("", signal=2) if kind is errors.StoppedError else kind("") for kind in public]
+    codes = {type(one).__name__: one.message.code for one in made}
+    assert len({*codes.values()}) == len(codes)
+    assert codes["TooManyBadRowsError"] == "too_many_bad_rows"

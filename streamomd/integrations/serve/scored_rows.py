@@ -121,7 +121,7 @@ def _problem(snapshot: Snapshot, row: Row) -> dict[str, Any] | None:
         wrong_columns = {part.column for part in message.parts()}
         columns = [name for name in snapshot.schema.columns if name in wrong_columns]
         text = printable(str(message)).removeprefix("the row: ")  # the request's rows have numbers
-        return {"code": message.code or OTHER, "columns": columns, "message": text[: 10 * _LONGEST]}
+        return {"code": message.code, "columns": columns, "message": text[: 10 * _LONGEST]}
     except (ValueError, TypeError, OverflowError) as error:
         return {"code": OTHER, "columns": [], "message": printable(str(error))[: 10 * _LONGEST]}
     return None
