@@ -117,6 +117,7 @@ class Averaged:
         if not rounds:
             return
         begins = [Cursor(epoch, *parts[0].begin) for parts in rounds]
+        # Commits are made between rounds only: any other cursor is of another division into rounds.
         if cursor not in (Cursor(epoch), *begins):
             raise ResumeRefusedError(
                 "the rounds of this epoch changed since it started: new shards divide it "
@@ -145,6 +146,7 @@ class Averaged:
 
     def _try_round(self, run: str, parts: list[RowRange]) -> PartialState:
         start, submit_merges = self._submit(run, parts)
+        # Until the start is there, only the last round's result in memory can provide it.
         wait_until_done(self.connection, start, self._report)
         self._merged = None  # the start has its memory
         del start  # the tasks that need it hold it
@@ -190,6 +192,7 @@ class Averaged:
         """A round's result: from its worker, or through the scheduler if it cannot be reached."""
         wait, report = wait_for_result, self._report
         try:
+            # Through the scheduler the state would pass one more machine, and stand in its memory.
             return cast(PartialState, wait(self.connection, merged, report, direct=self._direct))
         except ResultTimeoutError:
             if not self._direct:
@@ -204,6 +207,7 @@ class Averaged:
         learned = Metrics.from_arrays(result.metrics, classifies=model.spec.model.classifies)
         model.metrics.add(learned, model.spec.data.max_bad_rows)
         watch_parts(model, result.watched)
+        # In place: engine, manager and watchers hold this state.
         state.cells[...] = result.cells
         state.totals[...] = result.totals
         state.clock = result.clock
@@ -227,6 +231,7 @@ class Averaged:
         model = self.model
         so_far = model.metrics.copy()
         for one in list(self._progress.values()):
+            # Of rounds that are lost these figures are shown and never committed.
             so_far.current[...] += np.array(one["sums"])
             so_far.count(one["rows"])
         for watcher in self.watchers:

@@ -110,6 +110,7 @@ def merge_pieces(
     begin = ranges.piece(model.state, number)
     states = [piece.state(begin.layout) for piece in (a, b)]
     whole = ranges.merge(model.engine, number, states, begin, (a.rows, b.rows), by=by)
+    # All but the cells is the same in every piece: it is sent once, with the first.
     about = None
     if a.about is not None and b.about is not None:
         about = merge_about(a.about, b.about)
@@ -181,6 +182,7 @@ def _learn(
 ) -> tuple[PartialState, State]:
     """Learns the rows of a range; returns what it learned, and the state."""
     model = model_of(start)
+    # A copy: other tasks on this worker, and a second attempt, start from the same one.
     state, names = model.state.copy(), Names(start.names)
     plan = plan_to_read(request.alert, start.plan)
     spec, reported, digests = start.spec, time.monotonic(), Digests()
@@ -206,6 +208,7 @@ def _learn(
             end, place = piece.row + piece.rows, span.group.shard.place
             rows = range(piece.row, end)
             batch = sampled_rows(spec.data, plan, place, rows, piece.value.batch)
+            # By the row's place in the data, so that it does not depend on how rows are divided.
             held = rows_held_out(spec.data, place, rows, batch.skipped, batch.time)
             given, detail = (model.engine, state, metrics), spec.train.detail
             more: Any = {"weights": weights, "first": request.first}
@@ -216,7 +219,9 @@ def _learn(
                 watcher.add(learned_rows(batch, held), learned, before)
             at = (url, piece.row), (url, end)
             guard.after(state, metrics.current, learned, batch.values.size, at)
+            # The limit of bad rows is checked by the driver, which knows those of all parts.
             metrics.count_skipped(batch.skipped.counts(0, len(batch.skipped)), None)
+            # Events pass the scheduler, which serves all workers: two a second of each part.
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 report_rows(topic, number, metrics)

@@ -94,6 +94,7 @@ def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[
     run."""
     if isinstance(client, ClusterFactory):
         with open_made(client, stop) as made, _connected(made):
+            # Of other factories' clusters the logs are the caller's.
             own = isinstance(client, LocalProcesses)
             with own_cluster(made) if own else nullcontext():
                 yield made
@@ -136,6 +137,7 @@ def local_cluster(workers: int | None) -> Any:
     return LocalCluster(
         n_workers=workers,
         threads_per_worker=1,
+        # Any free port: a fixed one would be taken by the next run on this machine.
         dashboard_address="127.0.0.1:0",
         security=local_security(),  # other users of the machine can reach the address
     )
@@ -233,6 +235,7 @@ def send_task(
         future = client.submit(
             *pack_call(_call_checked, (VERSION, function, *given), inputs),
             key=key,
+            # Dask would otherwise give the result of an earlier task with equal arguments.
             pure=False,
             priority=priority,
             resources={**resources} if resources else None,
@@ -284,6 +287,7 @@ def wait_until_done(client: Client, future: Future[Any], waiting: Waiting) -> No
     Raises TaskLostError if all workers it was sent to are gone, ClusterError if the scheduler is
     lost or there was no worker for minutes.
     """
+    # Not future.result(): it has no deadline, and would not notice a lost scheduler.
     wait_for_any(client, [future], waiting)
     if not future.done():
         raise TaskLostError("its workers are gone")
@@ -298,14 +302,15 @@ def wait_for_any(
     """
     done = threading.Event()
     for future in futures:
+        # Called from Dask's thread, so the wait below ends without the rest of its half second.
         future.add_done_callback(lambda _: done.set())
-    while not (found := [one for one in futures if one.done() or _has_no_worker(client, one)]):
+    while not (ended := [one for one in futures if one.done() or _has_no_worker(client, one)]):
         done.wait(POLL_SECONDS)
         done.clear()
         refuse_lost(client)
         waiting()
         check_workers(client)
-    return found
+    return ended
 
 
 def _has_no_worker(client: Client, future: Future[Any]) -> bool:
@@ -323,6 +328,7 @@ def _fetch_result(
     async def gather() -> Any:
         return await client.gather([future], direct=direct, asynchronous=True)
 
+    # In the client's loop, so that this thread watches signals and workers meanwhile.
     fetching = run_on_loop(client, gather())
     limit = seconds("fetch")
     deadline = time.monotonic() + limit
@@ -374,6 +380,7 @@ def _address_in(path: str) -> str:
     problem = f"{shown(path)} is not a scheduler file"
     try:
         with Path(path).open("rb") as file:
+            # A limit: the path may name any file, such as a device without an end.
             content = json.loads(file.read(MAX_BYTES))
     except FileNotFoundError:
         raise InputNotFoundError(f"no scheduler file {shown(path)}") from None

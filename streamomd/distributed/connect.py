@@ -54,6 +54,7 @@ def connection_problem(
         return f"{name}: this process has no certificates for TLS: {CERTIFICATES}"
     if address.startswith(TLS) and re.search("certificate|unknown_ca", str(error), re.IGNORECASE):
         return f"{name}: the certificates of scheduler and client do not match: {CERTIFICATES}"
+    # From here on the network is asked, which the errors above need not.
     limit = min(limit, CONNECT_SECONDS)
     if accepts_connections(address, limit):
         return _problem_of_server(loop, address, limit)
@@ -66,9 +67,10 @@ def connection_problem(
 def _problem_of_server(loop: asyncio.AbstractEventLoop, address: str, limit: float) -> str:
     """Why this client cannot use what accepts connections at an address as its scheduler."""
     host, name = address.rpartition("://")[2], shown(address)
+    # Without TLS, also where the address has it: an answer is the sign of a wrong protocol.
     describing = _distributed_version(f"tcp://{host}", limit)
-    found = asyncio.run_coroutine_threadsafe(describing, loop).result()
-    if found is None:
+    their_version = asyncio.run_coroutine_threadsafe(describing, loop).result()
+    if their_version is None:
         # Later: a greeting of TLS is an error in the log of a Dask server without it.
         if not address.startswith(TLS) and _speaks_tls(address, limit):
             return (
@@ -78,13 +80,16 @@ def _problem_of_server(loop: asyncio.AbstractEventLoop, address: str, limit: flo
         return f"{name}: {NOT_A_SCHEDULER}"
     if address.startswith(TLS):
         return f"the Dask scheduler at {name} does not use TLS: pass tcp://{shown(host)}"
-    if _numbers(found) < OLDEST:
+    if _numbers(their_version) < OLDEST:
         return (
-            f"the Dask scheduler at {name} has distributed {found}, and this process "
+            f"the Dask scheduler at {name} has distributed {their_version}, and this process "
             f"{version('distributed')}: upgrade the scheduler to {'.'.join(map(str, OLDEST))}.0 "
             "or later"
         )
-    return f"the Dask scheduler at {name} (distributed {found}) did not accept this client in time"
+    return (
+        f"the Dask scheduler at {name} (distributed {their_version}) did not accept this client in "
+        "time"
+    )
 
 
 def _numbers(found: str) -> tuple[int, ...]:
@@ -112,6 +117,7 @@ async def _distributed_version(address: str, limit: float) -> str | None:
 def _speaks_tls(address: str, limit: float) -> bool:
     """Whether what is at an address answers the greeting of TLS. No certificate is checked."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Nothing is sent or trusted: the question is only whether TLS is spoken.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with suppress(OSError, ValueError):  # OSError: also of TLS
         where = get_address_host_port(address)
@@ -220,6 +226,7 @@ def open_client(address: str, stop: StopRequest | None = None) -> Iterator[Clien
         try:
             yield clients[0]
         finally:
+            # The event loop ends after this: Dask's own close needs it.
             with suppress(OSError, TimeoutError):  # a lost client cannot close properly
                 clients[0].close()
 
@@ -240,6 +247,7 @@ def _event_loop(running: Callable[[], bool]) -> Iterator[asyncio.AbstractEventLo
     Remaining tasks are cancelled and awaited at the end: a dropped coroutine would print a warning
     on stderr.
     """
+    # Of its own: Dask's shared loop outlives a client, with the logs of its failed connections.
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="streamomd-client", daemon=True)
     thread.start()
@@ -285,6 +293,7 @@ async def _connect_async(address: str, limit: float) -> Client:
         async with asyncio.timeout(limit):
             await client
     except BaseException:
+        # As Dask's close does, which would wait for the connection that never came.
         client.status = "closing"
         with suppress(Exception):
             await client.rpc.close()
@@ -304,8 +313,10 @@ def open_made(factory: ClusterFactory, stop: StopRequest | None) -> Iterator[Cli
     fails or returns something else, StoppedError after a signal.
     """
     note(f"making a cluster: {factory}")
+    # A person's code may block for minutes and checks no flag: the signal is raised inside it.
     with interrupt_on_signals(stop, f"stopped while making a cluster: {factory}"):
         made: Any = factory.make()
+    # Before anything is checked, so that what is refused is closed too.
     with _closed_at_end(factory, made):
         _refuse_unusable(factory, made)
         if isinstance(made, Client):

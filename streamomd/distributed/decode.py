@@ -75,6 +75,7 @@ def decode(request: DecodeRequest, group: Group, begin: int, end: int) -> Decode
         options=request.options,
         names=names,
         digests=digests,
+        # Larger than in one process: each unit is an array that Dask transfers on its own.
         unit_bytes=UNIT_BYTES,
     )
     rows = [(piece.row, batch_to_arrays(piece.value.batch)) for piece in pieces]
@@ -162,6 +163,7 @@ class Decoders:
 
     def _has_room(self, pending: deque[_DecodeTask]) -> bool:
         rows = sum(task.end - task.begin for task in pending)
+        # Until a width is known one task is enough: a window of rows could have any size in bytes.
         return not pending or 0.0 < rows * self._width < self._window
 
     def _spans(self, places: Sequence[int], start: tuple[int, int]) -> Iterator[_DecodeTask]:
@@ -177,6 +179,7 @@ class Decoders:
                 limit_rows = PROBE_ROWS
                 if self._width:
                     limit_rows = max(1, int(min(TASK_BYTES, self._window) / self._width))
+                # A short rest is taken along: a task for it would decode the group once more.
                 end = last if last - begin <= 2 * limit_rows else begin + limit_rows
                 self._task_number += 1
                 future = self._send(group, begin, end, self._task_number)
@@ -195,6 +198,7 @@ class Decoders:
         """A task's result; a lost task is submitted again. Raises what the task raised."""
         for attempt in range(ATTEMPTS):
             if attempt:
+                # 0 is the highest priority: the learner waits for this one.
                 task.future = self._send(task.group, task.begin, task.end, 0)
             try:
                 # From the worker itself while it is reachable; else through the scheduler.
@@ -213,6 +217,7 @@ class Decoders:
 
     def _pieces(self, task: _DecodeTask, decoded: Decoded) -> Iterator[Piece[Rows]]:
         pieces, names, digests = decoded
+        # Before a row is learned, so that those of a changed shard never enter the state.
         if self._digests is not None:
             self._digests.check_all(digests)
         if self._names is not None:
@@ -300,6 +305,7 @@ class FasterSource:
                 rate = yield from self._trial(name, places)
                 if rate is None:
                     return
+                # Learning is included: on one machine the cluster's workers take its time.
                 rates[name] = rate
                 if name == LOCAL and self._remaining() < rate * MIN_REMAINING_SECONDS:
                     break
@@ -334,5 +340,6 @@ class FasterSource:
         source: Any = self._sources[name](places, self._position)
         with closing(source) as pieces:
             for piece in pieces:
+                # Before it is learned: after an error of the cluster no row is learned twice.
                 self._position = piece.position, piece.row + piece.rows
                 yield piece

@@ -69,6 +69,7 @@ def memory_need(
         reason = f"a state of {_mib(state)} MiB is held up to {times} times"
         return MemoryNeed(BASE_BYTES + times * state, reason)
     if spec.train.mode == "sharded":
+        # Partitions are whole, so the owner with the most of them decides.
         owners = group_size(layout.size, spec.train.parts, workers)
         share = largest_share(layout, spec.train.parts, owners)
         reason = (
@@ -152,11 +153,11 @@ def refuse_too_small(
     workers: how many take part; 0: all usable ones. waiting: see ``usable_workers``. learners: see
     ``memory_need``.
     """
-    found = usable_workers(client, waiting)
+    usable = usable_workers(client, waiting)
     problems = [
         f"worker {address}: {problem}"
-        for address, worker in found.items()
-        for problem in memory_problems(worker, spec, layout, workers or len(found), learners)
+        for address, worker in usable.items()
+        for problem in memory_problems(worker, spec, layout, workers or len(usable), learners)
     ]
     if problems:
         raise ClusterError("\n".join(problems))
@@ -250,8 +251,8 @@ def diagnose(
         _report_busy(client, [address for address, _ in monitor.pending])
         monitor.wait_for_answers(client, seconds("doctor") - seconds("probe"), lambda: None)
         monitor.refresh(client)
-    found, unusable = monitor.workers, monitor.unusable
-    if not found:
+    known, unusable = monitor.workers, monitor.unusable
+    if not known:
         raise ClusterError("the scheduler has no workers, or does not report them")
     request, store = DiagnosisRequest(versions()), None
     if model is not None and model.spec.checkpoint.url != "none":
@@ -260,6 +261,7 @@ def diagnose(
         probe = (f"{PROBE}{uuid.uuid4().hex}", uuid.uuid4().bytes)
         store.put(*probe)
         by_url = {shard.url: shard for shard in (*(shards or ()),)}
+        # The ends of the list: a worker without access to a mount or bucket fails at either.
         urls = tuple(dict.fromkeys([*by_url][:1] + [*by_url][-1:]))
         request = DiagnosisRequest(
             request.versions,
@@ -273,11 +275,12 @@ def diagnose(
         answers = _ask_workers(client, [*monitor.usable], request, patient=patient)
     finally:
         if store is not None:
+            # Also after an error: the checkpoint's listing must not have objects of others.
             store.delete(request.probe[0])
     able = {address for address, (unfit, _) in answers.items() if not unfit}
-    workers = _enough_memory(model, found, able) or len(answers)
+    workers = _enough_memory(model, known, able) or len(answers)
     rows = []
-    for address, worker in found.items():
+    for address, worker in known.items():
         usable = address in answers
         unfit, differs = answers.get(address, ([unusable.get(address, LEFT)], []))
         if model is not None and usable:
@@ -313,6 +316,7 @@ def _report_busy(client: Client, addresses: Sequence[str]) -> None:
 def _enough_memory(model: ModelData | None, found: Mapping[str, Any], able: set[str]) -> int:
     """How many of some workers have the memory for a job that only those with enough run: with
     fewer workers, each needs more."""
+    # Each round may lose some, after which the others need more: until none is lost.
     while model is not None:
         spec, layout, count = model.spec, model.state.layout, len(able)
         able = {one for one in able if not memory_problems(found[one], spec, layout, count)}
@@ -369,14 +373,18 @@ def exclude_unfit(client: Client, model: ModelData, shards: ShardSet) -> dict[st
 
     Raises ClusterError with all reasons if no worker is fit.
     """
-    found = diagnose(client, model, shards, patient=False)
+    examined = diagnose(client, model, shards, patient=False)
     monitor = monitor_of(client)
     monitor.refuse_unusable(client)
-    reasons = {one["worker"]: "; ".join(one["unfit"]) for one in found if not one["ok"]}
-    if len(reasons) == len(found):
+    reasons = {
+        worker["worker"]: "; ".join(worker["unfit"]) for worker in examined if not worker["ok"]
+    }
+    if len(reasons) == len(examined):
         lines = [f"{address}: {reason}" for address, reason in reasons.items()]
         raise ClusterError("workers unfit for this job:\n" + "\n".join(lines))
-    unfit = {one["worker"] for one in found if one["usable"] and one["answered"]} & {*reasons}
+    unfit = {worker["worker"] for worker in examined if worker["usable"] and worker["answered"]} & {
+        *reasons
+    }
     for address in sorted(unfit):  # one that is busy may be fit later
         monitor.exclude(address, reasons[address])
     return {address: reasons[address] for address in unfit}

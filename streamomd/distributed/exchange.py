@@ -125,6 +125,7 @@ class RowExchange:
         Raises PeerLostError, and what ``check`` raises.
         """
         deadline = time.monotonic() + STALL_SECONDS
+        # In the worker's loop, where its connections live; this is a thread of a task.
         asking = asyncio.run_coroutine_threadsafe(asked, self.loop)
         try:
             while True:
@@ -145,6 +146,7 @@ class RowExchange:
 
     def epoch(self, shards: ShardSet, order: Sequence[int], epoch: int) -> EpochRows:
         """The groups of one epoch. order: of the shards."""
+        # Groups are numbered over all shards, so that decoders take turns also where each has one.
         firsts = [0, *accumulate(len(shard.groups) for shard in shards)]
         return EpochRows(self, epoch, [firsts[at] for at in order])
 
@@ -226,6 +228,7 @@ class EpochRows:
                     for at, columns in enumerate(exchange.ranges)
                     if at != exchange.owner
                 }
+                # Before the own slice is used: the others wait for theirs.
                 exchange.outbox.put(key, others)
                 del piece, bare, whole, others
                 yield own
@@ -243,6 +246,7 @@ class EpochRows:
                 slices, ended, error = self._ask(key, decoder)
             except ReadingEnded:
                 return
+            # Before the error: the rows before it are learned, as in one process.
             yield from map(_restored, slices)
             if error is not None:
                 raise error

@@ -70,6 +70,7 @@ def send(
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     record = {"url": shown(url), "expected": expected, "submitted": now}
     client.set_metadata([ROOT, name], record)
+    # Before the task runs: it reads from this variable whether to stop.
     Variable(name, client=client).set(0)
     # The job outlives this client: if all currently usable workers are replaced, any worker may
     # run it, and one without streamomd only fails it.
@@ -153,6 +154,7 @@ def cancel(job: Job) -> Job:
     if future is None or (job.events() and _ends_within(future, seconds("mind"))):
         return job
     job.client.unpublish_dataset(job.id)
+    # force: other clients hold the published task, too.
     job.client.cancel([future], force=True)
     job.client.set_metadata([ROOT, job.id, "dropped"], True)
     return find(job.client, job.id)
@@ -206,6 +208,7 @@ def _line(when: float, event: Mapping[str, Any]) -> str:
 
 def _newest_commit(url: str, options: Mapping[str, Any] | None) -> dict[str, Any] | None:
     try:
+        # Any problem is the same here: what this machine cannot read is not shown.
         last = list_commits(open_store(url, options))[-1]
     except (StreamomdError, OSError):
         return None

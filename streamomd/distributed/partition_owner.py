@@ -171,7 +171,7 @@ class PartitionOwner:
 
     def _load_share(self, commit: Commit) -> Metrics:
         """Load this owner's share of a commit; return the metrics. Other parts are not read."""
-        share, found = self._share, None
+        share, metrics = self._share, None
         wanted = [
             entry
             for entry in commit.parts
@@ -181,9 +181,9 @@ class PartitionOwner:
             share.fill(low, high, arrays)
             if low == 0:
                 classifies = self._setup.spec.model.classifies
-                found = Metrics.from_arrays(arrays, classifies=classifies)
-        assert found is not None
-        return found
+                metrics = Metrics.from_arrays(arrays, classifies=classifies)
+        assert metrics is not None
+        return metrics
 
     def run(self) -> str:
         """All remaining rounds, and a commit after the last one."""

@@ -183,6 +183,7 @@ class SubmittedLearner:
         """Inside, the task's events are received, and a signal reaches it."""
         signal = self._signal
         try:
+            # Before the task: a missing variable means to it that its submitter is gone.
             signal.set(0)
             with subscribe_events(self.client, self.topic, self._events.append):
                 yield
@@ -215,15 +216,16 @@ class SubmittedLearner:
     def outcome(self) -> dict[str, Any] | None:
         """The result of the task, which ended; None if it was lost. Raises what it raised."""
         try:
-            found: dict[str, Any] = wait_for_result(self.client, self.running(), self._report)
+            figures: dict[str, Any] = wait_for_result(self.client, self.running(), self._report)
         except TaskLostError as error:
             note(f"{self.name} was lost ({error}); submitted again", "learner_lost", "warning")
+            # Workers that are replaced all day are no defect, as long as rows are learned between.
             learned = self.metrics.total_rows > self._rows_before
             self._attempts = 1 if learned else self._attempts + 1
             self._future = None
             return None
-        self._take(found)
-        return found
+        self._take(figures)
+        return figures
 
     def _take(self, figures: dict[str, Any]) -> None:
         if self.take is None:
@@ -245,6 +247,7 @@ class SubmittedLearner:
         """Show the events; forward a signal, and raise StoppedError if it has no effect in time."""
         while self._events:
             event = self._events.pop(0)[1]
+            # A worker may die before the monitor has seen it.
             monitor_of(self.client).note_event(event)
             if "note" in event:
                 pass_on(event, self.reported)
@@ -271,6 +274,7 @@ class SubmittedLearner:
         if self.client.status != "running":
             return
         with suppress(OSError, TimeoutError, ValueError):
+            # A learner that cannot read it stops, after a commit.
             signal.delete()
 
 
@@ -314,9 +318,10 @@ def learner_results(
             ended = wait_for_any(client, [*tasks], report) if tasks else []
             for at in (tasks[task] for task in ended if tasks[task] in pending()):
                 with collecting(at):
-                    found = learners[at].outcome()
-                    if found is not None:
-                        results[at] = found
+                    figures = learners[at].outcome()
+                    if figures is not None:
+                        results[at] = figures
     if stopped:
+        # After all have committed: each of them had the signal.
         raise min(stopped.items())[1]
     return [results[at] for at in range(len(learners))]

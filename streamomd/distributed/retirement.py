@@ -125,6 +125,7 @@ def _wait_for_commit(client: Client, topic: str) -> None:
     deadline = time.monotonic() + seconds("mind")
     while (address := _last_learner(client, topic)) and time.monotonic() < deadline:
         known = workers_of(client).get(address)
+        # Only one that was asked to close still commits; one that died will not.
         was_asked = is_leaving(known) if known else left_as_expected(client, address)
         if not (was_asked and accepts_connections(address)):
             return  # it died, or its task is started again there
@@ -145,6 +146,7 @@ def _has_moved(client: Client, worker: Worker) -> bool:
     """Whether the scheduler has removed this worker, or closes it; False if it stays."""
     deadline = time.monotonic() + seconds("mind")
     while time.monotonic() < deadline:
+        # The scheduler starts tasks again elsewhere once it has removed their worker.
         if worker.address not in workers_of(client):  # also if there is no answer
             return True
         if worker.status.name not in LEAVING:

@@ -144,14 +144,16 @@ def start_state(start: RoundStart) -> PartialState:
     merged = _merged.get(start.previous)
     if merged is None:
         merged = _load_commit(start)
-    found = replace(merged, rows=0, metrics={}, digests=[], watched=())
+    # What the last round learned is in its commit, and would be counted again.
+    begin = replace(merged, rows=0, metrics={}, digests=[], watched=())
     with _lock:
-        _readers[found] = _readers.get(merged) or OpenReaders()
+        # Footers and connections of the last round serve this one, too.
+        _readers[begin] = _readers.get(merged) or OpenReaders()
     if start.new_pass:  # which changes totals only
-        found = replace(found, totals=found.totals.copy())
-        model = model_of(found)
+        begin = replace(begin, totals=begin.totals.copy())
+        model = model_of(begin)
         model.engine.begin_pass(model.state)
-    return found
+    return begin
 
 
 def _load_commit(start: RoundStart) -> PartialState:
@@ -185,6 +187,7 @@ def model_of(start: PartialState) -> StartModel:
     with _lock:
         model = _models.get(start)
         if model is None:
+            # Under the lock: two tasks that begin together would both compile and both copy.
             engine = engine_of(start.spec, start.plan)
             model = StartModel(engine, start.state(engine.layout), Names(start.names))
             _models[start] = model

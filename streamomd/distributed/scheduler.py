@@ -31,11 +31,11 @@ def ask_workers(client: Client) -> dict[str, Any] | None:
     except RuntimeError:  # the event loop is closed
         return None
     try:
-        found: dict[str, Any] = request.result(seconds("answer"))["workers"]
+        workers: dict[str, Any] = request.result(seconds("answer"))["workers"]
     except (*BROKEN, KeyError, AttributeError):  # the last: the client is closed
         request.cancel()
         return None
-    return found
+    return workers
 
 
 def workers_of(client: Client) -> dict[str, Any]:

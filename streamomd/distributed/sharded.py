@@ -76,6 +76,7 @@ class PartitionOwners:
             )
         if self.model.cursor.epoch >= self.model.spec.train.epochs:
             return
+        # Owners decide when to commit, since only they have the state.
         self.watchers = [watcher for watcher in self.watchers if watcher is not self.manager]
         self._use_state(self.manager.remote_state())
         if self.model.metrics.drift is not None:
@@ -93,6 +94,7 @@ class PartitionOwners:
                 attempts = 0
             except LostOwnersError as lost:
                 workers = workers_of(self.connection)
+                # A worker that lost its group may be gone, before the scheduler notices it.
                 self._suspects |= {
                     address: workers[address]["last_seen"]
                     for address in lost.addresses
@@ -106,6 +108,7 @@ class PartitionOwners:
                         f"workers' logs, then: streamomd resume {shown(self.model.url)}"
                     ) from None
                 rows = self.model.metrics.total_rows
+                # Rows since the commit are lost with the group's state.
                 update_metrics(self.model.metrics, self._figures)
                 self._use_state(self.manager.remote_state())
                 sequence = self.manager.sequence
@@ -238,6 +241,7 @@ class PartitionOwners:
             )
         )
         manager.commit()
+        # Parts of the next commit never replace those of this one.
         self._directory = manager.reserve()
         return {"committed": message["number"], "directory": self._directory}
 

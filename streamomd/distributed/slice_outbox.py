@@ -52,6 +52,7 @@ def compacted(batch: DenseBatch, first: int, last: int) -> CompactRows | None:
     most = size * each // (each + 4)
     if size >= MOST:
         return None
+    # The kernel notices only after a row that there are too many.
     room = most + width + 1
     places, found = np.empty(room, np.int32), np.empty(room, values.dtype)
     given = values.reshape(-1), len(batch), values.shape[1], first, last
@@ -59,6 +60,7 @@ def compacted(batch: DenseBatch, first: int, last: int) -> CompactRows | None:
     if count > most:
         return None
     none = np.empty((len(batch), 0), values.dtype)
+    # Copies: the room of the kernel is as large as the matrix.
     rows = replace(batch, values=none)
     return CompactRows(width, places[:count].copy(), found[:count].copy(), rows)
 
@@ -136,6 +138,7 @@ class SliceOutbox:
                 raise ReadingEnded
             group = self._group(key)
             for receiver, one in slices.items():
+                # A receiver's slices stay in order, which is that of the rows.
                 group.slices[receiver].append(one)
                 self.waiting += _size(one)
             self.most_waiting = max(self.most_waiting, self.waiting)
@@ -164,14 +167,15 @@ class SliceOutbox:
     def _taken(
         self, key: Key, group: _Group, receiver: int
     ) -> tuple[list[Slice], bool, Exception | None]:
-        found, group.slices[receiver] = group.slices[receiver], []
-        self.waiting -= sum(map(_size, found))
+        slices, group.slices[receiver] = group.slices[receiver], []
+        self.waiting -= sum(map(_size, slices))
         if group.ended:
             del group.slices[receiver]
+            # All receivers have had its end.
             if not group.slices:
                 del self._groups[key]
         self._changed.notify_all()
-        return found, group.ended, group.error
+        return slices, group.ended, group.error
 
     def close_epoch(self, epoch: int) -> None:
         """Threads of an epoch no longer wait; what was put can still be taken."""
@@ -199,6 +203,7 @@ class SliceOutbox:
         )
 
     def _wake(self, key: Key) -> None:
+        # Events of asyncio may only be set from their loop.
         self._loop.call_soon_threadsafe(self._wake_receivers, key)
 
     def _wake_receivers(self, key: Key) -> None:

@@ -88,6 +88,7 @@ class Star:
         comm = await connect(address, timeout=JOIN_SECONDS, **self._worker.connection_args)
         header = {"group": self._group.hex(), "sender": self.owner}
         await comm.write({"op": OPERATION, "reply": False, **header})
+        # The handler below uses the connection until it closes.
         self._outbox[LEADER] = asyncio.Queue()  # before the task below runs, messages are sent
         self._tasks[-1] = asyncio.ensure_future(self.serve(comm, LEADER))
 
@@ -233,6 +234,7 @@ class ControlChannel:
             read_orders: dict[str, Any] = self.orders.get(timeout=5, callback_timeout=CALL_SECONDS)
         except TimeoutError:
             raise PeerLostError(DRIVER, "it has left") from None
+        # Its number, not its time: clocks of machines differ.
         if read_orders["beat"] != self._last_beat:
             self._last_beat, self._last_beat_time = read_orders["beat"], time.monotonic()
         return read_orders

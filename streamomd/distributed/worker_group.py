@@ -42,13 +42,13 @@ class GroupMembers:
     def find_lost(self, workers: Mapping[str, Any]) -> list[str]:
         """Addresses whose worker the scheduler does not have; before the first round also those
         without heartbeats. workers: the scheduler's current information."""
-        now, found = time.monotonic(), []
+        now, lost = time.monotonic(), []
         limit = max(
             HEARTBEAT_TIMEOUT_SECONDS - CONNECT_SECONDS, 4 * heartbeat_interval(len(workers))
         )
         for address in self.addresses:
             if address not in workers:
-                found.append(address)
+                lost.append(address)
                 continue
             heartbeat, before = workers[address]["last_seen"], self._heartbeats.get(address)
             if before is None or before[0] != heartbeat:
@@ -56,8 +56,8 @@ class GroupMembers:
             elif not self.exchanged and self._is_silent(
                 address, (now - before[1]) / self.patience, limit
             ):
-                found.append(address)
-        return found
+                lost.append(address)
+        return lost
 
     def _is_silent(self, address: str, seconds: float, limit: float) -> bool:
         # A worker that imports and compiles on a busy machine is slow but alive.
@@ -189,6 +189,7 @@ class WorkerGroup:
                 case "exchanged":
                     self._members.exchanged, changes = True, {}
                 case "done" | "stopped":
+                    # Their memory must be free before another group, or another run, starts there.
                     self._members.wait_until_ended([*self._leaving])
                     return str(message["kind"])
                 case _:
@@ -231,6 +232,7 @@ class WorkerGroup:
             # Tasks are also cancelled if the scheduler is lost.
             refuse_lost(self.client, check=True)
             self._members.raise_own_error()
+            # Workers that were asked to close are no candidates for the next group either.
             lost = [*{*lost, *self._leaving}]
             note("an owner was lost; the others end", "owner_lost", "warning")
             self._members.wait_until_ended(lost)

@@ -143,8 +143,9 @@ class WorkerMonitor:
             is_stale = time.monotonic() - self._refreshed > seconds("look")
             if is_stale or not self.usable:
                 self.refresh(client)
-            if found := sorted(self.usable):
-                return found
+            # In one order: which worker gets which task is then the same in each run.
+            if addresses := sorted(self.usable):
+                return addresses
             refuse_lost(client)
             waiting()
             self.check(client)
@@ -357,6 +358,7 @@ def _unregister(client: Client, address: str) -> None:
     unregistering = scheduler.unregister(address=address, stimulus_id="streamomd-silent")
     with suppress(OSError, TimeoutError):
         run_on_loop(client, unregistering).result(seconds("answer"))
+    # After it was removed: only then the scheduler says what runs again.
     again, _ = _lost_tasks(client, address)
     text = f"worker {address} does not answer: {counted(again, 'task')} run again on other workers"
     note(text, "worker_lost", "warning", worker=address, tasks_again=again)
