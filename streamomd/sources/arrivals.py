@@ -100,6 +100,7 @@ def find_arrivals(
         if url not in listing.learned:
             raise UsageError(f"--accept-rewritten {shown(url)}: no learned shard has this URL")
     ready, young, late = _settled(listing.new, choice, now_ns)
+    # Before any is opened, so that the order does not depend on which can be read.
     ready.sort(key=_order(choice.arrival))
     if check is not None:
         check([file.url for _, file in listing.changed] + [file.url for file in ready])
@@ -112,7 +113,9 @@ def find_arrivals(
     rewritten = [one for one in rewritten if one.url not in choice.accept_rewritten]
     found = NewFiles(choice, now_ns, listing.learned, contents, statistics)
     open_new(known, fs, listed, ready, found)
+    # Young files first, as they were decided first: messages are in one order.
     found.skipped[:0] = young
+    # All problems of the listing are in one message: a person corrects them in one go.
     refuse_found([] if choice.ignore_rewritten else rewritten, found.copies, found.unproven_moves)
     set_aside(found, choice)
     waiting = {file.url for file in ready} | {skipped.url for skipped in young}
@@ -141,6 +144,7 @@ def _divide(known: Sequence[Facts], listed: Sequence[Listed], *, retry: bool) ->
     for file in listed:
         number = learned.get(file.url)
         if number is not None:
+            # Also of changed files: what is counted is which learned ones still exist.
             there += 1
             facts = known[number]
             if not _is_same(facts, file) and not _is_accepted(facts, file):
@@ -157,10 +161,12 @@ def _divide(known: Sequence[Facts], listed: Sequence[Listed], *, retry: bool) ->
 
 def _is_same(facts: Facts, file: Listed) -> bool:
     """Whether the listing alone shows that a learned shard did not change."""
+    # A size below 0 is not known, so the listing shows nothing.
     if facts.get("size") != file.size or file.size < 0:
         return False
     if is_of_table(file):  # whose files are never written again
         return True
+    # Before the time: a store copies objects with new times and equal ETags.
     if file.etag is not None and "etag" in facts:
         return bool(facts["etag"] == file.etag)
     return file.mtime_ns is not None and bool(facts.get("mtime_ns") == file.mtime_ns)
@@ -190,6 +196,7 @@ def _settled(
             raise UsageError(
                 f"{shown(file.url)} is listed without a modification time, which {which} needs"
             )
+        # Later files are no problem of this update: a later one learns them.
         if choice.until_ns is not None and (file.mtime_ns or 0) > choice.until_ns:
             late += 1
         elif why := youth(file, file.mtime_ns, choice, now_ns):
@@ -229,6 +236,7 @@ def _reread(
             rewritten.append(Difference(number, file.url, text, refused=True))
             continue
         facts = known[number]
+        # Footers first: they are small, and most rewritten files differ in them.
         found = compare([facts], [shard.fingerprint()])
         texts = [one.text for one in found if one.refused]
         try:
@@ -293,6 +301,7 @@ def skipped_of_tables(known: Sequence[Facts], listing: Listing) -> list[Listed]:
     found: dict[str, Listed] = {}
     for at, one in enumerate(known):
         url, partitions = str(one["url"]), one.get("partitions")
+        # Only tables record partitions of what they skip; other files are listed again.
         if partitions is None or url in others or not url.startswith(roots):
             continue
         path, name = PathPattern(url, listing.fs).path, str(one.get("name", ""))

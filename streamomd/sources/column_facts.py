@@ -102,8 +102,10 @@ def look(shards: ShardSet, options: Mapping[str, Any]) -> DataFacts:
     most = max(LEAST_ROWS, min(MOST_ROWS, MOST_VALUES // max(1, len(names))))
     tables = [*_sample(shards, names, most, options)] if names else []
     seen = sum(table.num_rows for table in tables)
+    # A sample may miss rare nulls, which decide whether a column needs an indicator.
     nulls = _counted_nulls(shards, names, options) if seen < shards.rows else {}
     directories = {one.column for one in first.constants}
+    # Written by `convert`: only then two lists are known to be a pair of indices and values.
     sized = b"streamomd.size" in (schema.metadata or {})
     found = []
     for field in schema:
@@ -113,6 +115,7 @@ def look(shards: ShardSet, options: Mapping[str, Any]) -> DataFacts:
         if is_list_of(field.type, NUMBERS) and not facts.is_pair:
             lists = [rows.column(0) for rows in _sample(shards, [field.name], LEAST_ROWS, options)]
             lengths = {one for rows in lists for one in rows.value_lengths().to_pylist()}
+            # Lists of one length are vectors: each place is a number of its own.
             if len(lengths) == 1 and (length := lengths.pop()):
                 facts = replace(facts, is_vector=True, type=f"{length} numbers in each row")
         if field.name in names:
@@ -128,6 +131,7 @@ def _sample(
     """At most about ``most`` rows, in order."""
     groups = [*jobs_of(shards, range(len(shards)))]
     chosen = _spread(groups, most * len(groups) // max(1, shards.rows))
+    # Small data are read whole.
     each = most if shards.rows <= most else max(1, most // len(chosen))
     for group in (job.group for job in chosen):
         for begin, end in _stretches(group.rows, each, max(1, SLICES // len(chosen))):
@@ -146,6 +150,7 @@ def _stretches(rows: int, most: int, count: int) -> list[tuple[int, int]]:
     """
     if rows <= most:
         return [(0, rows)]
+    # At least one row in each stretch.
     count = max(1, min(count, most))
     each = most // count
     begins = [at * (rows - each) // max(1, count - 1) for at in range(count)]
@@ -224,6 +229,7 @@ def _codes(counts: Mapping[float, int]) -> tuple[tuple[float, ...], float, float
     if not others or min(others) == max(others):
         return (), math.nan, math.nan
     low, high = min(others), max(others)
+    # A code inside the range, such as 99 among ages, may be a value.
     away = APART * (high - low)
     found = [one for one in counts if one in CODES and one != -1 and counts[one] > 1]
     return tuple(sorted(one for one in found if one < low - away or one > high + away)), low, high
@@ -237,5 +243,6 @@ def _consecutive(numbers: list[int]) -> bool:
     """
     if len(set(numbers)) < len(numbers):
         return False
+    # Shuffled row numbers leave few gaps; keys of customers leave many.
     increasing = all(a < b for a, b in itertools.pairwise(numbers))
     return increasing or max(numbers) - min(numbers) < 2 * len(numbers)

@@ -40,6 +40,7 @@ WITHOUT_FLAG = ("data.arrival", "data.csv.header", "data.csv.quotes")
 
 def source_of(url: str) -> Source:
     """The source of a URL or path: a built-in one, one of an installed package, or files."""
+    # Checked ones first: a package under test may replace a source that is installed.
     for source in (*CHECKED, *BUILT_IN):
         if source.takes(url):
             return source
@@ -189,8 +190,10 @@ def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
     if request.order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {request.order!r}")
     tables = request.tables
+    # Text becomes Parquet in the cache here: from now on all sources list shards.
     texts = as_shards(source_texts(shards), request)
     sources = by_source(texts)
+    # Before anything is listed: options of one source may be needed by the file system of all.
     located = {url: source.locate(url) for source, urls in sources.items() for url in urls}
     options: Mapping[str, Any] = request.storage_options
     for source in sources:
@@ -210,8 +213,10 @@ def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
         at = None if place is None else path_key(place)
         listed += [(path_key(file.path) if at is None else at, file) for file in files]
         versions |= position
+    # After the listing, which shows which URLs are tables.
     _refuse_choice(tables, texts, versions)
     if request.order != "given":
+        # By version within a place: rows of a table stay in the order in which they were committed.
         listed.sort(key=lambda one: (one[0], one[1].version))
     return Listing(
         fs,
@@ -284,6 +289,7 @@ def _refuse_credentials(fs: FileSystem, urls: Iterable[str]) -> None:
         if not secret:
             continue
         path = PathPattern(url, fs).path
+        # A file system that took the credentials out of the URL has none of them in its paths.
         if secret in path and not protocol(path):
             raise UsageError(
                 f"{shown(url)} was given with credentials, which its file system does not "
@@ -312,6 +318,7 @@ def _real_names() -> Callable[[str], str]:
     def real_name(path: str) -> str:
         folder = path.rpartition("/")[0] or "/"
         try:
+            # Of a million files few are links: the others need no realpath of their own.
             if stat.S_ISLNK(os.lstat(path).st_mode):
                 return os.path.realpath(path)
         except OSError:  # it was removed since it was listed

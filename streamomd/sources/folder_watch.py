@@ -117,6 +117,7 @@ class FolderWatch(FileWatch):
             {path for kind, path in changes if kind == wanted}
             for wanted in (kinds.added, kinds.modified, kinds.deleted)
         )
+        # A file that is written to again is not complete yet, or no longer: it has to settle.
         for path in written | deleted:
             self._appeared.pop(path, None)
         for path in added - written - deleted:
@@ -130,6 +131,7 @@ class FolderWatch(FileWatch):
         now, found = time.monotonic(), set[str]()
         for path, since in self._appeared.items():
             changed, written = _times(path)
+            # A rename changes the inode, not the contents; changed is 0 of a file that is gone.
             if changed > written or (changed and now - since >= QUIET):
                 found.add(path)
         return found
@@ -157,6 +159,7 @@ def watch_sources(
     for path in map(absolute, places):
         whole = os.path.isdir(path)
         folders.add(path if whole else fixed_directory(path))
+        # A glob with a directory below its wildcard also finds files in later directories.
         recursive |= whole or "/" in path.removeprefix(fixed_directory(path) + "/")
     if recursive and not folders.isdisjoint(("", "/")):  # not the whole disk
         return FileWatch()
@@ -166,6 +169,7 @@ def watch_sources(
         report(
             "watchfiles is not installed (pip install 'streamomd[follow]'): new files are polled"
         )
+    # Such as where a limit on watched directories is reached; polling finds the same files.
     except (OSError, RuntimeError) as error:
         report(f"directories cannot be watched, new files are polled: {error}")
     return FileWatch()

@@ -51,6 +51,7 @@ class SourceCase:
         if not self.source.takes(self.url):
             yield f"it does not take {self.url}"
             return
+        # So that its URLs are found as those of an installed package are.
         CHECKED.append(self.source)
         try:
             yield from self._problems()
@@ -59,6 +60,7 @@ class SourceCase:
 
     def _problems(self) -> Iterator[str]:
         self.options = options_for([self.url], self.options)
+        # Twice, so that there is an order of files to check.
         rows = [*self.add(0), *self.add(1)]
         first = self._list()
         yield from self._stable(first)
@@ -71,6 +73,7 @@ class SourceCase:
             yield f"the position {first.versions} is another after JSON: it is numbers by text"
         if strange := [name for name in first.versions if not name.startswith(_stem(self.url))]:
             yield f"the position has {strange[0]!r}, which does not begin with the URL"
+        # After all that needs the first listing: from here on the source has more.
         yield from self._later(first, _facts(opened), rows, self.add(2))
         yield from self._changed()
         yield from self._refused()
@@ -110,12 +113,14 @@ class SourceCase:
             yield f"after its position are listed files that were there before: {old}"
         if old != known[: len(old)]:
             yield f"files that were there before are listed as {old}, and were as {known}"
+        # What a resumed run lists: nothing that came since.
         before = self._list(versions=first.versions, ledger=facts)
         if first.versions and _urls(before.files) != known:
             yield f"the position lists {_urls(before.files)}, and listed {known}"
         yield from _read(open_listed(before.fs, before.files[: len(known)]), rows, "old")
         now = {**first.versions, **later.versions}
         ledger = {**facts, **_facts(open_listed(later.fs, new))}
+        # An update after an update, of which nothing may be new.
         last = self._list(since=now, ledger=ledger, with_new=True, may_be_empty=True)
         if again := [url for url in _urls(last.files) if url not in ledger]:
             yield f"nothing was added, and {again} are new"
@@ -252,6 +257,7 @@ def _groups(
 ) -> Iterator[str]:
     """Each group alone, the last first: its rows, in slices, of the columns in their order."""
     where = f"columns {list(columns)}, slices of {unit_bytes} bytes"
+    # Not in order: a reader that counts on the group before it fails.
     for group in (3, 0, 2, 1):
         first = group * GROUP
         found = pa.Table.from_batches(read(shards, columns, unit_bytes, [group]))
@@ -293,6 +299,7 @@ def _damaged(path: Path, table: pa.Table) -> Iterator[str]:
     whole = path.read_bytes()
     checksums = find(str(path)).shards[0].checksums
     damaged = path.with_name(f"damaged{path.suffix}")
+    # As writers that were interrupted leave them, and disks with a wrong bit.
     cuts = [whole[: len(whole) * k // 8] for k in range(1, 8)]
     places = np.random.default_rng(0).integers(0, len(whole), DAMAGES)
     flips = [whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :] for at in map(int, places)]

@@ -42,6 +42,7 @@ class TableFiles(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def info(self, path: str, **more: Any) -> dict[str, Any]:
         """Size and ETag of a file."""
         data = self._bytes(path)
+        # Of the bytes, since a table in memory has no time at which it was written.
         tag = hashlib.sha256(data).hexdigest()[:TAG_LETTERS]
         return {"name": path, "size": len(data), "type": "file", "ETag": tag}
 
@@ -61,6 +62,7 @@ class TableFiles(fsspec.AbstractFileSystem):  # type: ignore[misc]
                 with pa.ipc.new_file(to, table.schema) as writer:
                     writer.write_table(table)
                 self._held[path] = to.getvalue().to_pybytes()
+                # The oldest: rows are read in order, so it is not read again in this epoch.
                 if len(self._held) > MOST_HELD:
                     self._held.popitem(last=False)
             return self._held[path]

@@ -116,6 +116,7 @@ class TableOptions:
         of label and weight, which the shards may lack, are not taken from it.
         """
         absent = (data.label, data.weight)
+        # A type of a column that is not there would be refused.
         types = {name: kind for name, kind in data.csv.types.items() if name not in absent}
         changed = data.csv.changed({"types": types, **csv})
         types = {**data.csv.types, **changed.types}
@@ -182,6 +183,7 @@ def locate(fs: FileSystem, root: str, url: str, text: str, who: str = DELTA_LOG)
     match = _SCHEME.fullmatch(text)
     name = match[2] if match else text
     try:
+        # Delta percent-encodes paths; in Iceberg's metadata a % is a letter.
         name = unquote(name, errors="strict") if who == DELTA_LOG else name
     except UnicodeDecodeError:
         raise _refused(url, text, "is not UTF-8", who) from None
@@ -195,9 +197,11 @@ def locate(fs: FileSystem, root: str, url: str, text: str, who: str = DELTA_LOG)
     if relative:
         return Location(base + name, f"{url.rstrip('/')}/{name}", name)
     scheme = match[1].lower() if match else protocol(url)
+    # One file system serves a table: its credentials are not sent to another store.
     if _ALIASES.get(scheme, scheme) != _ALIASES.get(protocol(url), protocol(url)):
         raise _refused(url, text, "is in another file system than the table", who)
     found = _absolute(fs, url, name)
+    # An absolute path of a file of the table: known by its place in it, as relative ones are.
     if found.path.startswith(base):
         name = found.path[len(base) :]
         return Location(found.path, f"{url.rstrip('/')}/{name}", name)
@@ -219,6 +223,7 @@ def check_locations(url: str, found: Sequence[Location], who: str = DELTA_LOG) -
     """
     lists = allow_lists()
     outside = [one for one in found if one.outside]
+    # Else a log from anywhere could have files of this machine read.
     if outside and not lists:
         some = listed([shown(one.url) for one in outside], MOST_FILES)
         raise UsageError(
@@ -266,6 +271,7 @@ def _text_in(folder: str) -> list[str]:
         for entry in entries:
             if entry.name.startswith((".", "_")):
                 continue
+            # The first other file decides: a folder of a million shards is not listed to its end.
             if not text_format(entry.name):
                 return []
             names.append(entry.path)

@@ -128,6 +128,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _add(row: Row) -> Add:
     stats = row.get("stats")
+    # Only the beginning of the text is looked at, see _ROWS.
     match = _ROWS.match(stats) if isinstance(stats, str) else None
     return Add(
         _text(row, "path"),
@@ -167,6 +168,7 @@ def _vector(row: Row) -> str:
     if row.get("deletionVector") is None:
         return ""
     vector = _row(row["deletionVector"], "deletionVector")
+    # With its offset: several vectors share a file.
     place = f"{_text(vector, 'storageType')}{_text(vector, 'pathOrInlineDv')}"
     return f"{place}@{vector.get('offset')}"
 
@@ -209,6 +211,7 @@ def _text(row: Row, key: str) -> str:
 
 def _number(row: Row, key: str) -> int:
     value = row.get(key)
+    # True is an int in Python, and JSON has numbers of any size.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise ValueError(f"{key} is {value!r}, expected a whole number of 0 or more")
     return value

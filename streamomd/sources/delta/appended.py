@@ -223,11 +223,13 @@ def appended_files(
             continue
         if any(add.vector for _, add in added):
             raise vectors_refusal(log.url, sum(add.vector != "" for _, add in added))
+        # Before what it appends, which is no part of the rows that it compacted.
         appended.compact(at, actions)
         appended.append(added)
     text = f"commits of Delta table {shown(log.url)} delete or update rows: version "
     notes += changed_notes(text, changing, "commits", appends_only=appends_only)
     if state.protocol is None or state.metadata is None:
+        # Commits before them are gone from the log; a later checkpoint has both.
         state = _described(log, version)
     metadata, found = state.check(log.url, version), appended.find(existing)
     if found.replaced:
@@ -316,6 +318,7 @@ MISSING = "added in version {version}, but it does not exist: VACUUM deletes"
 def list_table(fs: FileSystem, root: str, url: str, request: Request) -> SourceFiles:
     """The files of a version of the table in a directory, or those appended after the recorded
     version up to that one."""
+    # Before the log is listed: a link may lead outside.
     check_locations(url, [locate(fs, root, url, DELTA_LOG)])
     log = Log.open(fs, root, url)
     pinned, since = request.versions.get(url), request.since.get(url)
@@ -360,6 +363,7 @@ def choose_version(log: Log, options: TableOptions) -> int:
         return options.version
     if not options.as_of:
         return log.newest
+    # A search by halves: the time of each commit is a request.
     until = nanoseconds(options.as_of)
     commits = sorted(log.commits)
     if place := bisect.bisect_right(commits, until, key=log.modified):

@@ -61,7 +61,9 @@ class Log:
         try:
             names = [posixpath.basename(name) for name in children(fs, path, f"{url}/{DELTA_LOG}")]
         except InputNotFoundError:
+            # A directory without a log is reported as such below, with what to do.
             names = []
+        # Other names are left alone: writers put temporary files and checksums there.
         commits = frozenset(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
         if not commits:
             raise InputNotFoundError(
@@ -109,6 +111,7 @@ class Log:
         for name in self.checkpoints[version]:
             self._add(found, name, columns)
         for name in found.sidecars if files else ():
+            # A name with a slash would leave the log's directory.
             if not _SIDECAR.fullmatch(name):
                 raise DataError(
                     f"checkpoint {version} of Delta table {shown(self.url)} names the file "
@@ -126,6 +129,7 @@ class Log:
 
     def modified(self, version: int) -> int:
         """When a commit was made, in ns: as it says itself, else when its file was written."""
+        # Its own time first: a copied log has new file times.
         committed = self.commit(version).committed
         if committed is not None:
             return committed * 1_000_000
@@ -178,6 +182,7 @@ def _checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
     complete: dict[int, tuple[str, ...]] = {}
     for version, kinds in found.items():
         for kind, files in kinds.items():
+            # Of a checkpoint in parts all have to be there: a writer may have been interrupted.
             if not kind.startswith("of ") or len(files) == int(kind[3:]):
                 complete.setdefault(version, tuple(files))
     return complete
@@ -195,6 +200,7 @@ REMEDIES = {
 
 def refuse_features(url: str, protocol: Protocol, metadata: Metadata) -> None:
     """Raise UnsupportedError with every reader feature of a table that is not supported."""
+    # Before the features: later versions may list theirs elsewhere.
     if protocol.reader_version > 3:
         raise UnsupportedError(
             f"Delta table {shown(url)} needs reader version {protocol.reader_version}; versions "
@@ -240,6 +246,7 @@ class Snapshot:
     def apply(self, actions: Actions) -> None:
         """Apply the next commit; its actions may be in any order."""
         for remove in actions.removes:
+            # Removes before adds: a commit may remove a file and add it with another vector.
             self.adds.pop((unquote(remove.path), remove.vector), None)
         for _, add in actions.adds:
             self.adds[unquote(add.path), add.vector] = add
@@ -295,6 +302,7 @@ def _record(origins: dict[str, tuple[int, int]], version: int, actions: Actions)
     added = {unquote(add.path) for _, add in actions.adds}
     for remove in actions.removes:
         if (path := unquote(remove.path)) not in added:
+            # A path that is added once more later has its rows from then.
             origins.pop(path, None)
     for line, add in actions.adds:
         origins.setdefault(unquote(add.path), (version, line))
@@ -304,6 +312,7 @@ def _ordered(
     adds: Mapping[Key, Add], origins: Mapping[str, tuple[int, int]], first: int
 ) -> list[Added]:
     unknown = [add for (path, _), add in adds.items() if path not in origins]
+    # Their commits are gone: time and path are all that is known, and are stable.
     unknown.sort(key=lambda add: (add.modified, add.path))
     found = [((first - 1, at), add) for at, add in enumerate(unknown)]
     found += [(origins[path], add) for (path, _), add in adds.items() if path in origins]

@@ -91,6 +91,7 @@ class TableFinder:
         path = path.rstrip("/") or path
         if path not in self._kinds:
             if is_local(self.fs) or path in self.listed:
+                # What a listing has shown already is not asked for again.
                 names = self.listed.get(path, TABLE_DIRECTORIES)
                 inside = {name for name in names if self._has(path, name, url_of)}
                 self._kinds[path] = self._kind(path, inside, url_of)
@@ -134,6 +135,7 @@ class TableFinder:
             return "Delta"
         if ICEBERG_METADATA in inside:
             metadata = posixpath.join(path, ICEBERG_METADATA)
+            # Many directories are named "metadata": only an Iceberg table has such files there.
             names = children(self.fs, metadata, url_of(metadata))
             if any(name.endswith(".metadata.json") for name in names):
                 return "Iceberg"
@@ -150,6 +152,7 @@ class TableFinder:
             else:
                 folder = parent
         found = self._tables.get(folder)
+        # Files of one source share the directories above them.
         self._tables.update(dict.fromkeys(passed, found))
         return found
 

@@ -131,6 +131,7 @@ class PathPattern:
             self._below.extend(self._tree(self.path, to_log=True))
             if self._below or self.listed:
                 return True
+            # A page shows whether it is a directory; the rest is listed where it is used.
             found = self._inside(self.path)
             names = [*itertools.islice(found, PAGE)]
             if names:
@@ -175,6 +176,7 @@ class PathPattern:
             hint = similar_path(self.text) if is_local(self.fs) else ""
             raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
         fixed, first = len(fixed_directory(pattern)), posixpath.basename(pattern)[:1]
+        # Wildcards match names that begin with a dot, which a shell's do not.
         found = [one for one in self._matches() if not _is_hidden_below(one.path, fixed, first)]
         if not found:
             self._require_directory(fixed_directory(pattern))
@@ -217,6 +219,7 @@ class PathPattern:
             for folder, inside in zip(
                 above, list_each(self.fs, [*above], self._listing), strict=True
             ):
+                # By its real name: a link to a directory above would be followed without end.
                 real = os.path.realpath(folder) if self._is_local else folder
                 if real in above[folder]:
                     raise DataError(
@@ -228,6 +231,7 @@ class PathPattern:
                     elif is_shard_name(entry.path) or "=" in posixpath.basename(entry.path):
                         below[entry.path] = (*above[folder], real)
                     else:
+                        # No column of a partition: the message on foreign files names it.
                         files.append(entry._replace(path=entry.path + "/"))
             above = below
         return files
@@ -258,6 +262,7 @@ class PathPattern:
                 else:  # an object whose name ends in a slash stands for its directory
                     if name and not is_hidden(name):
                         files[entry.path] = entry
+            # The log lists a table's files; those below may be millions.
             if to_log and DELTA_LOG in listed[root]:
                 files.clear()
                 break
@@ -285,6 +290,7 @@ class PathPattern:
 
     def _sorted(self, entries: Iterable[Entry], source: str) -> list[Listed]:
         """Returns the files of entries in order; raises an error if they are not all shards."""
+        # By path: overlapping patterns may list a file twice.
         by_path = {entry.path: entry for entry in entries}
         files = [self._listed(by_path[path], source) for path in sorted(by_path, key=path_key)]
         foreign = [file.url for file in files if not is_shard_name(file.path)]
@@ -345,6 +351,7 @@ def look_up(sources: Sequence[PathPattern], listing: Collection[PathPattern] = (
         for source in listing
         if source.is_perhaps_directory and not source.is_marked_directory
     ]
+    # A thread would cost more than it saves.
     if len(jobs) == 1:
         jobs[0]()
         return

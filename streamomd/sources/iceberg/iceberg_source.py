@@ -46,6 +46,7 @@ class IcebergSource(Source):
 
         place = PathPattern(request.located[given], fs)
         root = place.url(place.path).rstrip("/")
+        # A run records the catalog's name: its table has another metadata file after each commit.
         source = given if protocol(given) == self.name else root
         return list_table(fs, place.path.rstrip("/"), root, source, request)
 

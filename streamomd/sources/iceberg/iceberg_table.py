@@ -63,6 +63,7 @@ def check_container(data: bytes) -> None:
             begin, at = at, _skip(data, at, length)
             pairs.append(data[begin:at])
     codec = dict(zip(pairs[::2], pairs[1::2], strict=True)).get(CODEC, b"deflate")
+    # The same bytes end every block: a file that was cut off lacks them.
     sync, at = data[at : at + SYNC], _skip(data, at, SYNC)
     unpacked = 0
     while at < len(data):
@@ -75,6 +76,7 @@ def check_container(data: bytes) -> None:
         if rows < 0 or (not rows and at < len(data)):  # a reader would stop there
             raise ValueError(f"a block has {rows} rows")
         for size in _unpacked(codec, data[begin : begin + length]):
+            # Counted while it is unpacked: a small file may claim, and have, any size.
             unpacked += size
             if unpacked > MOST_UNPACKED:
                 raise ValueError(f"unpacked it has more than {MOST_UNPACKED:,} bytes")
@@ -108,6 +110,7 @@ def _unpacked(codec: bytes, block: bytes) -> Iterator[int]:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """A number, and where the next byte is."""
     found = shift = 0
+    # At most ten bytes of seven bits: more would be no number of Avro's.
     while at < len(data) and shift < 70:
         byte = data[at]
         found |= (byte & 127) << shift
@@ -167,6 +170,7 @@ def added_files(table: Table, snapshot: Any) -> list[File]:
     number = snapshot.snapshot_id
     found = _entries(table, snapshot, lambda manifest: manifest.added_snapshot_id == number)
     added = [one for one in found if one.status == ADDED and one.snapshot == number]
+    # Of an append there should be none; a writer that adds some would have its rows learned.
     deletes = [one for one in added if one.content != DATA]
     if deletes:
         raise _unsupported_deletes(table, deletes)
@@ -199,6 +203,7 @@ def _entries(table: Table, snapshot: Any, wanted: Callable[[Any], bool]) -> list
     def entries(manifest: Any) -> list[File]:
         try:
             files = _whole(table, manifest.manifest_path)
+            # With deleted entries, whose status decides here.
             found: Iterable[Any] = manifest.fetch_manifest_entry(files, discard_deleted=False)
             return [_file(entry, order) for entry in found]
         except Exception as error:
@@ -229,6 +234,7 @@ def _file(entry: Any, order: dict[int, int]) -> File:
         _number(file, "content"),
         _number(file, "file_size_in_bytes"),
         _number(file, "record_count"),
+        # 0 is no sequence number of version 2.
         sequence or order.get(snapshot, -1) - len(order),
         snapshot,
         _number(file, "spec_id"),
@@ -311,6 +317,7 @@ def _after(table: Table, since: int, version: int) -> list[Any]:
             )
         passed.append(one)
         at = one.parent_snapshot_id
+    # The learned one must be readable, too: its schema is compared below.
     table.snapshot(since)
     return passed[::-1]
 
@@ -326,6 +333,7 @@ def list_table(fs: FileSystem, path: str, url: str, source: str, request: Reques
     """
     table = Table.open(fs, path, url, source)
     pinned, since = request.versions.get(source), request.since.get(source)
+    # A resumed run reads the snapshot that it began with, whatever the table has now.
     version = table.choose(request.tables) if pinned is None else pinned
     snapshot = table.snapshot(version)
     notes: list[str] = []
@@ -335,6 +343,7 @@ def list_table(fs: FileSystem, path: str, url: str, source: str, request: Reques
         files, notes = appended_files(table, since, version, appends_only=request.appends_only)
     key = f"{source}{SCHEMA}"
     recorded = (request.versions, request.since, request.tables.known)
+    # Columns that were renamed since are read under the names that the model knows.
     schema = next((known[key] for known in recorded if key in known), None)
     if schema is None:
         schema = table.schema(snapshot if since is None else table.snapshot(since)).schema_id

@@ -44,6 +44,7 @@ def metadata_location(text: str) -> str:
         return text
     catalog, _, table = text[len(ICEBERG) :].partition("/")
     namespace, _, name = table.rpartition(".")
+    # A catalog's name becomes part of environment variables and of paths.
     if not _NAME.fullmatch(catalog) or not namespace or not name or "/" in table:
         raise UsageError(
             f"{shown(text)} names no Iceberg table: expected iceberg://catalog/namespace.table, "
@@ -174,6 +175,7 @@ class Table:
         found = locate(fs, root, root_url, path[len(root) :].lstrip("/"), ICEBERG_METADATA)
         check_locations(source, [found], ICEBERG_METADATA)
         data = read_whole(fs, path, url, METADATA_BYTES, WHAT)
+        # By its first bytes: some writers compress files without .gz in their names.
         if data[:2] == b"\x1f\x8b":
             data = _unpacked(data, url)
         try:
@@ -204,6 +206,7 @@ class Table:
         if options.as_of:
             return self._as_of(options.as_of)
         current = self.metadata.current_snapshot_id
+        # -1 in tables of version 1 without a snapshot.
         if current is None or current < 0:
             raise DataError(
                 f"no rows: Iceberg table {shown(self.source)} has no snapshot, so nothing was "
@@ -213,6 +216,7 @@ class Table:
 
     def _as_of(self, text: str) -> int:
         until = nanoseconds(text) // 1_000_000
+        # The log, not the times of snapshots: a table that was rolled back has an older one again.
         log = [one for one in self.metadata.snapshot_log if one.timestamp_ms <= until]
         if not log:
             raise UsageError(
@@ -234,6 +238,7 @@ class Table:
             raise damaged(self.source, error) from None
         spec = next((one for one in self.metadata.partition_specs if one.spec_id == spec_id), None)
         fields = spec.fields if spec is not None else ()
+        # Such columns may be missing in the files: the partition has their value.
         identity = {one.source_id for one in fields if str(one.transform) == "identity"}
         taken = {*names.values()}
         found = tuple(
@@ -283,6 +288,7 @@ class Table:
     def read(self, text: str) -> bytes:
         """A file of the table's metadata, by its location."""
         place = locate(self.fs, self.root, self.root_url, text, ICEBERG_METADATA)
+        # Before it is opened: metadata may be anyone's, and name any file.
         check_locations(self.source, [place], ICEBERG_METADATA)
         try:
             return read_whole(self.fs, place.path, place.url, MANIFEST_BYTES, WHAT)
@@ -328,6 +334,7 @@ def _unpacked(data: bytes, url: str) -> bytes:
         found = unpacker.decompress(data, METADATA_BYTES)
     except zlib.error as error:
         raise damaged(url, error) from None
+    # Not unpacked whole: what is over the limit was never in memory.
     if not unpacker.eof:
         raise damaged(url, ValueError(f"unpacked it has more than {METADATA_BYTES:,} bytes"))
     return found

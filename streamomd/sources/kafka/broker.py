@@ -77,6 +77,7 @@ class Broker:
         confluent = self._confluent
         with self._consumer() as consumer, self._asking(consumer):
             found = consumer.list_topics(self._topic.name, timeout=ANSWER_SECONDS)
+            # Not the error of the call: brokers that answer may lack the topic.
             topic = found.topics[self._topic.name]
             if topic.error is not None:
                 raise confluent.KafkaException(topic.error)
@@ -110,6 +111,7 @@ class Broker:
         if number is None:
             _WITHOUT_IDS.add(self._topic.servers)
             return None
+        # 63 bits: positions are JSON, and other readers have signed numbers.
         return int(number.get_least_significant_bits() & ID_MASK) or None
 
     def messages(self, offsets: Range) -> Iterator[Message]:
@@ -118,6 +120,7 @@ class Broker:
         Raises ChangedDataError for offsets that the partition does not have, StorageError.
         """
         with self._consumer() as consumer, self._asking(consumer):
+            # Before the first message: else the consumer would wait for offsets that never come.
             self._refuse_gone(self._marks_of(consumer, offsets.partition), offsets)
             place = (self._topic.name, offsets.partition, offsets.first)
             consumer.assign([self._confluent.TopicPartition(*place)])
@@ -133,6 +136,7 @@ class Broker:
                         return
                     continue
                 latest = time.monotonic()
+                # The last offsets of a range may have no message, after compaction.
                 if message.offset() > offsets.last:
                     return
                 yield Message(message.offset(), message.value())
@@ -175,6 +179,7 @@ class Broker:
 
     @contextmanager
     def _consumer(self) -> Iterator[Any]:
+        # Of an earlier consumer: they would be given as reasons of this one's failure.
         self._errors.clear()
         given = {"group.id": "streamomd", **self._options, **OWN}
         given |= {BROKERS: self._topic.bootstrap, "error_cb": self._errors.append}
@@ -217,6 +222,7 @@ class Broker:
         text = str(found.str() if hasattr(found, "str") else found)
         for value in self._options.values():
             if len(str(value)) > 1:
+                # A library may repeat an option in its message, such as a password in a URL.
                 text = text.replace(str(value), "…")
         return scrub(re.sub(r"\s+", " ", text))[:MOST_LETTERS]
 

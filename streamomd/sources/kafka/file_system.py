@@ -104,6 +104,7 @@ def message_rows(messages: Iterable[Message], types: Mapping[str, str], where: s
     def hashed() -> Iterable[Message]:
         for one in messages:
             text = one.value
+            # With lengths: two messages must not have the digest of one with both texts.
             digest.update(f"{one.offset},{-1 if text is None else len(text)},".encode())
             digest.update(text or b"")
             yield one
@@ -115,6 +116,7 @@ def message_rows(messages: Iterable[Message], types: Mapping[str, str], where: s
                 if isinstance(found, str):
                     bad[len(offsets)] = found
                     offsets.append(one.offset)
+                    # Its row of nulls is made later, when the columns are known.
                     parts.append(1)
                     continue
                 schema = schema or found.schema
@@ -135,6 +137,7 @@ def message_rows(messages: Iterable[Message], types: Mapping[str, str], where: s
     if schema is None:
         raise DataError(f"{where}: no message is a whole Arrow IPC stream, so it has no columns")
     tables = [_nulls(schema, one) if isinstance(one, int) else one for one in parts]
+    # With the empty table: a range of no messages has columns, too.
     table = pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
     return MessageRows(table, offsets, bad, digest.hexdigest())
 
@@ -166,6 +169,7 @@ def _of_stream(value: bytes, schema: pa.Schema | None) -> pa.Table | str:
                 rows += batch.num_rows
                 if rows > MOST_ROWS:
                     return f"the stream has more than {MOST_ROWS:,} rows"
+                # Else offsets of lists could lead to memory that is not the stream's.
                 batch.validate(full=True)
                 batches.append(plain(batch, own))
         table = pa.Table.from_batches(batches, own)
@@ -193,6 +197,7 @@ def _of_json(values: Sequence[bytes | None], schema: pa.Schema) -> tuple[pa.Tabl
         try:
             columns.append(make([row.get(name) for row in rows]))
         except _INVALID:
+            # One message at a time where a column failed: which of them are wrong?
             wrong |= _wrong(rows, name, make)
             if not wrong:  # no message alone is at fault
                 raise
@@ -283,6 +288,7 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         super().__init__()
         self._types: dict[str, str] = dict(options.pop(TYPES, {}))
         self._options = options
+        # In this process: a later one lists the topic, and forgets, again.
         self._outdated: set[Path] = set()
 
     def marks(self, topic: Topic) -> dict[int, Marks]:
@@ -326,6 +332,7 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             return file.read(-1 if end is None else end - (start or 0))
 
     def _file(self, topic: Topic, offsets: Range) -> Path:
+        # The same messages are other rows with other types.
         kind = hashlib.sha256(json.dumps(self._types, sort_keys=True).encode()).hexdigest()[:8]
         return topic_folder(topic) / f"{offsets.name}-{kind}.arrow"
 
@@ -356,6 +363,7 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             with pa.OSFile(str(scratch), "wb") as to, pa.ipc.new_file(to, table.schema) as writer:
                 writer.write_table(table, max_chunksize=step)
             note = {"offsets": runs_of(rows.offsets), "bad": rows.bad}
+            # Before the rows: where they are, their note is.
             file.with_suffix(".json").write_text(json.dumps(note), "utf-8")
             replace(scratch, file)
         except OSError as error:

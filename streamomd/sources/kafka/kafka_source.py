@@ -49,14 +49,17 @@ def list_topic(
         return [_listed(topic, own, ledger)], {}
     known = sorted(recorded_ranges(topic, ledger))
     starts = _starts(topic, versions)
+    # A resumed run reads what it recorded, and asks no broker what is new.
     if known and not with_new:
         return [_listed(topic, one, ledger) for one in known], _by_url(topic, starts)
     marks = fs.marks(topic)
+    # Before new ranges are planned: offsets of another topic would look like its next ones.
     identity = _same_topic(topic, versions, fs.topic_id(topic))
     new = plan_ranges(topic, marks, known, starts or None)
     if not (new or with_new):
         raise InputNotFoundError(f"{shown(topic.url)}: no partition of the topic has a message")
     for one in new:
+        # The cache may have a range of a topic of this name that is gone.
         fs.forget(topic, one)
     begin = starts or {number: one.low for number, one in marks.items()}
     found = [_listed(topic, one, ledger) for one in (*known, *new)]
@@ -108,6 +111,7 @@ def place_in_topic(url: str, row: int) -> str:
     topic, offsets = parse_source(url)
     if offsets is None:
         return ""
+    # Notes differ by the types of columns, offsets do not: any of them will do.
     for file in topic_folder(topic).glob(f"{offsets.name}-*.json"):
         with suppress(OSError, ValueError, TypeError, KeyError, IndexError):
             note = json.loads(file.read_text("utf-8"))

@@ -56,6 +56,7 @@ def with_brokers_named_elsewhere(options: Mapping[str, Any]) -> dict[str, Any]:
     from fsspec.config import conf
 
     configured = conf.get("kafka", {})
+    # This command's environment first: it is nearer to who runs it.
     named = os.environ.get(VARIABLE) or configured.get(BROKERS)
     return {**options, BROKERS: named} if named else dict(options)
 
@@ -70,6 +71,7 @@ def refuse_unnamed_brokers(urls: Iterable[str], options: Mapping[str, Any]) -> N
         )
     named = set(addresses(given)) if given else set()
     servers = dict.fromkeys(map(_servers, urls))
+    # All of a URL's hosts: a client connects to any of them.
     unnamed = [one for one in servers if not named.issuperset(addresses(one))]
     if unnamed:
         text = printable(",".join(unnamed))
@@ -126,6 +128,7 @@ class Range:
         """The range of a name; None if it is not one."""
         match = _RANGE.fullmatch(name)
         found = cls(*map(int, match.groups())) if match else None
+        # The same name again: one range has one URL in the ledger.
         return found if found and found.name == name and found.first <= found.last else None
 
 
@@ -209,9 +212,11 @@ def plan_ranges(
             f"is not known. {START_OVER}"
         )
     for one in recorded:
+        # The largest: an interrupted plan may have recorded ranges of several rounds.
         begin[one.partition] = max(begin.get(one.partition, 0), one.last + 1)
     _refuse_lost(topic, marks, begin)
     first_round = max((one.round for one in recorded), default=-1) + 1
+    # By round, then by partition: partitions of different lengths are read side by side.
     return sorted(
         Range(first_round + number, partition, low, min(low + most, marks[partition].high) - 1)
         for partition, begins in begin.items()

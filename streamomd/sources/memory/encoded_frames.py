@@ -47,6 +47,7 @@ def batch_of_memory(
         rows = pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table) or names_of(rows):
         return batch_of_frame(plan, rows, names, where)
+    # Any sparse matrix: rows are what is needed, and CSR has them.
     if hasattr(rows, "tocsr") and rows.format != "csr":
         rows = rows.tocsr()
     shape = getattr(rows, "shape", ())
@@ -133,7 +134,9 @@ def batch_of_table(plan: Plan, table: pa.Table, where: str, names: Names | None 
     """A table of Arrow's, encoded; other columns than the plan's features are ignored."""
     refuse_columns(plan, table.schema, where)
     check_schema(plan, table.schema, where, labelled=False)
+    # In the plan's order, which the encoder relies on.
     table = table.select([*plan.features])
+    # In units, as a shard's rows: what encoding makes on the way is small then.
     units = batches(table, 0, UNIT_BYTES) if table.num_rows else [(0, _no_rows(table))]
     try:
         return joined_rows(
@@ -158,6 +161,7 @@ def refuse_columns(plan: Plan, schema: pa.Schema, where: str) -> None:
     wrong: dict[str, Words] = {}
     for name, column in types.items():
         kind = schema.field(name).type if schema.names.count(name) == 1 else None
+        # Two columns of one name are reported elsewhere, with the name.
         if kind is None or family(kind) == column.family:
             continue
         if not may_differ(plan, name, column.family, family(kind)):
@@ -189,6 +193,7 @@ def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
     if batch.values is X.data and plan.legal == ANYTHING:
         return _with_made(plan, batch, where)  # the caller has checked that they are finite
     values = batch.values.reshape(-1)
+    # The engine puts means in their place; all other NaN were refused before.
     values = values[~np.isnan(values)] if plan.means else values
     for reason, bad in unfit(values, plan.legal):
         if len(bad):
@@ -210,6 +215,7 @@ def _with_made(plan: Plan, batch: Batch, where: str) -> Batch:
     write_hats(plan, table)
     growths = None
     if plan.learns and plan.trees is not None:
+        # Rows that are learned: each has the trees of earlier rows.
         growths = plan.trees.growth_of(where, np.arange(len(batch)))
     write_margins(plan, table, growths=growths)
     if not plan.pairs:
@@ -251,6 +257,7 @@ def _checked(plan: Plan, rows: Any, where: str) -> Batch:
     if rows.dtype not in KINDS:
         if rows.dtype.kind not in "biuf":
             raise DataError(f"{where} is of {rows.dtype}, expected numbers: float64 or float32")
+        # Whole numbers and booleans, which float32 might round.
         rows = rows.astype(np.float64)
     if hasattr(rows, "indptr"):
         bad = ~np.isfinite(rows.data)

@@ -44,6 +44,7 @@ def arrow_of(frame: Any, where: str) -> pa.Table:
     """
     pandas = sys.modules.get("pandas")  # a pandas frame implies that pandas is imported
     if pandas is not None and isinstance(frame, pandas.DataFrame):
+        # pandas' own conversion: its NaN are nulls, which Arrow's stream would have as numbers.
         return table_of([frame], where)
     try:
         return table_with_fields(pa.table(frame))
@@ -63,6 +64,7 @@ def schema_of(rows: Any, extra: Mapping[str, Any]) -> pa.Schema:
         lists = pa.list_(pa.int32()), pa.list_(pa.from_numpy_dtype(rows.dtype))
         schema = pa.schema(zip((INDICES, VALUES), lists, strict=True))
     else:
+        # Of a fixed size: a shard's lists of one length are read as a vector.
         kind = pa.list_(pa.from_numpy_dtype(rows.dtype), rows.shape[1])
         schema = pa.schema([(FEATURES, kind)])
     for name, values in extra.items():
@@ -135,6 +137,7 @@ def without_null_types(table: pa.Table, families: Mapping[str, str]) -> pa.Table
     empty = [field.name for field in table.schema if pa.types.is_null(field.type)]
     for name, family in families.items():
         kind = _type_of(family)
+        # A field of a struct that is None in all rows has no column at all.
         if name not in names and kind is not None and root_among(empty, name) != name:
             table = table.append_column(name, pa.nulls(table.num_rows, kind))
     for at, field in enumerate(table.schema):
@@ -179,6 +182,7 @@ def frame_of(columns: Mapping[str, Any], index: Any) -> Any:
 
     index: the frame's, or None for 0, 1, 2 ….
     """
+    # By way of Arrow: pandas' own types would make nulls of whole numbers floats.
     table = pa.table({name: as_arrow(column) for name, column in columns.items()})
     frame = table.to_pandas(types_mapper=_pandas().ArrowDtype)
     return frame if index is None else frame.set_axis(index, axis=0)

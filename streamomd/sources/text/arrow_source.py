@@ -46,6 +46,7 @@ class ArrowStreamReader:
             with pa.ipc.open_stream(pa.PythonFile(file, "r")) as stream:
                 self._take(stream.schema, name)
                 for batch in stream:
+                    # A stream may be anyone's: its offsets may lead outside of its buffers.
                     batch.validate(full=True)
                     yield plain(batch, self.schema)
                     rows += batch.num_rows
@@ -57,6 +58,7 @@ class ArrowStreamReader:
                 f"{name}, from row {rows} of its stream on, is not a valid Arrow IPC stream: "
                 f"{text}; write it again"
             ) from None
+        # pyarrow takes the end of the file for the end of the stream.
         if file.tail != END:
             raise DataError(
                 f"{name} ends after {rows} rows without the end of a stream: its writer was "
@@ -128,6 +130,7 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
 
 def _is_stored(field: Any) -> bool:
     try:
+        # The writer knows best which types it has; an empty file costs microseconds.
         pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
     except pa.ArrowException:
         return False

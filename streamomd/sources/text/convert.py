@@ -119,6 +119,7 @@ def _locate_shards(
 ) -> tuple[ShardSource, ...]:
     """The shards that ``train`` would read, with the columns of directories. Raises as ``find``."""
     found = find(names, order="given", storage_options=options)
+    # Their values are in no file: shards that are written elsewhere need them as columns.
     found = with_partitions(found, infer_partitions(found, "hive"))
     return tuple(ShardSource(found, place) for place in range(len(found)))
 
@@ -132,6 +133,7 @@ class ShardReader:
     def __init__(self, sources: Sequence[ShardSource]) -> None:
         metadata = [one.shards.shards[one.place].stored_schema.metadata or {} for one in sources]
         sizes = [int(one.get(SIZE_KEY.encode(), b"0")) for one in metadata]
+        # Shards of several conversions may have different sizes: the largest is all of theirs.
         self.size: int | None = max(sizes, default=0) or None
         self.schema: pa.Schema = pa.schema([])
         self.notes: list[str] = []

@@ -42,6 +42,7 @@ class JsonlReader:
         """The rows of one file; DataError names file, line and problem."""
         any_row = False
         for line, block in blocks(text, HEAD):
+            # pyarrow refuses a block of blank lines.
             if not block.strip():
                 continue
             any_row = True
@@ -67,9 +68,12 @@ class JsonlReader:
         first = not self.schema.names
         known = self._first_types(block) if first else self.schema
         options = pyarrow.json.ParseOptions(
-            explicit_schema=known, unexpected_field_behavior="infer" if first else "error"
+            # After the first block: a new key would change the columns of shards that are written.
+            explicit_schema=known,
+            unexpected_field_behavior="infer" if first else "error",
         )
         _refuse_other_encodings(block, name, line)
+        # One block: two might infer different types.
         reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
         try:
             return pyarrow.json.read_json(pa.BufferReader(block), reading, options)

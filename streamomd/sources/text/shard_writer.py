@@ -68,6 +68,7 @@ class Target:
         """The newest shard that others are added to, and its schema."""
         if not self.append or not self.old:
             return None
+        # The newest: earlier ones were compared with each other when they were written.
         path = max(self.old, key=_number)
         with store_errors(path), self.fs.open(path, "rb") as file:
             parquet = path.endswith(".parquet")
@@ -155,6 +156,7 @@ def opened_target(
     url, fs, root = _place(to, options)
     with output_errors(url):
         found = _old_shards(fs, root, url, kept=overwrite or append)
+        # Of killed processes alone: others may convert to this directory now.
         remove_abandoned_outputs(fs, root)
         made = not fs.exists(root)
         target = Target(url, root, f"{root}/{temporary_name()}", fs, found, append)
@@ -285,8 +287,10 @@ class ShardWriter:
         while batch.num_rows:
             if self._shard is None:
                 self._shard = self._open(batch)
+            # A batch may end one shard and begin the next.
             room = self.rows_of(self._count - 1) - self._rows
             part, batch = batch.slice(0, room), batch.slice(room)
+            # Before it is added: a group is never larger, unless one part is.
             if self._held and self._held_bytes + part.nbytes > self.form.group_bytes:
                 self._write_group()
             self._held.append(part)
@@ -334,6 +338,7 @@ class ShardWriter:
     def _end_shard(self) -> None:
         assert self._shard is not None
         self._write_group()
+        # Its schema gets the size at the end, when the largest index is known.
         if self.size == 0:
             self._full.append(self._shard)
         else:

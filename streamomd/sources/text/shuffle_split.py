@@ -72,6 +72,7 @@ def _sorted(
     batches: Iterable[pa.RecordBatch], shift: int, scratch: str | None
 ) -> Iterator[pa.Table]:
     chunks = _chunks(batches)
+    # One chunk, as of most files, is sorted in memory and needs no disk.
     held = list(itertools.islice(chunks, 2))
     if len(held) < 2:
         yield from held
@@ -81,6 +82,7 @@ def _sorted(
         for name in sorted(os.listdir(directory)):
             path = os.path.join(directory, name)
             yield from _sorted(_stored(path), shift - 8, scratch)
+            # At the end of each: sorted rows and their files are on the disk for a short time only.
             os.remove(path)
 
 
@@ -106,6 +108,7 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _by_key(batches: list[pa.RecordBatch]) -> pa.Table:
     table = pa.Table.from_batches(batches).combine_chunks()
+    # Keys are distinct, so any sort gives one order.
     return table.take(pa.array(np.argsort(_keys_of(table))))
 
 
@@ -119,6 +122,7 @@ def _scatter(chunks: Iterable[pa.Table], shift: int, directory: str) -> None:
     with ExitStack() as opened:
         writers: dict[int, Any] = {}
         for chunk in chunks:
+            # Rows of a chunk are sorted: those of one file follow each other.
             digits = (_keys_of(chunk) >> np.uint64(shift)).astype(np.uint8)
             edges = [0, *(np.flatnonzero(np.diff(digits)) + 1).tolist(), len(digits)]
             for start, stop in itertools.pairwise(edges):
@@ -168,6 +172,7 @@ class Split:
         self, batches: Iterable[pa.RecordBatch], limits: Keys | None
     ) -> Iterator[pa.RecordBatch]:
         """The rows with their part's number in a column. limits: those of ``TimeKeys``."""
+        # Values repeat: of a user with many rows one is hashed.
         row, hashes = 0, functools.lru_cache(1 << 16)(self._hash)
         for batch in batches:
             if limits is not None:
@@ -217,6 +222,7 @@ def make_split(
             )
         if not (share > 0 and math.isfinite(share)):
             raise UsageError(f"split: the share of {name!r} is {share}: expected a positive number")
+    # Exact: sums of floats could leave the last row without a part.
     parts = [Fraction(share) for share in shares.values()]
     sums = [part / sum(parts) for part in itertools.accumulate(parts)]
     return Split(tuple(shares), tuple(sums[:-1]), by, time, seed)
@@ -321,6 +327,7 @@ def _hashed(batch: pa.RecordBatch, column: str, hash_of: Callable[[Any], int]) -
     coded = _column(batch, column, "split-by").dictionary_encode(null_encoding="encode")
     words = coded.dictionary
     if not pa.types.is_string(words.type) and not pa.types.is_binary(words.type):
+        # As text: 7 and "7" are one value, in whichever type a file has them.
         words = words.cast(pa.string())
     each = np.array([hash_of(one) for one in words.to_pylist()], np.uint64)
     found: Keys = each[coded.indices.to_numpy()]

@@ -74,6 +74,7 @@ def parse_fast(
 
     first: the index that is coordinate 0; end: one above the largest legal index.
     """
+    # A newline first, so that every token has a byte before it.
     block = b"\n" + _plain(block)
     numbers = _numbers(block)
     if numbers is None:
@@ -89,10 +90,12 @@ def parse_fast(
         return None
     odd = np.cumsum(np.frombuffer(block.translate(_IS_ODD), np.int8), dtype=np.int32)
     indices = numbers[is_index]
+    # An index has digits alone: 1e3 is a number to the parser, and no index.
     if (odd[ends[is_index] - 1] != odd[starts[is_index] - 1]).any():
         return None
     if len(indices) and not first <= indices.min() <= indices.max() < end:
         return None
+    # What overflows becomes infinite, and is found below.
     with np.errstate(over="ignore"):
         values = numbers[is_value].astype(dtype)
     labels = numbers[is_label]
@@ -137,6 +140,7 @@ def _is_regular(
     colons = block.count(b":")
     if not colons == np.count_nonzero(is_index) == np.count_nonzero(is_value):
         return False
+    # Such as in 1:2:3.
     if (is_index & is_value).any():
         return False
     after = np.searchsorted(starts, np.flatnonzero(bytes_ == _NEWLINE))
@@ -214,6 +218,7 @@ def parse_strict(
         if not tokens:
             continue
         where = f"{name}, line {number}"
+        # Labels are float64 in any case: classes may be large numbers.
         labels.append(_number(tokens[0], where, "label", np.dtype(np.float64)))
         for token in tokens[_pairs_from(tokens) :]:
             index, value = _pair(token, where, legal, dtype)

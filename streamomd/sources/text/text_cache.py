@@ -108,6 +108,7 @@ def as_shards(texts: Sequence[str], request: Request = ALL) -> list[str]:
             f"{shown(others[0])} is not text, and other sources are: convert the text once, "
             f"{convert}, and pass shards/ with the other sources"
         )
+    # Patterns that overlap name a file once.
     found = list(dict.fromkeys(file for some in files for file in some))
     if request.order != "given":  # the first file decides on types, and comes first
         found.sort(key=path_key)
@@ -117,6 +118,7 @@ def as_shards(texts: Sequence[str], request: Request = ALL) -> list[str]:
     if len(kinds) > 1:
         raise UsageError(f"sources are of different formats, {', '.join(sorted(kinds))}: pass one")
     size = sum(os.path.getsize(file) for file in found)
+    # A run that has learned its text continues, whatever new files add.
     if size > MOST_BYTES and not request.ledger:
         raise UsageError(
             f"{size / 1e9:.1f} GB of text are more than the {MOST_BYTES / 1e9:.0f} GB that are "
@@ -292,6 +294,7 @@ def _converted(text: Text, folder: Path, *, may_fail: bool = False) -> Path:
             _fill(scratch, text, source, may_fail=may_fail)
         if _is_of(folder, source, may_fail=may_fail):  # another process was first
             return folder
+        # Of the text as it was before it changed.
         if folder.exists():
             shutil.rmtree(folder)
         replace(scratch, folder)

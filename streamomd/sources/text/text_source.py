@@ -126,6 +126,7 @@ class Text:
             start = self._raw.read(8)
             self._raw.seek(0)
         self._refuse(start)
+        # By its first bytes, not by its name, which may lack the suffix or have a wrong one.
         opener = next((_OPENERS[magic] for magic in _OPENERS if start.startswith(magic)), None)
         return opener(self._raw) if opener else self._raw
 
@@ -229,6 +230,7 @@ class _StandardInput:
         data, self._again = self._again[:size], self._again[size:]
         if len(data) < size:
             data += sys.stdin.buffer.read(size - len(data))
+        # Only the first bytes can be read again, which tell how it is packed.
         self._first = self._first if self._done else data
         self._done += len(data)
         return data
@@ -267,6 +269,7 @@ class _RemoteFile(io.RawIOBase):
         return int(self._file.tell())
 
     def readinto(self, buffer: Any) -> int:
+        # Before the request: one that fails was made, too.
         count_request("read")
         with store_errors(self._url):
             data = self._file.read(len(buffer))
@@ -289,6 +292,7 @@ def blocks(text: Text, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
             yield line, block
             line += block.count(b"\n")
             parts, held = [], 0
+        # Joined with the next block: a line may be cut anywhere.
         parts.append(data[cut:])
         held += len(data) - cut
         if held > LONGEST_LINE:
@@ -312,6 +316,7 @@ def line_of(text: Text, record: int, *, quotes: bool) -> int:
                 if seen == record:
                     return line
                 seen += 1
+            # A doubled quote inside a value counts two, so it changes nothing.
             if quotes and found.count(b'"') % 2:
                 inside = not inside
             line += 1

@@ -90,12 +90,14 @@ class VwReader:
     def _add_namespace(self, text: bytes, where: str, rows: _Rows) -> None:
         tokens = text.split()
         prefix, scale = b"", 1.0
+        # A space after the bar: the namespace has no name.
         if tokens and not text[:1].isspace():
             name, scale = _feature(tokens.pop(0), where)
             prefix = name + b"^"
         for token in tokens:
             name, value = _feature(token, where)
             value *= scale
+            # After the scale: the product is what is stored.
             if abs(value) > LARGEST_FLOAT32:
                 raise DataError(f"{where}: the value of {shown_token(token)} overflows float32")
             rows.indices.append(self._place(prefix + name))
@@ -105,6 +107,7 @@ class VwReader:
         place = self._places.get(text)
         if place is None:
             if len(self._places) >= MOST_NAMES:
+                # Without a limit, names that are seen once would fill the memory.
                 self._places.clear()
             place = int(mmh3.hash(text, self._seed, signed=False)) & self._mask
             self._places[text] = place
