@@ -44,6 +44,7 @@ class Engine(Walks):
         layout = replace(engines[0].layout, learners=len(engines))
         made = replace(engines[0], layout=layout)
         made.hyper = np.concatenate([engine.hyper for engine in engines])
+        # Implicit steps of any of them rule the loop over columns out for all.
         made._dense = made._dense and all(engine._dense for engine in engines)
         return made
 
@@ -61,8 +62,10 @@ class Engine(Walks):
             totals = state.totals[0]
             at = rebase.AT
             if totals[at["horizon"]] == 0.0:
+                # The importance of one pass: later ones count in units of it.
                 totals[at["horizon"]] = totals[at["n"]]
                 totals[at["next"]] = totals[at["t"]] + 1.0
+            # From here on B alone predicts: a lead on rows that were learned is no evidence.
             totals[at["lead"]] = -LEAD
 
     def renew(self, state: State) -> None:
@@ -111,12 +114,14 @@ class Engine(Walks):
             first = block_state.FirstRows.of(self, state, batch, part=part)
             is_scored = frozen_rows.is_scored(self, state, part=part)
             pieces = frozen_rows.segments(self, state, batch) if is_scored else [batch]
+            # In turn: a piece has to be learned before the next one is scored.
             found = [self._learn_block(state, sums, some, first, part=part) for some in pieces]
             first.store(len(batch))
             return found[0] if len(found) == 1 else np.concatenate(found)
         if self.layout.referred:
             return self._learn_referred(state, sums, batch)
         walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
+        # By the batch's values: mostly zeros are faster row by row, with the same bits.
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
         margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
         state.clock = int(clock)
@@ -141,6 +146,7 @@ class Engine(Walks):
     def predict_second(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """As ``predict``, by the second-order predictor of a block alone."""
         mix = np.zeros(3 + self.layout.learners)
+        # All of B, in the block and outside, and nothing of G.
         mix[:2] = 1.0
         return self._predict_block(state, sums, self.filled(state, batch), mix)
 
@@ -184,6 +190,7 @@ class Engine(Walks):
             found = raw_weights(state, found, low, front)
         if self.layout.scale_target:
             target = state.extra["target"]
+            # Back from standard units: first the scale, then the centre, which only the bias has.
             found *= target[TARGET_S]
             if low == 0:
                 found[0] += target[TARGET_C]
@@ -202,6 +209,7 @@ class Engine(Walks):
         rule = self.layout.rule
         plain = replace(rule, storage=Coordinates(), row=replace(rule.row, part=None, clamp=None))
         layout = replace(self.layout, rule=plain, standardize=False, scale_target=False, means=())
+        # The bias is coordinate 0 of these rows: as an entry of its own it would be added to each.
         walk = replace(self, bias=False, layout=layout)
         return walk.predict(state, np.zeros(3), unit)
 
@@ -256,24 +264,28 @@ class Engine(Walks):
         learn = self.loop("learn", isinstance(batch, DenseBatch), rows[2].dtype.name, work)
         *arrays, places, numeric = matrices
         if part:
+            # A part takes no more coordinates: states with other blocks could not be merged.
             places = places[: state.used_places]
         stored = (state.cells, state.totals.reshape(-1), *arrays, places, numeric)
         learned = (sums, self.hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
         is_dense, group = isinstance(batch, DenseBatch), arrays[-1].shape[2]
         given = self.layout.learners, places, numeric, rows[0]
         scratch = block.scratch(*given, dense=is_dense)
+        # Two dimensions: an index into three is a multiplication more for each number.
         table = arrays[1].reshape(-1, arrays[1].shape[2])
         walk = partial(learn, *stored[:3], table, *stored[4:])
         rests = frozen_rows.resting(self, state, part=part)
         row = walk(0, False, rests, *learned, *scratch)
         while row != len(batch):
             change = self._rebase(OF_SOLVE * arrays[-1].size)
+            # A new P alone leaves it as it is: then the reference has not changed.
             due = state.totals[0, rebase.AT["next"]]
             change(*stored[:-1], self.kind, *rebase.scratch(places, group))
             if state.totals[0, rebase.AT["next"]] != due:
                 block_state.follow_predictions(self, state)
             if row >= 0:
                 first.solve(row)
+            # The loop says by the sign whether that row has been observed.
             row = walk(row if row >= 0 else ~row, row >= 0, rests, *learned, *scratch)
         first.low += len(batch)
         state.clock += len(batch)

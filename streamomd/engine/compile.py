@@ -58,6 +58,7 @@ def work_of(rows: int, values: int, learners: int, matrices: tuple[Any, ...]) ->
 
 def is_early(work: float, is_saved: Callable[[], bool]) -> bool:
     """Whether plain Python does for this call. is_saved: whether the disk cache has the loop."""
+    # While loops are recorded for the cache all of them are wanted, however little they do.
     if _Budget.left < work or jit.is_recording() or is_saved():
         return False
     _Budget.left -= work
@@ -81,6 +82,7 @@ def _interrupt_after() -> Iterator[None]:
     """Where Ctrl-C would raise, have it raise at the end."""
     handler = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
+    # Only the main thread may set a handler; one that is not Python's own has its reasons.
     if not is_main or handler is not signal.default_int_handler:
         yield
         return
@@ -172,6 +174,7 @@ def _named_loop(
     make, signature = of.maker(rule), of.signature(rule, cell, value)
     loop: FunctionType = make(rule, loss, shape)
     words = [make.__name__, rule.name, loss.name, *(str(int(part)) for part in shape)]
+    # The same rule compiles without that code where no learner takes implicit steps.
     words += ["implicit"] * (bool(rule.row.implicit) and loss.along is not None)
     words += [str(part.dtype) for part in signature if isinstance(part, types.Array)]
     loop.__name__ = loop.__qualname__ = "_".join([*words, stamp(rule, loss, loop)])
@@ -233,6 +236,7 @@ def _in_words(value: Any) -> str:
         return f"{value.__name__}{getattr(value, '_fields', ())}"
     if isinstance(value, FunctionType):
         return _given_name(value)
+    # By its bytes: repr would shorten a long table.
     if isinstance(value, np.ndarray):
         return value.tobytes().hex()
     if isinstance(value, (list, tuple)):
@@ -294,6 +298,7 @@ def _read(function: FunctionType) -> list[Any]:
     """What a function reads of its module, and of the modules that it names."""
     names = function.__code__.co_names
     named = [function.__globals__[name] for name in names if name in function.__globals__]
+    # A name after a dot is a name of the code, too: it may be one of that module.
     modules = [module for module in named if isinstance(module, ModuleType)]
     inside = [vars(module)[name] for module in modules for name in names if name in vars(module)]
     return [value for value in (*named, *inside) if not isinstance(value, ModuleType)]

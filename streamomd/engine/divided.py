@@ -59,6 +59,7 @@ class Threads:
         Of several errors the first in that order is raised, after all calls have ended. worth:
         False runs them one after another, where waking a thread takes longer than the calls.
         """
+        # One by one: no thread has to be woken.
         if self._pool is None or len(calls) < 2 or not worth:
             return [call() for call in calls]
         ahead, found = deque(enumerate(calls)), dict[int, Any]()
@@ -67,6 +68,7 @@ class Threads:
         def work() -> None:
             while True:
                 try:
+                    # In order: of groups of classes the first are the largest.
                     at, call = ahead.popleft()
                 except IndexError:
                     return
@@ -80,10 +82,12 @@ class Threads:
                 work()
 
         helpers = range(min(self.count, len(calls)) - 1)
+        # With the caller's context, in which a profile and messages have their receivers.
         waiting = [self._pool.submit(copy_context().run, help_out) for _ in helpers]
         work()
         wait(waiting)
         if errors:
+            # Not the first in time, which depends on the threads.
             raise errors[min(errors)]
         return [found[at] for at in range(len(calls))]
 
@@ -144,6 +148,7 @@ def _columns(some: Layout, whole: Layout, first: int) -> Iterator[tuple[slice, s
     """Each slot's cells in a layout of some learners, and the same cells in that of all."""
     shared = len(whole.rule.shared_slots)
     for at, ((_, here), (_, there)) in enumerate(zip(some.columns(), whole.columns(), strict=True)):
+        # Slots are one after the other, each with all learners side by side.
         own = slice(there.start + first, there.start + first + some.learners)
         yield here, there if at < shared else own
 
@@ -187,6 +192,7 @@ class DividedState(State):
         self.firsts = np.cumsum([0, *sizes])
         for first, (layout, some) in zip(self.firsts.tolist(), cells, strict=False):
             own = slice(first, first + layout.learners)
+            # A view: matrices are divided by learners as they are, and stay those of the whole.
             extra = {name: self.extra[name][own] for name in ("matrix",) if name in self.extra}
             self.groups.append(State(layout, some, self.totals[own], extra=extra))
 
@@ -207,6 +213,7 @@ class DividedState(State):
     def cells(self) -> NDArray[Any]:  # type: ignore[override]
         """All cells, in memory of their own."""
         cells = join_cells(self._cells, self.layout)
+        # What is written to this copy would be lost.
         cells.flags.writeable = False
         return cells
 
@@ -225,6 +232,7 @@ class DividedState(State):
         yield front
         first = 0
         for of, cells in some:
+            # Back into each group, its shared slots too: all groups have the same ones.
             cells[...] = extract_cells(front, first, of)
             first += of.learners
 

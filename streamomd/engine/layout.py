@@ -54,6 +54,7 @@ class Layout:
             return {}
         d, second = self.most, int(storage.second)
         size = padded(d)
+        # Empty without B: a rule of G alone has no matrix.
         matrix = ("float64", (self.learners, d * second, (GROUP if d > WIDE else d) * second))
         return {
             "reference": ("float64", (4, size)),
@@ -74,6 +75,7 @@ class Layout:
         return {
             "front": front,
             "next_front": front,
+            # After its fields the importance of each class, of two classes also with one learner.
             "chain": ("float64", (LENGTH + max(self.learners, 2),)),
         }
 
@@ -138,6 +140,7 @@ class Layout:
     @property
     def width(self) -> int:
         """Cells of a coordinate, padded to a power of two, or to whole cache lines."""
+        # A power of two within a line: then no coordinate lies in two lines.
         line = CACHE_LINE // np.dtype(self.dtype).itemsize
         if self.used > line:
             return -(-self.used // line) * line
@@ -184,6 +187,7 @@ class Layout:
         learners, _, numbers = self.matrix
         if numbers:
             found["extra.matrix"] = ("float64", (learners, high - low, numbers))
+        # What belongs to no coordinate is in the first part.
         if low == 0:
             found["totals"] = ("float64", (learners, len(self.rule.total_slots)))
             found["clock"] = ("int64", (1,))

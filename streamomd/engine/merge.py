@@ -63,6 +63,7 @@ def merge(
         raise UsageError(f"expected a number of examples for each state, and by one of {BY}")
     rule = engine.layout.rule
     if len(states) == 1:
+        # Not by the formulas below, whose rounding would change it.
         return states[0].copy()
     if rule.storage.kind == "block":
         return merge_blocks(engine, states, start, block_rows(start))
@@ -72,6 +73,7 @@ def merge(
     whole = State.start(start.layout)
     whole.clock = start.clock + sum(state.clock - start.clock for state in states)
     shares = np.array(examples, dtype=np.float64)
+    # Parts without a row count alike: they are all at the start.
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(shares), 1 / len(shares))
     for at, slot in enumerate(rule.total_slots):
         whole.totals[:, at] = _join(slot, [part.totals[:, at] for part in parts], list(shares))
@@ -107,6 +109,7 @@ def tree(
         above = []
         for (a, n), (b, m) in zip(nodes[::2], nodes[1::2], strict=False):
             above.append((merge(engine, (a, b), start, (n, m), by=by), n + m))
+        # Order stays that of the rows: the same tree on one machine and on many.
         nodes = above + nodes[len(nodes) - len(nodes) % 2 :]
     return nodes[0][0]
 
@@ -132,6 +135,7 @@ def _merge_block(engine: Engine, whole: State, parts: list[State], shares: Float
     rule = engine.layout.rule
     for slot in rule.shared_slots:
         whole.slot(slot.name)[...] = _joined(slot, parts, list(shares))
+    # Own slots are relative to the shared ones: before they are added all need the same.
     if rule.align is not None and rule.shared_slots:
         common = np.ascontiguousarray(whole.table[:, : len(rule.shared_slots)])
         for part in parts:
@@ -142,6 +146,7 @@ def _merge_block(engine: Engine, whole: State, parts: list[State], shares: Float
     if rule.state.rejoin is not None:
         mean = np.zeros((whole.layout.size, whole.layout.learners))
         for part, share in zip(parts[1:], weights, strict=True):
+            # The weights, which are what is wanted at the mean: the slots are made of them.
             mean += share * engine.weights(part, 0, whole.layout.size)
         engine.rejoin(whole, mean)
 
@@ -181,6 +186,7 @@ def _merge_matrices(whole: State, parts: list[State]) -> None:
     means = [slot.name for slot in whole.layout.rule.own_slots if slot.merge == "mean"]
     for k in range(whole.layout.learners):
         start, *others = [_inverse(part.extra["matrix"][k]) for part in parts]
+        # In the dual: inverses do not add up, what each part has seen does.
         A = start + sum(other - start for other in others)
         for name in means:
             w = [np.asarray(part.slot(name)[:, k], dtype=np.float64) for part in parts]
@@ -194,9 +200,11 @@ def _merge_roots(whole: State, parts: list[State]) -> None:
     """The sum of z z' by what each has added, its root stored as in ``linalg.matrix_root``."""
     size = whole.layout.size
     for k in range(whole.layout.learners):
+        # Stored are rows of the root, and behind them those that are not in it yet.
         halves = [np.vstack(np.hsplit(part.extra["matrix"][k], 2)) for part in parts]
         start, *others = [rows.T @ rows for rows in halves]
         squares, directions = np.linalg.eigh(start + sum(other - start for other in others))
+        # Below it an eigenvalue is rounding, whose root would be a direction of its own.
         noise = 16.0 * size * np.finfo(float).eps * squares[-1]
         lengths = np.sqrt(np.where(squares > noise, squares, 0.0))
         whole.extra["matrix"][k, :, :size] = (directions * lengths).T[::-1]
@@ -275,6 +283,7 @@ class Ranges:
         """
         pieces = [_front(state)] if self.front else []
         layout, bytes_each = state.layout, state.layout.width * state.cells.itemsize
+        # The allocation itself, whose end can be given back while the state is cut.
         owner, first = owner_of(state.cells)
         state.cells = state.cells[:0].copy()
         ranges = []

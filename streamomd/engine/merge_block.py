@@ -118,6 +118,7 @@ class _Merge:
         totals, row = self.whole.totals, self.whole.totals[0]
         for name in ("t", "n", "squares", "N", "lead", "all_n", "labels"):
             row[AT[name]] = self.grown(*self.total(name))
+        # A sum of leads may pass the bound of a single run.
         row[AT["lead"]] = min(max(row[AT["lead"]], -LEAD), LEAD)
         row[AT["since"]] = max(self.total("since")[1])
         if row[AT["n"]] > 0.0:
@@ -130,6 +131,7 @@ class _Merge:
         row[AT["outside_g"]] = row[AT["outside_R"]] = 0.0
         self.merge_recent()
         totals[:, AT["retained"]] *= self.of_start
+        # S is merged multiplied out.
         totals[:, AT["scale"]] = 1.0
         curvature, *others = [state.totals[:, AT["all_a"]] for state in (self.start, *self.parts)]
         totals[:, AT["all_a"]] = self.of_start * curvature + self.added(others, curvature)
@@ -196,6 +198,7 @@ class _Merge:
         b = (prior_0 * start["q"] + total) * start["w"]
         for part, state, rho, prior_k in zip(parts, self.parts, self.rho, priors, strict=True):
             S_k = part["S"] * state.totals[:, AT["scale"]]
+            # What a part has added is not below 0 but for rounding, and for its recalibrations.
             total = total + np.maximum(S_k - rho * S_0, 0.0)
             b = b + (prior_k * part["q"] + S_k) * part["w"]
             b = b - (prior_0 * start["q"] + rho * S_0) * start["w"]
@@ -225,6 +228,7 @@ class _Merge:
         _, mean, squares = _joined([Moments(*(row[AT[name]] for name in names)) for row in rows])
         row = self.whole.totals[0]
         row[AT["y_mean"]], row[AT["y_M2"]] = mean, squares
+        # A part without labels has no extremes: its zeros are none.
         known = [one for one in rows[1:] if one[AT["labels"]] > 0.0]
         if known:
             row[AT["y_min"]] = min(one[AT["y_min"]] for one in known)
@@ -242,6 +246,7 @@ class _Merge:
         s = np.zeros(len(reference[S]))
         s[columns] = np.sqrt(reference[M2, columns] / row[AT["n"]])
         s[later] = np.sqrt(self.whole.slot("q")[self.whole.extra["places"][later]])
+        # A column that is constant in all rows has no deviation; its scale in a part may be one.
         largest = np.max([part.extra["reference"][S] for part in self.parts], axis=0)
         reference[C, columns] = reference[MU, columns]
         reference[S, 1:] = np.where(s > 0.0, s, largest)[1:]
@@ -274,6 +279,7 @@ class _Merge:
                 extra["P"][k, rows, :d] = P = inverse(A[rows, :d], prior[rows])
                 extra["vectors"][k, W, rows] = (P * b[rows]).sum(axis=1)
                 extra["vectors"][k, DIAGONAL, rows] = 1.0 / (A[rows, :d].diagonal() + prior[rows])
+            # Pools are in b: with the new P w has taken them.
             extra["vectors"][k, POOL] = 0.0
 
     def prior(self, state: State) -> Floats:
@@ -312,6 +318,7 @@ class _Merge:
             else:
                 b[rows] *= al[rows]
                 part = part * al[rows, None] * al[rows]
+            # Symmetric to the bit, as the loops leave it.
             A[rows, :d] = 0.5 * (part + part.T)
         shift = row[AT["c_y"]] - self.whole.totals[0, AT["c_y"]] + self.offset(state, k)
         d = min(group, self.size)
@@ -342,6 +349,7 @@ class _Merge:
         reference = self.whole.extra["reference"][:, front]
         shift = _ratio(reference[C] - centre[0], reference[S])
         shift[0] = 0.0
+        # From the start's centre, where all biases were compared, to the merged one.
         g[:, 0] += (g * shift).sum(axis=1) + (centre[1] - self.whole.totals[0, AT["c_y"]])
         self.whole.extra["vectors"][:, G, front] = g
         self.whole.extra["vectors"][:, H, front] = squares

@@ -105,6 +105,7 @@ class Words(NamedTuple):
     @classmethod
     def of(cls, data: Any) -> Words:
         """A message; its last bytes are ignored if they are no word."""
+        # Three views of one memory: no number is copied to be read as another type.
         words = np.frombuffer(data, np.int64, len(data) // 8)
         return cls(words, words.view(np.uint8), words.view(np.float64))
 
@@ -176,6 +177,7 @@ def _pack_shares(
         words[word] = 0
     for cell in range(len(touched)):
         if touched[cell] != 0:
+            # Cells are partition after partition: the rest is the row.
             here[cell % len(here)] = 1
             bits[16 + cell // 8] |= 1 << (cell % 8)
             for m in range(n):
@@ -202,6 +204,7 @@ def _add_shares(
     count = 0
     for cell in range(cells):
         count += 1 if (bits[16 + cell // 8] >> (cell % 8)) & 1 != 0 else 0
+    # A damaged message must not be read beyond its end.
     if len(words) != at + n * count:
         return False
     for first in range(0, cells, max(1, rows)):
@@ -218,6 +221,7 @@ def _add_partitions(numbers: Any, total: Any) -> None:
     size = len(total)
     for m in range(size):
         total[m] = numbers[m]
+    # Not pairwise, as numpy would: the order is that of any number of owners.
     for first in range(size, len(numbers), max(1, size)):
         for m in range(size):
             total[m] += numbers[first + m]
@@ -299,6 +303,7 @@ def _unpack_steps(
         for k in range(learners):
             first = (i * learners + k) * n
             moved = here[i] != 0 and (bits[16 + bit // 8] >> (bit % 8)) & 1 != 0
+            # Also of rows without a step: the array is that of the round before.
             steps[first] = 1.0 if moved else 0.0
             bit += 1 if here[i] != 0 else 0
             if moved:

@@ -69,9 +69,11 @@ def inverse(A: Floats, prior: Floats) -> Floats:
     N = np.eye(d)  # L^-1
     for i in range(d):
         N[i] /= L[i, i]
+        # Forward substitution, a column at a time.
         N[i + 1 :] -= L[i + 1 :, i, None] * N[i]
     P = np.zeros((d, d))
     for row in N:
+        # P = N'N, summed row after row.
         P += row[:, None] * row
     return P
 

@@ -70,11 +70,13 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
     seen = (n > 0.0)[:, np.newaxis]
     variances = np.where(seen, 1.0 / np.where(seen, D, 1.0), np.nan)
     places, reference, P = (state.extra[name] for name in ("places", "reference", "P"))
+    # Not the bias, which is at place 0: its error is that of a row without features.
     rows = np.flatnonzero((places > 0) & (reference[S, : len(places)] > 0.0))
     rows = rows[(places[rows] >= low) & (places[rows] < high)]
     diagonal = P[:, rows, rows % P.shape[2]] / reference[S, rows] ** 2
     constant = np.arange(1, 1 + layout.numeric)
     constant = constant[(reference[S, constant] == 0.0) & (constant >= low) & (constant < high)]
+    # No row says what a constant column would do.
     variances[constant - low] = np.nan
     variances[places[rows] - low] = diagonal.T
     if low == 0:
@@ -90,6 +92,7 @@ def sum_errors(engine: Engine, state: State, columns: NDArray[np.int64], factors
     """
     P, scale = state.extra["P"], state.extra["reference"][S, columns]
     size = P.shape[2]
+    # P has rows of a group only: of two groups the covariance is taken for 0.
     together = columns[:, np.newaxis] // size == columns // size
     covariance = P[:, columns[:, np.newaxis], columns % size] * together
     factors = np.divide(factors, scale, out=np.zeros_like(factors), where=scale > 0.0)

@@ -76,6 +76,7 @@ def filled(
         steady = np.broadcast_to(fill_values(means, least), (len(batch), len(columns)))
         return _with_values(batch, columns, steady)
     x = _columns_of(batch, columns)
+    # Zeros are values here: a sparse row has 0 where it has no entry.
     there = ~np.isnan(x)
     h = np.where(there, batch.weight[:, np.newaxis], 0.0)
     given = np.stack([np.where(there, x, 0.0) * h, h])
@@ -103,6 +104,7 @@ def _with_values(batch: Batch, columns: NDArray[np.int64], values: Any) -> Batch
     row = np.searchsorted(batch.indptr, at, side="right") - 1
     found = values[row, np.searchsorted(columns, batch.indices[at])]
     changed[at] = found
+    # As everywhere, a value of 0 is no entry of a sparse row.
     gone = found == 0.0
     if not gone.any():
         return replace(batch, values=changed)
@@ -132,6 +134,7 @@ class StandardizedRows:
             self.batch = DenseBatch(z, batch.y, batch.weight)
             target = np.empty(0, np.int64), np.empty(0, np.int32), z.reshape(-1)
         else:
+            # A row may have entries for none of the columns before, and has for all of them after.
             most = len(values) + p * len(batch)
             target = np.zeros(len(batch) + 1, np.int64), np.empty(most, np.int32), np.empty(most)
             self.batch = SparseBatch(*target, batch.y, batch.weight)
@@ -155,6 +158,7 @@ def change_reference(state: State, h: Any) -> None:
     """
     layout, reference, schedule = state.layout, state.extra["reference"], state.extra["schedule"]
     front = Front(state, h, 1 + layout.centred)
+    # Summed over columns, so that the bias is changed once.
     shift = np.zeros(layout.learners)
     for j in range(1, layout.centred + 1):
         c, s = next_reference(reference, j, float(schedule[N]))
@@ -205,6 +209,7 @@ class Front:
             return
         slots, (own, shared) = self._rule.state, self._numbers(j, k)
         if slots.rejoin is not None:
+            # Weights that are made of several slots: the rule knows how.
             own = slots.rejoin(own, float(w), shared, self._totals[k], self._clock, self._h)
         else:
             own = own._replace(**{slots.weight: float(w)})
@@ -225,6 +230,7 @@ class Front:
 
     def _weight(self, j: int, k: int) -> float:
         own, shared = self._numbers(j, k)
+        # As the next row would use them.
         given = own, shared, self._totals[k], self._clock + 1.0, self._h
         return float(self._rule.weight(*given))
 
@@ -251,6 +257,7 @@ def scaled(target: Floats, batch: Batch) -> Floats:
     """
     c = target[TARGET_C]
     if target[TARGET_S] == 0.0 and target[TARGET_N] > 0.0:
+        # A row that is not learned is not observed.
         others = np.flatnonzero((batch.y != c) & (batch.weight > 0.0))
         if len(others):
             target[TARGET_S] = abs(batch.y[others[0]] - c)

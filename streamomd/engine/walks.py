@@ -64,6 +64,7 @@ class Walks:
         ]  # fmt: skip
         self.hyper = np.tile(np.array(numbers, dtype=np.float64), self.layout.learners)
         size = self.layout.size * self.layout.learners
+        # Uncompiled, that loop would divide by zero where values are 0.
         self._dense = self.compiled and dense.fits(self.layout.rule, self.params, size)
 
     @cached_property
@@ -149,6 +150,7 @@ class Walks:
     def _is_implicit(self) -> bool:
         """Whether a learner takes implicit steps: else their pass over a row is not compiled."""
         names = fields(self.layout.rule.hyper)
+        # Of any learner: one loop serves all of them.
         numbers = self.hyper.reshape(self.layout.learners, -1)
         implicit = self.layout.rule.row.implicit
         return implicit != "" and bool(numbers[:, names.index(implicit)].any())
@@ -173,6 +175,7 @@ class Walks:
         def prepare(
             engine: Walks, group: State, first: int, losses: Floats, margins: Floats
         ) -> Call:
+            # A group of few classes may fit where all of them do not, or the other way round.
             learn = "dense" if by_columns and engine._dense else "learn"
             loop = engine.loop(learn if learns else operation, is_dense, rows[2].dtype.name)
             stored = (group.cells, group.totals.reshape(-1), *engine._matrices(group))
@@ -196,11 +199,14 @@ class Walks:
             engine = self._group_engine(group.layout.learners)
             shape = len(batch), group.layout.learners
             found, losses = each[:, low : low + math.prod(shape)]
+            # Groups of one size share an engine, whose seconds are counted once.
             before, low = engine.compile_seconds, low + math.prod(shape)
             calls.append(prepare(engine, group, first, losses, found.reshape(shape)))
             self.compile_seconds += engine.compile_seconds - before
         worth = batch.values.size * self.layout.learners >= LEAST_WORK
+        # All groups count the same rows, so any clock is that of the state.
         clocks = state.threads.run(calls, worth=worth)
+        # In one pass after the threads: sums have the bits of one loop over all classes.
         self.loop("add")(sums, firsts, *each, batch.y, batch.weight, margins)
         return margins, clocks[0]
 
@@ -233,6 +239,7 @@ class Walks:
 
         def prepare(engine: Walks, some: State, first: int, sums: Floats, margins: Floats) -> Call:
             own = rows.alpha[:, first : first + some.layout.learners]
+            # The loop writes to it: a group's columns of an array are not one piece of memory.
             alpha, loop = np.ascontiguousarray(own), engine.loop(operation)
             moved = (alpha, sums, engine.hyper, float(state.clock), len(before.y), depth)
             stored = (*rows[:3], rows.y - first, rows.importance)
@@ -249,5 +256,6 @@ class Walks:
         else:
             margins = np.empty((len(batch), self.layout.learners))
             clock = prepare(self, state, 0, sums, margins)()
+        # One less than the loop looks at: the next row will be the last of them.
         state.extra = recent_rows.last(rows, depth - 1 if storage.depth else depth)._asdict()
         return margins, clock

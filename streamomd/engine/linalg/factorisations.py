@@ -39,6 +39,7 @@ def factor(A: Any, n: int, L: Any) -> bool:
         row[i] = root
         for j in range(i + 1, n):
             row[j] /= root
+            # Both triangles: the next rows read columns, which are contiguous as rows.
             L[j, i] = row[j]
     return True
 
@@ -113,6 +114,7 @@ def orthogonalise(rows: Any, count: int, squares: Any, shares: Any) -> None:
                 if abs(common) <= bound * math.sqrt(squares[p]) * math.sqrt(squares[q]):
                     continue
                 zeta = (squares[q] - squares[p]) / (2.0 * common)
+                # Its square would overflow; the root is abs(zeta) to all digits.
                 if abs(zeta) > 1e150:
                     tangent = 0.5 / zeta
                 else:
@@ -129,6 +131,7 @@ def orthogonalise(rows: Any, count: int, squares: Any, shares: Any) -> None:
                     rows[q, i] = sine * a + cosine * b
                 a, b = shares[p], shares[q]
                 shares[p], shares[q] = cosine * a - sine * b, sine * a + cosine * b
+                # Computed again: updates by the rotation would drift.
                 squares[p], squares[q] = product(rows, p, p), product(rows, q, q)
         if not turned:
             break

@@ -26,9 +26,11 @@ def pend(matrix: Any, k: int, z: Any, parts: Any) -> None:
     for j in range(size):
         parts[j] = 0.0
     for j in range(size):
+        # What rotations have left of this coordinate is rounding.
         if abs(z[j]) <= NOISE * scale[j]:
             continue
         row = matrix[k, j, size:]
+        # A free row of the triangle takes what is left.
         if row[j] == 0.0:
             for i in range(j, size):
                 row[i] = z[i]
@@ -73,6 +75,7 @@ def absorb(matrix: Any, k: int, rows: Any, squares: Any, parts: Any, shares: Any
     if count == known:
         return False
     orthogonalise(rows, count, squares, shares)
+    # More directions than coordinates would be rounding.
     rank = min(rank, size)
     keep_largest(rows, count, squares, shares, rank)
     for j in range(size):
@@ -126,6 +129,7 @@ def divide(matrix: Any, k: int, r: Any, more: float, whole: bool, out: Any) -> N
         for i in range(size):
             out[i] += divided * matrix[k, j, i]
             rest[i] -= share * matrix[k, j, i]
+    # Outside of B's rows S is 0, so only ``more`` divides.
     if rank < size and more > 0.0 and not whole:
         for i in range(size):
             out[i] += rest[i] / more
@@ -186,6 +190,7 @@ def descend(H: Any, c: Any, k1: float, k2: float, box: float, w: Any) -> None:
                 if i != j:
                     pull -= H[j, i] * w[i]
                     scale += abs(H[j, i] * w[i])
+            # Soft thresholding: the exact minimum along one coordinate.
             v = max(abs(pull) - k1, 0.0) / curvature
             if box > 0.0:
                 v = min(v, box)

@@ -76,6 +76,7 @@ def solve(
         slopes(margins, odds, y, importance, k, coupled, classes, a, off)
         absorb_all(A[k], z, a, size)
         resolve(A[k], P[k], 0, size, lam, lam_bias, square)
+    # Classes in turn: each step sees the margins that the others have left.
     for _ in range(SWEEPS):
         moved = 0.0
         exponentials(margins, odds, coupled)
@@ -98,14 +99,17 @@ def solve(
                 a[i] = odds[i, k]
         else:
             slopes(margins, odds, y, importance, k, coupled, classes, a, off)
+        # A at the weights found: that before the sweeps was only for their steps.
         found = absorb_all(A[k], z, a, size)
         resolve(A[k], P[k], 0, size, lam, lam_bias, square)
         before = totals[k * each + ALL_A_]
         if before > 0.0:
+            # Outside of the block curvature was overstated by as much; S is not stored by row.
             totals[k * each + SCALE_] *= min(max(found / before, 0.1), 1.0)
         totals[k * each + ALL_A_] = found
         settle(A[k], vectors[k], size, lam, lam_bias)
         totals[k * each + RECENT_A_] = 0.0
+    # A is of the weights of now: the next recalibration begins here.
     totals[RECENT_N_] = 0.0
     totals[RECENT_T_] = 0.0
 
@@ -120,11 +124,13 @@ def lay_out(
         z[i, 0] = 1.0
         for j in range(1, size):
             scale = reference[S, j]
+            # A numeric column that a row lacks is 0, which is -c / s in standard units.
             z[i, j] = -reference[C, j] / scale if j <= p and scale > 0.0 else 0.0
         for k in range(L):
             margins[i, k] = 0.0
         for n in range(indptr[i], indptr[i + 1]):
             j, x = indices[n], values[n]
+            # A numeric column is its own place; others have it in their last shared slot.
             place = j if j <= p else int(number(cells[j * kind.width + SHARED - 1]))
             if place > 0:
                 scale = reference[S, place]
@@ -144,6 +150,7 @@ def exponentials(margins: Any, odds: Any, coupled: bool) -> None:
     for n in range(len(margins)):
         top = margins[n, 0]
         for k in range(L):
+            # The largest margin is subtracted, so that no exponential overflows.
             top = max(top, margins[n, k])
         for k in range(L):
             odds[n, k] = math.exp(margins[n, k] - top)
@@ -212,6 +219,7 @@ def absorb_all(A: Any, z: Any, a: Any, size: int) -> float:
         low = high
     for i in range(size):
         for j in range(i):
+            # One triangle is summed, and copied: A is symmetric to the bit.
             A[i, j] = A[j, i]
     return total
 
@@ -224,6 +232,7 @@ def step(
     ``along_d``; the most is returned."""
     rows = z.shape[0]
     gradient(w, z, off, size, lam, lam_bias, g)
+    # The bias has a prior of its own; the next line counts it with that of the others.
     gain, bend, r = multiply(P, g, size, d), (lam_bias - lam) * d[0] * d[0], 0.0
     bend += lam * inner(d, d, size)
     along(z, d, size, along_d)

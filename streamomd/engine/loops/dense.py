@@ -132,6 +132,7 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             table[0, X] = 1.0
         found, moves = np.zeros(numbers), np.zeros(L * n_move)
         losses, slopes = np.zeros(L), np.zeros(L)
+        # For shared slots, which do not depend on the learner.
         h_all = Hyper(*load_hyper(hyper, 0, 1))
         for i in range(len(y)):
             clock += 1.0
@@ -143,6 +144,7 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 size = min(BLOCK, (here + LANES - 1) // LANES * LANES)
                 skip = bias if b == 0 else 0
                 given = entries[b * BLOCK + skip - bias : b * BLOCK + here - bias]
+                # Behind the bias, whose x stays 1.
                 line = block[X + skip :]
                 for c in range(len(given)):
                     line[c] = given[c]
@@ -176,6 +178,7 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         store_r(block, R + c, BLOCK, r_of(x != 0.0, dr, no_r))
                     at_r = n_q + L + k * n_r
                     q, margin, r = load_q(found, 0, 1), found[n_q + k], load_r(found, at_r, 1)
+                    # Sums one after the other, as in the loop over rows: their bits are the same.
                     for c in range(here):
                         if k == 0:
                             q = add_q(q, load_q(block, Q + c, BLOCK))

@@ -36,6 +36,7 @@ def make_renew(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
         h = Hyper(*load_hyper(hyper, k * (len(hyper) // L), 1))
         whole = Totals(*load_totals(totals, k * n_totals, 1))
         size = len(cells) // width
+        # The largest value first: sums of exponentials are taken relative to it.
         top = -np.inf
         if peaks:
             for j in range(size):
@@ -54,6 +55,7 @@ def make_renew(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
             store_mass(more, 0, 1, mass(own, shared, whole, clock, h))
             for m in range(masses):
                 total = sums[m] + more[m]
+                # Neumaier's sum: what each addition loses is added at the end.
                 if abs(sums[m]) >= abs(more[m]):
                     lost[m] += (sums[m] - total) + more[m]
                 else:
@@ -61,6 +63,7 @@ def make_renew(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
                 sums[m] = total
         for m in range(masses):
             totals[k * n_totals + m] = sums[m] + lost[m]
+            # Its largest value since it was recomputed, from which cancellation is judged.
             totals[k * n_totals + n_stored + m] = sums[m] + lost[m]
 
     return renew
@@ -81,6 +84,7 @@ def make_gather(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
     def gather(
         cells: Any, totals: Any, hyper: Any, clock: float, k: int, grown: Any, last: bool
     ) -> None:
+        # Rarely where there are many coordinates: a pass over them stays a small part of the time.
         due = last and clock % max(OFTEN, len(cells) // width // 16) == 0.0
         for m in range(masses):
             at = k * n_totals + m
@@ -89,6 +93,7 @@ def make_gather(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
             totals[at] = total
             top = max(totals[at + n_stored], total)
             totals[at + n_stored] = top
+            # NaN fails the comparison, and is recomputed, too.
             due = due or not total <= LARGEST or total * CANCELLED < top
         if not due:
             h = Hyper(*load_hyper(hyper, k * (len(hyper) // L), 1))
@@ -124,6 +129,7 @@ def make_restrain(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
     def multiplier(cells: Any, whole: Any, h: Any, clock: float, k: int) -> float:
         goal = radius(h)
         high = 1.0
+        # What is reached falls with mu: the bracket grows until it holds the root.
         while high < LARGEST and reached(cells, whole, h, clock, k, high) > goal:
             high *= WIDEN
         low = high / WIDEN
@@ -132,6 +138,7 @@ def make_restrain(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
             low = high / WIDEN
         for _ in range(HALVE):
             middle = 0.5 * (low + high)
+            # Two neighbouring numbers: nothing lies between them.
             if middle <= low or middle >= high:
                 break
             if reached(cells, whole, h, clock, k, middle) > goal:
@@ -155,6 +162,7 @@ def make_restrain(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
                 if summed:
                     renew(cells, totals, hyper, clock, k)
                     whole = Totals(*load_totals(totals, k * n_totals, 1))
+        # Also inside the set: the rule may note that nothing was projected.
         store_totals(totals, k * n_totals, 1, settle(whole, mu, h))
 
     return restrain

@@ -56,6 +56,7 @@ def contract_into_ball(matrix: Any, k: int, w: Any, scale: float, radius: float)
         for i in range(size):
             fall += u[i] * product(P[i], z)
         gap = length / radius - 1.0
+        # Written so that NaN ends it, too.
         if not gap > 1e-15 or not fall > 0.0:
             break
         after = mu + gap * length * length / fall
@@ -139,6 +140,7 @@ def look(matrix: Any, k: int, at: Any, x: Any, count: int, f: Any) -> float:
     before = 0  # entries of the row before coordinate j
     chi = 0.0
     for j in range(matrix.shape[1]):
+        # Coordinates of a row ascend: one walk over them for all columns.
         while before < count and at[before] < j:
             before += 1
         a = b = c = d = 0.0
@@ -164,6 +166,7 @@ def absorb(matrix: Any, k: int, f: Any, c: float, v: Any) -> None:
     for j in range(matrix.shape[1]):
         fj = f[k, j]
         v[j] = 0.0
+        # A direction that the row does not reach: nothing of it changes.
         if fj == 0.0:
             continue
         gj = matrix[k, j, j] * fj
@@ -173,9 +176,11 @@ def absorb(matrix: Any, k: int, f: Any, c: float, v: Any) -> None:
         column = matrix[k, j]
         for i in range(j):
             u = column[i]
+            # The old entry is still needed in the next line.
             column[i] = u - v[i] * shift
             v[i] += u * gj
         v[j] = gj
+        # A factor between 0 and 1: D stays positive whatever is rounded.
         matrix[k, j, j] *= before / alpha
 
 
@@ -245,6 +250,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     ) -> float:
         size = len(cells) // width
         at, x = np.zeros(size, dtype=np.int64), np.zeros(size)
+        # Once for all rows of a batch.
         f, v, w = np.zeros((L, size)), np.zeros(size), np.zeros(size)
         found, moves = np.zeros(numbers), np.zeros(L * n_move)
         losses, slopes = np.zeros(L), np.zeros(L)
@@ -257,6 +263,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
                 m = margin_of(cells, at, x, count, k, whole, clock, h)
                 chi = look(matrix, k, at, x, count, f) / start_scale(h)
+                # Some rules predict with the row already in A.
                 found[k] = foresee(m, chi, h) if foresees else m
                 found[L + 2 * k], found[L + 2 * k + 1] = m, chi
             active = decide_row(
@@ -271,6 +278,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 move = Move(*load_move(moves, k * n_move + 1, 1))
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 scale = 1.0 / start_scale(h)
+                # Before the weights: their step is along v, the matrix of before times the row.
                 absorb(matrix, k, f, move[1] * scale, v)
                 for j in range(size):
                     if v[j] != 0.0 and move[0] != 0.0:

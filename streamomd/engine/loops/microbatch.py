@@ -64,6 +64,7 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         touched: Any,
     ) -> None:
         stored, rows = len(indices), len(importance)
+        # A pass of its own: predictions see what all rows of the micro-batch show.
         if touches:
             for i in range(rows):
                 t = clock + (i + 1.0)
@@ -154,6 +155,7 @@ def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         numbers = len(y) * size
         summed = np.empty(numbers)
         for m in range(numbers):
+            # Partition after partition, so that sums do not depend on how many owners there are.
             summed[m] = found[m]
         for at in range(numbers, len(found), max(1, numbers)):
             for m in range(numbers):

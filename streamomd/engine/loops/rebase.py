@@ -97,11 +97,13 @@ def rebase(
             for low in range(0, size, group):
                 d = min(group, size - low)
                 resolve(A[k], P[k], low, d, totals[LAM_], totals[LAM_BIAS_], square)
+            # P is new: the steps that waited are taken with it.
             multiply(P[k], vectors[k, POOL], size, work[0])
             for j in range(size):
                 vectors[k, W, j] += work[0, j]
             settle(A[k], vectors[k], size, totals[LAM_], totals[LAM_BIAS_])
         return
+    # Curvatures of the square loss do not depend on the weights.
     if kind.second and not kind.squared:
         recalibrate(totals, A, size)
     retained = forget(totals, L) if totals[HORIZON_] > 0.0 and kind.second else 1.0
@@ -114,6 +116,7 @@ def rebase(
         s_y = math.sqrt(totals[M2_] / seen) if seen > 0.0 else 0.0
         c_y = totals[MEAN_]
     totals[S_Y_] = s_y
+    # Both are needed: b holds the prior's part at the weights of before.
     old, old_bias = totals[LAM_], totals[LAM_BIAS_]
     new, new_bias = old, kind.prior_bias * mean_importance(totals)
     if kind.second and (kind.squared or L == 1 or totals[HORIZON_] == 0.0):
@@ -126,6 +129,7 @@ def rebase(
         if j <= p:
             c[j], s[j] = next_reference(reference, j, totals[N_])
         else:
+            # A sparse coordinate has no mean: its scale is the root of q, the mean of its squares.
             s[j] = math.sqrt(number(cells[places[j] * kind.width + 1]))
             if s[j] == 0.0:
                 s[j] = reference[S, j]
@@ -143,6 +147,7 @@ def rebase(
             )  # fmt: skip
             settle(A[k], vectors[k], size, new, new_bias)
             if len(totals) // L > N_TOTALS:
+                # What the certificate's sums gain where targets are measured from another centre.
                 before, after = totals[MEAN_] - totals[C_Y_], totals[MEAN_] - c_y
                 grown += totals[LABELS_] * (before * before - after * after)
                 close_accounts(totals, k * (len(totals) // L) + N_TOTALS, 0.5 * grown)
@@ -151,6 +156,7 @@ def rebase(
     totals[C_Y_], totals[LAM_], totals[LAM_BIAS_] = c_y, new, new_bias
     totals[NEXT_] = following(totals[T_])
     if totals[HORIZON_] > 0.0:
+        # Rows of one pass, as far as importances say.
         rows = totals[T_] * (totals[HORIZON_] / totals[N_])
         totals[NEXT_] = following_in_pass(totals[T_], rows)
 
@@ -160,6 +166,7 @@ def close_accounts(totals: Any, at: int, moved: float) -> None:
     totals[at + MOVED] += moved
     totals[at + PAST] += totals[at + STEEPEST] * (totals[at + VOLUME] - totals[at + MARK])
     totals[at + MARK] = totals[at + VOLUME]
+    # Of each stretch between two changes the steepest row counts.
     totals[at + STEEPEST] = 0.0
 
 
@@ -198,6 +205,7 @@ def recalibrate(totals: Any, A: Any, size: int) -> None:
         at = k * (len(totals) // L)
         recent = totals[at + RECENT_A_] / totals[RECENT_N_]
         ever = totals[at + ALL_A_] / totals[ALL_N_]
+        # Never up, and at most to a tenth: few recent rows are a weak estimate.
         r = min(max(recent / ever, 0.1), 1.0) if ever > 0.0 else 1.0
         for j in range(size):
             for l in range(A.shape[2]):
@@ -216,6 +224,7 @@ def multiply_out(cells: Any, totals: Any, L: int, width: int) -> None:
     for k in range(L):
         scale = totals[k * each + SCALE_]
         if scale < LEAST:
+            # All coordinates: the scale is common to them.
             for j in range(len(cells) // width):
                 cell = j * width + SHARED + L + k
                 cells[cell] = number(cells[cell]) * scale
@@ -231,6 +240,7 @@ def next_strength(totals: Any, reference: Any, vectors: Any, P: Any, size: int, 
     group = P.shape[2]
     for k in range(P.shape[0]):
         for j in range(1, size):
+            # Places without a scale have learned nothing.
             if reference[S, j] > 0.0:
                 known += 1.0 - totals[LAM_] * P[k, j, j % group]
                 weights += vectors[k, W, j] * vectors[k, W, j]
@@ -252,6 +262,7 @@ def change_of_B(
             total = prior * w[low + i] + pool[low + i]
             for j in range(d):
                 total += A[low + i, j] * w[low + j]
+            # b'w before, and at the end b'w after: accounts need the difference.
             grown -= w[low + i] * total
             b[low + i] = retained * total
         for i in range(d):
@@ -304,6 +315,7 @@ def change_of_G(g: Any, squares: Any, reference: Any, c: Any, s: Any, shift: flo
     for j in range(1, p + 1):
         before = reference[S, j]
         if before > 0.0:
+            # g s' / s leaves predictions as they are; where s grows g stays, and they shrink.
             g[j] *= min(1.0, s[j] / before)
             g[0] += g[j] * ((c[j] - reference[C, j]) / s[j])
             squares[j] *= (before / s[j]) * (before / s[j])
@@ -321,6 +333,7 @@ def resolve(A: Any, P: Any, low: int, d: int, lam: float, lam_bias: float, squar
         for i in range(d):
             for j in range(d):
                 whole[i, j] = A[low + i, j]
+            # The bias is the first coordinate of the first group.
             prior = lam if low + i > 0 else lam_bias
             whole[i, i] += prior + more * A[low + i, i]
         if invert(whole, d, square[1], P[low : low + d]) or more > 1.0:

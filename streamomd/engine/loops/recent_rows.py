@@ -75,6 +75,7 @@ def _sparse(batch: Any) -> SparseBatch:
 
 
 def _with_bias(rows: SparseBatch) -> SparseBatch:
+    # Coordinate 0 is the bias, first in each row: all others move up by one.
     starts = rows.indptr[:-1]
     return replace(
         rows,
@@ -208,6 +209,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
                 if depth == 2 and i > 0 and not bent:
                     aims = (target(y[i - 1], k, classes, L), target(y[i], k, classes, L))
+                    # Signed by the targets, as multipliers are.
                     cross = aims[0] * aims[1] * inner(indptr, indices, values, i - 1, i)
                     old = Row(
                         margin_of(cells, indptr, indices, values, i - 1, k, whole, h),
@@ -235,6 +237,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 else:
                     for _ in range(SWEEPS):
                         largest = 0.0
+                        # From the newest row on, whose multiplier is 0 and has most to gain.
                         for j in range(i, low - 1, -1):
                             aim = target(y[j], k, classes, L)
                             p = margin_of(cells, indptr, indices, values, j, k, whole, h)
@@ -254,7 +257,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                                     store_totals(totals, k * n_totals, 1, whole)
                                     gather(cells, totals, hyper, clock, k, grown, True)
                                     whole = Totals(*load_totals(totals, k * n_totals, 1))
+                                # Relative to the most that a multiplier may be.
                                 largest = max(largest, abs(move[0]) / cap(importance[j], h))
+                        # One row alone is solved exactly by its first step, unless a link bends it.
                         if (low == i and not bent) or largest <= tolerance(h):
                             break
                 store_totals(totals, k * n_totals, 1, whole)

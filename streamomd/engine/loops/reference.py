@@ -60,6 +60,7 @@ def standardise_by(r: Any, reference: Any, x: Any, size: int, z: Any, limit: flo
     """
     for j in range(size):
         z[j] = (x[j] - reference[C, j]) * r[j]
+    # A loop of its own without a branch: it becomes vector instructions.
     above = 0
     for j in range(size):
         above += abs(z[j]) > limit
@@ -135,12 +136,14 @@ def standardise_rows(
         h = importance[i]
         start = i * indptr[0] if dense else indptr[i]
         end = start + indptr[0] if dense else indptr[i + 1]
+        # The rest of the row begins behind them.
         start = read_numbers(indices, values, start, end, p, dense, x)
         if learns and h > 0.0:
             if not observed:
                 schedule[T] += 1.0
                 schedule[N] += h
                 observe(reference, x, 1, p + 1, h, schedule[N])
+                # Before this row is predicted, which then sees the new reference.
                 if schedule[T] >= schedule[NEXT]:
                     return i
             observed = False
@@ -157,6 +160,7 @@ def standardise_rows(
             z_values[to + n] = values[start + n]
         if not dense:
             for j in range(p):
+                # An entry for each numeric column: 0 is another number in standard units.
                 z_indices[to - p + j] = j
             for n in range(end - start):
                 z_indices[to + n] = indices[start + n]

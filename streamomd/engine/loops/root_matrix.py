@@ -111,10 +111,12 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         z[at[n]] = move[0] * x[n]
                     for j in range(size):
                         used[j] = z[j]
+                        # Whole: an implicit step gives some of it back below.
                         theta[j] -= z[j]
                     pend(matrix, k, used, parts)
                 changed = learns or h.l1 > 0.0 or h.l2 > 0.0
                 fresh = False
+                # By the clock, so that the rows at which it happens do not depend on batches.
                 if (clock - 1.0) % h.every == 0.0:
                     fresh = absorb(matrix, k, rows, squares, parts, shares)
                     changed = fresh or changed
@@ -124,6 +126,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 if implicit and learns and hyper[k * n_hyper + at_implicit] != 0.0:
                     change = 0.0
                     for n in range(count):
+                        # Only coordinates of the row change its margin.
                         change += x[n] * (out[at[n]] - w[at[n]])
                     if change != 0.0:
                         goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))

@@ -49,6 +49,7 @@ def multiclass_mistake(margins: Any, i: int, y: float, mean: Any) -> float:
     at = int(y)
     best = margins[i, at]
     for l in range(margins.shape[1]):
+        # Written so that NaN, for which no comparison holds, is a mistake.
         if not (margins[i, l] < best or (l >= at and margins[i, l] == best)):
             return 1.0
     return 0.0
@@ -150,6 +151,7 @@ def make_score(rule: Rule, loss: Loss, shape: Shape, *, learns: bool) -> Callabl
     value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or defaults.couple
     coupled, grouped = loss.coupled, is_group(shape)
     swept = learns and is_sweep(shape, coupled)
+    # Each of a sweep's learners is judged as if it were alone.
     alone = shape._replace(learners=1) if swept else shape
     goals, miss = alone.learners, miss_of(alone)
 
@@ -166,6 +168,7 @@ def make_score(rule: Rule, loss: Loss, shape: Shape, *, learns: bool) -> Callabl
     ) -> None:
         row_loss = 0.0
         if coupled:
+            # One loss of all classes, whose slopes are written for each.
             row_loss = couple(margins, m, number_of_class(y, classes), slopes)
         for k in range(L):
             if coupled:
@@ -211,6 +214,7 @@ def make_add(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
             for group in range(len(firsts) - 1):
                 first = firsts[group]
                 classes = firsts[group + 1] - first
+                # Of each group all rows come first.
                 at = first * rows + i * classes
                 for k in range(classes):
                     margins[i, first + k] = found[at + k]
@@ -243,6 +247,7 @@ def make_decide_row(
     step, clamp, clamps = rule.step, of(rule.row, "clamp"), has(rule.row, "clamp")
     stretch, along = of(rule.row, "stretch"), loss.along or defaults.along
     implicit = is_implicit(rule, loss)
+    # A hyper-parameter says whether; a sweep may have learners of both kinds.
     at_implicit = fields(Hyper).index(rule.row.implicit) if implicit else 0
     goals = 1 if is_sweep(shape, loss.coupled) else L
     score = make_score(rule, loss, shape, learns=True)
@@ -272,6 +277,7 @@ def make_decide_row(
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
                 margins[i, k] = clamp(margins[i, k], whole, h)
+        # Before any step: all learners' slopes are of the same weights.
         score(margins, i, y[i], importance[i], hyper, sums, losses, slopes)
         active = False
         for k in range(L):
@@ -286,6 +292,7 @@ def make_decide_row(
                 if by != 0.0:
                     goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
                     move = stretch(move, along(p, aim, by, goal))
+            # Also of a learner that does not move: it may count rows.
             store_totals(totals, k * n_totals, 1, whole)
             moves[to + k * n_move] = moved
             store_move(moves, to + k * n_move + 1, 1, move)

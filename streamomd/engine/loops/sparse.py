@@ -137,8 +137,10 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     if prepares:
                         h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                         whole = Totals(*load_totals(totals, k * n_totals, 1))
+                        # The whole row is observed: what depends on its sums is known.
                         store_totals(totals, k * n_totals, 1, prepare(q, whole, clock, h))
                     if masses:
+                        # Margins need these sums, too.
                         gather(cells, totals, hyper, clock, k, grown, False)
             for m in range(entries):
                 n = filled[m] if dense else m
@@ -183,6 +185,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             if one:
                 found[n_q] = margin
             store_q(found, 0, 1, q)
+            # An implicit step tries a move before it is made, and reads the row once more.
             context = (cells, indices, values, filled, start, entries) if implicit else ()
             active = decide_row(
                 totals, sums, hyper, clock, found, 0, i, y, importance, losses, slopes,
@@ -215,6 +218,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     gather(cells, totals, hyper, clock, k, grown, True)
             if bounded:
                 for k in range(L):
+                    # After the sums: whether the weights are outside depends on them.
                     restrain(cells, totals, hyper, clock, k)
         return clock
 
@@ -242,6 +246,7 @@ def make_change(rule: Rule, shape: Shape) -> Callable[..., float]:
             shared = Shared(*load_shared(cells, j * width, 1))
             own = Own(*load_own(cells, j * width + n_shared + k, L))
             after = update(own, shared, x, move, clock, h)
+            # By the rule's own update: whatever it does to a weight is counted.
             total += x * (
                 weight(after, shared, whole, clock, h) - weight(own, shared, whole, clock, h)
             )
@@ -271,6 +276,7 @@ def make_look(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         importance: Any,
         margins: Any,
     ) -> None:
+        # Shared slots do not depend on the learner: the first one's parameters are all learners'.
         h = Hyper(*load_hyper(hyper, 0, 1))
         for i in range(len(y)):
             start, entries = span(indptr, i, bias, dense)
