@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from estimating import uncompiled
-from exporting import answers, batch_of, table
+from exporting import answers, batch_of, fed, table
 from running import run, write
 
 import streamomd
@@ -71,8 +71,6 @@ def of_parquet(model: Model, rows: pa.Table, file: bytes) -> np.ndarray:
 
 def of_onnx(model: Model, rows: pa.Table, file: bytes) -> np.ndarray:
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
-    from test_export_onnx import fed
-
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     (score,) = session.run(["score"], fed(session, rows))
     if model.engine.loss.probabilistic:

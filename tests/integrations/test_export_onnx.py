@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from exporting import answers, batch_of, model_of, table
+from exporting import answers, batch_of, fed, model_of, session_of, table
 from later_imports import later
 from running import run, train, write
 
 from streamomd.core.errors import UnsupportedError
+from streamomd.core.scalars import Bins, Curve
+from streamomd.core.trees import Growth, Trees
 from streamomd.integrations.export import FORMATS
 from streamomd.losses import all_losses
 from streamomd.training.model import Model
@@ -24,24 +26,6 @@ onnxruntime = later("onnxruntime", "needs onnxruntime, as the tests do")
 
 EVERYTHING = {"numeric": ["n", "f", "t"], "vectors": ["e"], "hashed": ["h", "k"], "bits": 6}
 QUICKSTART = Path(__file__).parents[2] / "pipelines" / "quickstart.toml"
-
-
-def session_of(model: Model) -> Any:
-    file = io.BytesIO()
-    FORMATS["onnx"].write(model, file)
-    return onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
-
-
-def fed(session: Any, rows: pa.Table) -> dict[str, Any]:
-    """The columns that a session asks for, of the types that it asks for."""
-    kinds = {"tensor(double)": np.float64, "tensor(string)": object, "tensor(bool)": bool,
-             "tensor(int64)": np.int64}  # fmt: skip
-    feeds = {}
-    for one in session.get_inputs():
-        column = rows[one.name].combine_chunks()
-        values = column.to_pylist()
-        feeds[one.name] = np.array(values, dtype=kinds[one.type]).reshape(len(values), -1)
-    return feeds
 
 
 def theirs(model: Model, rows: pa.Table) -> dict[str, Any]:
@@ -144,6 +128,113 @@ def test_a_missing_number_is_nan(nulls: str) -> None:
     agree(model_of(rows, data={**EVERYTHING, "nulls": nulls}), rows)
 
 
+THRESHOLDS = [-800.0, -1.0, -1e-30, 0.0, 0.1, 250.0]
+
+
+def grown(columns: int, categories: int, margins: int) -> Trees:
+    """Trees of two leaves more than they have inner nodes of random columns, and trees of one."""
+    draw = np.random.default_rng(1)
+    nodes: list[tuple[int, float, int, int]] = []
+    roots = [0]
+
+    def grow(depth: int) -> None:
+        if depth == 0:
+            nodes.append((-1, draw.normal(), 0, 0))
+            return
+        at, feature = len(nodes), int(draw.integers(columns))
+        numbers = feature < columns - categories
+        nodes.append((0, 0.0, 0, 0))
+        grow(depth - 1)
+        threshold = float(draw.choice(THRESHOLDS if numbers else [-0.5, 0.5, 1.5]))
+        nodes[at] = feature, threshold, len(nodes), int(draw.integers(2))
+        grow(int(draw.integers(depth)))
+
+    for tree in range(3 * margins):
+        grow(tree % 5)
+        roots.append(len(nodes))
+    kinds = np.int32, np.float64, np.int32, np.int8
+    columns_of_nodes = zip(zip(*nodes, strict=True), kinds, strict=True)
+    flat = [np.array(values, kind) for values, kind in columns_of_nodes]
+    # The last category has no value with a code of its own.
+    places = [np.sort(draw.choice(1 << 6, 30, replace=False)) for _ in range(categories - 1)]
+    coded = [draw.permutation(np.arange(30.0)) for _ in places]
+    ends = np.minimum(30 * np.arange(1, categories + 1), 30 * len(places))
+    growth = Growth(
+        *flat, np.array(roots), np.concatenate(places), np.concatenate(coded), ends,
+        np.arange(categories) - 0.5,
+    )  # fmt: skip
+    made = Trees.of("drawn", margins, columns, {}, [growth])
+    growth.check(columns)
+    return made
+
+
+def leaves(trees: int) -> Trees:
+    """Trees of one leaf, of two margins; none as of a growth of labels that are all equal."""
+    codes = grown(8, 3, 1).growths[0]
+    growth = codes._replace(
+        feature=np.full(trees, -1, np.int32), value=np.arange(1.0 * trees),
+        right=np.zeros(trees, np.int32), nan_left=np.zeros(trees, np.int8),
+        roots=np.arange(trees + 1),
+    )  # fmt: skip
+    return Trees.of("drawn", 2, 8, {}, [growth])
+
+
+CURVES = Curve(0, -9.0, 9.0, (-800.0, 0.0, 250.0)), Curve(4, -2.0, 2.0, (-1.0, -0.1, 0.5, 1.0))
+BINS = Bins(0, (-800.0, 0.0, 0.1, 250.0)), Bins(2, (0.0,))
+PAIRS = ("n", "e[0]"), ("n", "h"), ("k", "h"), ("t", "e[0]")
+SHAPES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "columns": {"curves": CURVES},
+    "pairs": {"curves": CURVES, "bins": BINS, "pairs": PAIRS},
+    "all": {"curves": CURVES, "trees": grown(8, 3, 1)},
+    "all, three": {"curves": CURVES, "trees": grown(8, 3, 3)},
+    "leaves alone": {"trees": leaves(3)},
+    "no trees": {"trees": leaves(0)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("nulls", ["error", "zero", "indicator", "mean"])
+@pytest.mark.parametrize("labels", ["two", "three", "numbers"])
+def test_shapes_of_every_kind(shapes: str, nulls: str, labels: str) -> None:
+    """Curves, pairs, trees, and crosses of a job: numbers that are missing, on knots, edges and
+    thresholds, next to and far beyond them; words that no row had, and those with letters that
+    crosses escape."""
+    rows = table(400, labels=labels)
+    some = [*THRESHOLDS, *np.nextafter(THRESHOLDS, 9e9), *np.nextafter(THRESHOLDS, -9e9), 1e9, -1e9]
+    for at, name in ((1, "n"), (2, "f")):
+        values = np.array([*some, *rows[name].to_numpy()[len(some) :]])
+        gone = np.arange(len(rows)) % 5 == at if nulls != "error" else np.zeros(len(rows), bool)
+        rows = rows.set_column(
+            at, name, pa.array(values.astype(rows[name].type.to_pandas_dtype()), mask=gone)
+        )
+    lists = [[*some[i % 20 :], 0.0, 0.0, 0.0][:3] for i in range(len(rows))]
+    if nulls != "error":
+        for i in range(0, len(rows), 7):
+            lists[i][i % 3] = None
+    rows = rows.set_column(6, "e", pa.array(lists, pa.list_(pa.float64(), 3)))
+    letters = np.array([*"^\\Na", "é"])
+    draw = np.random.default_rng(2)
+    words = ["".join(draw.choice(letters, size)) for size in draw.integers(0, 6, len(rows))]
+    rows = rows.set_column(4, "h", pa.array(words))
+    task = {"task": "regress", "loss": "square"} if labels == "numbers" else {"loss": "logistic"}
+    data = {
+        "numeric": ["n", "f"], "vectors": ["e"], "hashed": ["h", "k", "t"], "bits": 6,
+        "crosses": [["h", "k"], ["t", "h", "k"]], "nulls": nulls,
+    }  # fmt: skip
+    model = model_of(rows, data=data, model=task, shapes=SHAPES[shapes])
+    agree(model, rows)
+
+
+def test_a_crossed_column_need_not_be_a_feature_of_its_own() -> None:
+    """It is an input."""
+    rows = table()
+    data = {"numeric": ["n"], "hashed": [], "crosses": [["h", "k"]], "ignore": ["f", "e", "t"]}
+    model = model_of(rows, data={**data, "bits": 6})
+    agree(model, rows)
+    agree(model, rows.set_column(4, "h", pa.array([""] * len(rows))))
+
+
 def test_a_null_word_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """Its category has a weight that no string leads to."""
     model = model_of(table(), data=EVERYTHING)
@@ -158,14 +249,14 @@ def test_a_null_word_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     ("data", "named"),
     [
         ({"text": ["h"]}, "texts: h"),
-        ({"crosses": [["h", "k"]]}, "crosses: h × k"),
         ({"dates": ["d"]}, "dates: d"),
+        ({"text": ["h"], "dates": ["d"]}, "texts: h; dates: d; --as scorer"),
         ({"hashed": ["f"]}, "f"),
         ({"sparse": {"indices": "i", "values": "v", "size": 9}}, "sparse pairs: i, v"),
     ],
 )
 def test_what_onnx_cannot_say_is_refused_by_name(data: dict[str, Any], named: str) -> None:
-    """Texts, crosses, dates, pairs and hashed fractions."""
+    """Texts, dates, sparse pairs and hashed fractions, all in one message."""
     rows = table()
     rows = rows.append_column("d", pa.array([0] * len(rows), pa.date32()))
     rows = rows.append_column("i", pa.array([[1]] * len(rows), pa.list_(pa.int64())))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from exporting import onnx_scores
 from in_memory import assert_same_scores
 from running import Impatient, run, write
 from sweeping import plain
@@ -183,19 +184,12 @@ def test_inspect_and_plan_name_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nulls", ["zero", "mean", "indicator"])
 def test_onnx_has_them(nulls: str, tmp_path: Path) -> None:
     """The graph's scores are those of ``predict``, with missing numbers and beyond the knots."""
-    pytest.importorskip("onnx", reason="needs streamomd[onnx]")
-    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime, as the tests do")
     shard = write(tmp_path / "0.parquet", table())
     with plain():
         model = learn(shard, nulls=nulls, vectors=["v"])
-    file = io.BytesIO()
-    FORMATS["onnx"].write(model, file)
-    session = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
     rows = table(50, seed=3)
     rows = rows.set_column(0, "a", [pa.array(rows["a"].to_numpy() * 3.0)])
-    feeds = {name: np.array(rows[name].to_pylist(), float).reshape(50, -1) for name in "abv"}
-    feeds["h"] = np.array(rows["h"].to_pylist(), object).reshape(50, 1)
-    (found,) = session.run(["score"], feeds)
+    found = onnx_scores(model, rows)
     np.testing.assert_allclose(found, model.decision_function(rows), rtol=1e-9, atol=1e-9)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from exporting import onnx_scores
 from in_memory import assert_same_scores
 from running import Impatient, run, write
 
@@ -136,9 +137,19 @@ def test_exports_have_them_or_name_what_has(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, model.decision_function(table()), rtol=1e-9, atol=1e-9)
     with pytest.raises(UnsupportedError, match=r"VW has no .*\(model.shapes\)"):
         FORMATS["vw"].write(model, io.BytesIO())
-    pytest.importorskip("onnx", reason="needs streamomd[onnx]")
-    with pytest.raises(UnsupportedError, match=r"crosses.* a × b.*--as scorer does"):
-        FORMATS["onnx"].write(model, io.BytesIO())
+
+
+@pytest.mark.parametrize(("nulls", "rule"), [("zero", "nag"), ("mean", "auto")])
+def test_onnx_has_them(nulls: str, rule: str, tmp_path: Path) -> None:
+    """The graph's scores are those of ``predict``, with missing numbers and beyond the bins."""
+    rows = table()
+    rows = rows.set_column(3, "h", rows["h"].fill_null("none"))
+    model = learn(write(tmp_path / "0.parquet", rows), rule=rule, nulls=nulls)
+    assert {("a", "b"), ("c", "h")} <= {*model.plan.pairs}
+    rows = rows.set_column(0, "a", pa.array(rows["a"].to_numpy() * 3.0))
+    rows = rows.set_column(3, "h", pa.array([f"h{k % 5}" for k in range(N)]))
+    found = onnx_scores(model, rows)
+    np.testing.assert_allclose(found, model.decision_function(rows), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["frame", "array"])

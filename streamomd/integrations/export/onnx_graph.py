@@ -1,20 +1,25 @@
-"""An ONNX graph as it is built, and its part that numbers and their curves take."""
+"""An ONNX graph as it is built, and its parts for numbers, their curves, bins and trees, and for
+texts of crosses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.installed import needs_extra
-from streamomd.core.scalars import Curve, hats_of
+from streamomd.core.scalars import Bins, Curve, hats_of
+from streamomd.core.trees import Trees
 
 OPSET, IR = 20, 9
 """The first operator set with StringConcat, and its file version."""
-MICROSOFT = "com.microsoft"
+MICROSOFT, TREES = "com.microsoft", "ai.onnx.ml"
+VERSIONS = {"": OPSET, MICROSOFT: 1, TREES: 5}
+"""The operator set of each domain; the first one of trees in float64."""
 
 
 class Graph:
@@ -32,6 +37,7 @@ class Graph:
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._used = set(columns)
+        self._domains = {"", MICROSOFT}
 
     def unused_name(self, name: str) -> str:
         """An unused tensor name: this one if it is free."""
@@ -57,11 +63,45 @@ class Graph:
     def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node with one output; return the output's name."""
         output = self.unused_name(f"/{operator}")
-        node = self._onnx.helper.make_node(
-            operator, inputs, [output], name=output, domain=domain, **attributes
-        )
-        self._nodes.append(node)
+        self._add(operator, inputs, [output], domain=domain, **attributes)
         return output
+
+    def split(self, texts: str, between: str) -> tuple[str, str]:
+        """The parts of texts, one more axis, padded, and how many each has; "" has none."""
+        made = self.unused_name("/parts"), self.unused_name("/count")
+        self._add("StringSplit", [texts], made, delimiter=between)
+        return made
+
+    def _add(
+        self, operator: str, inputs: Sequence[str], outputs: Sequence[str], *, domain: str = "",
+        **attributes: Any,
+    ) -> None:  # fmt: skip
+        make = self._onnx.helper.make_node
+        node = make(operator, inputs, outputs, name=outputs[0], domain=domain, **attributes)
+        self._nodes.append(node)
+        self._domains.add(domain)
+
+    def tensor(self, value: Any) -> Any:
+        """Numbers as an attribute, with numpy's dtype."""
+        return self._onnx.numpy_helper.from_array(np.asarray(value))
+
+    def repeated(self, times: str, texts: str, step: Callable[[str, str], str]) -> str:
+        """Texts after ``step(i, texts)`` for i = 0 … times − 1. step adds nodes and returns the
+        next texts."""
+        helper, kinds = self._onnx.helper, self._onnx.TensorProto
+        outer, self._nodes = self._nodes, []
+        at, going, before = map(self.unused_name, ("/at", "/going", "/before"))
+        after, same = step(at, before), self.add("Identity", going)
+        info = helper.make_tensor_value_info
+        given = [
+            info(at, kinds.INT64, []),
+            info(going, kinds.BOOL, []),
+            info(before, kinds.STRING, None),
+        ]
+        made = [info(same, kinds.BOOL, []), info(after, kinds.STRING, None)]
+        body = helper.make_graph(self._nodes, self.unused_name("/body"), given, made)
+        self._nodes = outer
+        return self.add("Loop", times, "", texts, body=body)
 
     def cast(self, name: str, kind: str) -> str:
         """A tensor converted to another element type."""
@@ -80,7 +120,7 @@ class Graph:
         graph = helper.make_graph(
             self._nodes, title, self.inputs, self.outputs, initializer=self._constants
         )
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+        opsets = [helper.make_opsetid(one, VERSIONS[one]) for one in sorted(self._domains)]
         made = helper.make_model(
             graph, opset_imports=opsets, ir_version=IR, producer_name="streamomd"
         )
@@ -103,40 +143,46 @@ def summed(graph: Graph, parts: list[str]) -> str:
 
 @dataclass
 class Numbers:
-    """Numeric columns: their values, and of those with indicators whether one was missing. known:
-    by coordinate, a tensor that is 0 where a value has no hats; None: all have some."""
+    """Numeric columns: their values, those that curves, bins and trees read, NaN where one is
+    missing, and of columns with indicators whether a value was missing."""
 
     graph: Graph
     values: list[str] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    known: list[tuple[str, int] | None] = field(default_factory=list)
 
     def take(self, name: str, width: int, fill: Any, *, nulls: str) -> None:
         """Add a column. fill: what NaN becomes, a number or a list of them; None: it is passed."""
-        graph, values = self.graph, self.graph.input(name, "DOUBLE", width)
-        known: list[tuple[str, int] | None] = [None] * width
+        graph, given = self.graph, self.graph.input(name, "DOUBLE", width)
+        values = given
         if fill is not None:
-            gone = graph.add("IsNaN", values)
-            values = graph.add("Where", gone, graph.constant(fill), values)
-            ones = graph.cast(gone, "DOUBLE")
+            gone = graph.add("IsNaN", given)
+            values = graph.add("Where", gone, graph.constant(fill), given)
         if nulls == "indicator":
+            ones = graph.cast(gone, "DOUBLE")
             ones = graph.add("ReduceMax", ones, graph.constant([1]), keepdims=1)
             self.missing.append(ones)
-        if nulls in ("indicator", "mean"):
-            there = graph.add("Sub", graph.constant(1.0), ones)
-            known = [(there, 0 if nulls == "indicator" else at) for at in range(width)]
+            # Of a vector with a missing element none is read.
+            gone, nan = graph.cast(ones, "BOOL"), graph.constant(np.nan)
+            given = graph.add("Where", gone, nan, given)
         self.values.append(values)
-        self.known += known
+        self.read.append(given if nulls in ("indicator", "mean") else values)
+
+    def of(self, place: int) -> str:
+        """A numeric or vector coordinate, (rows, 1), NaN where it is missing."""
+        return self.graph.add("Gather", self._every, self.graph.constant([place]), axis=1)
+
+    @cached_property
+    def _every(self) -> str:
+        return self.graph.add("Concat", *self.read, axis=1)
 
     def curves(self, curves: Sequence[Curve], weights: NDArray[np.float64]) -> str:
         """What hats contribute: the weight of the first one, and from knot to knot a share of the
-        weights' difference."""
+        weights' difference. A missing number has no hats."""
         graph = self.graph
-        every = graph.add("Concat", *self.values, axis=1)
         parts = []
         for curve, places in hats_of(curves, 0):
-            knots, own = np.array(curve.knots), weights[places]
-            x = graph.add("Gather", every, graph.constant([curve.place]), axis=1)
+            knots, own, x = np.array(curve.knots), weights[places], self.of(curve.place)
             rise = graph.add("Sub", x, graph.constant(knots[:-1]))
             share = graph.add("Div", rise, graph.constant(np.diff(knots)))
             share = graph.add(
@@ -144,14 +190,82 @@ class Numbers:
             )
             part = graph.add("MatMul", share, graph.constant(np.diff(own, axis=0)))
             part = graph.add("Add", part, graph.constant(own[:1]))
-            if known := self.known[curve.place]:
-                tensor, at = known
-                there = graph.add("Gather", tensor, graph.constant([at]), axis=1)
-                part = graph.add("Mul", part, there)
-            parts.append(part)
+            parts.append(graph.add("Where", graph.add("IsNaN", x), graph.constant(0.0), part))
         return summed(graph, parts)
+
+    def bins(self, bins: Bins, missing: str) -> str:
+        """A number's bin as text, (rows, 1); missing: that of a missing one."""
+        graph, x, edges = self.graph, self.of(bins.place), np.array(bins.edges)
+        above = graph.cast(graph.add("GreaterOrEqual", x, graph.constant(edges)), "INT64")
+        code = graph.add("ReduceSum", above, graph.constant([1]), keepdims=1)
+        gone, last = graph.add("IsNaN", x), graph.constant(len(edges) + 1)
+        code = graph.add("Where", gone, last, code)
+        return graph.add("Gather", graph.constant([*bins.names, missing]), code)
+
+    def trees(self, trees: Trees, places: Sequence[str]) -> str:
+        """The margins of trees, (rows, margins). places: of categories, from 0, each (rows, 1)."""
+        graph, growth, low = self.graph, trees.growths[-1], 0
+        codes = []
+        for place, end, unseen in zip(places, growth.ends, growth.unseen, strict=True):
+            # The operator needs a key: -1 is no category's.
+            keys, values = [-1, *growth.places[low:end]], [unseen, *growth.codes[low:end]]
+            low = end
+            codes.append(graph.add(
+                "LabelEncoder", place, domain=TREES,
+                keys_tensor=graph.tensor(np.array(keys, np.int64)),
+                values_tensor=graph.tensor(np.array(values, np.float64)),
+                default_tensor=graph.tensor(np.array([unseen])),
+            ))  # fmt: skip
+        leaf, roots = growth.feature < 0, growth.roots[:-1]
+        of = (np.searchsorted(growth.roots, np.arange(len(leaf)), "right") - 1) % trees.margins
+        # Nor has it trees of one leaf: their sums are constants.
+        alone, single = leaf[roots], np.zeros((1, trees.margins))
+        np.add.at(single[0], of[roots[alone]], growth.value[roots[alone]])
+        inner, number = np.flatnonzero(~leaf), np.where(leaf, np.cumsum(leaf), np.cumsum(~leaf)) - 1
+        constant = graph.constant(single)
+        if not len(inner):
+            return constant
+        left, right = inner + 1, growth.right[inner]
+        grown = graph.add(
+            "TreeEnsemble", graph.add("Concat", *self.read, *codes, axis=1), domain=TREES,
+            n_targets=trees.margins, tree_roots=number[roots[~alone]],
+            nodes_featureids=growth.feature[inner],
+            nodes_modes=graph.tensor(np.zeros(len(inner), np.uint8)),  # left if at most
+            nodes_splits=graph.tensor(growth.value[inner]),
+            nodes_missing_value_tracks_true=growth.nan_left[inner],
+            nodes_truenodeids=number[left], nodes_trueleafs=leaf[left].astype(int),
+            nodes_falsenodeids=number[right], nodes_falseleafs=leaf[right].astype(int),
+            leaf_targetids=of[leaf], leaf_weights=graph.tensor(growth.value[leaf]),
+        )  # fmt: skip
+        return graph.add("Add", grown, constant)
 
     def times(self, columns: list[str], weights: NDArray[np.float64]) -> str:
         """The columns' contribution to the margins, (rows, learners)."""
         side_by_side = self.graph.add("Concat", *columns, axis=1)
         return self.graph.add("MatMul", side_by_side, self.graph.constant(weights))
+
+
+def escaped(graph: Graph, texts: str) -> str:
+    """Texts in that of a cross, as ``streamomd.training.scoring.categories.escaped``."""
+    for special in "\\^":
+        texts = _replaced(graph, texts, special, "\\" + special)
+    return texts
+
+
+def _replaced(graph: Graph, texts: str, old: str, new: str) -> str:
+    """Texts (rows, 1) with one part for another: split, and joined again."""
+    parts, count = graph.split(texts, old)
+
+    def longer(at: str, before: str) -> str:
+        first = graph.add("Equal", at, graph.constant(0))
+        between = graph.add("Where", first, graph.constant(""), graph.constant(new))
+        part = graph.add("StringConcat", between, graph.add("Gather", parts, at, axis=2))
+        there = graph.add("Less", at, count)
+        return graph.add(
+            "StringConcat", before, graph.add("Where", there, part, graph.constant(""))
+        )
+
+    most = graph.add("Shape", parts, start=2, end=3)
+    return graph.repeated(
+        most, graph.add("Expand", graph.constant(""), graph.add("Shape", texts)), longer
+    )

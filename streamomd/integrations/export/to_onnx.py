@@ -5,9 +5,9 @@ columns (rows, 1) as strings, int64 or booleans. Outputs: see ``add_outputs``; t
 values are those of ``streamomd.training.predict.columns``.
 
 A category is hashed inside the graph, by MurmurHash3 of onnxruntime's domain com.microsoft on the
-text column=value: an unseen value gets the same weight as in streamomd. All arithmetic is
-float64. ONNX has no nulls: NaN is a missing number if the job accepts nulls, and a hashed column
-has none.
+text column=value: an unseen value gets the same weight as in streamomd. All arithmetic is float64,
+of trees by TreeEnsemble (ai.onnx.ml 5): their older operators have float32. ONNX has no nulls: NaN
+is a missing number if the job accepts nulls, and a hashed column has none.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from streamomd.core.errors import UnsupportedError
 from streamomd.core.scalars import sigmoid
 from streamomd.core.urls import printable
 from streamomd.features import Plan
-from streamomd.features.hashed import coordinates_of
+from streamomd.features.hashed import NULL, coordinates_of, cross_name
+from streamomd.features.plan import number_name
 from streamomd.integrations.export.contract import Format, refuse_more_than_weights, weights_of
-from streamomd.integrations.export.onnx_graph import MICROSOFT, Graph, Numbers, summed
+from streamomd.integrations.export.onnx_graph import MICROSOFT, Graph, Numbers, escaped, summed
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
 from streamomd.losses.poisson import rate
@@ -79,39 +80,54 @@ def graph_of(model: ModelData) -> Graph:
     if dense.values:
         margins.append(dense.times(dense.values, weights[int(plan.bias) : plan.hat_offset]))
     if plan.curves:
-        margins.append(dense.curves(plan.curves, weights[plan.hat_offset : plan.hashed_offset]))
+        margins.append(dense.curves(plan.curves, weights[plan.hat_offset : plan.tree_offset]))
     if plan.indicators:
         margins.append(dense.times(dense.missing, weights[plan.indicator_offset :]))
-    if plan.hashed:
+    places = _places(graph, plan, dense)
+    if plan.trees:
+        grown = dense.trees(plan.trees, places[: len(plan.single)])
+        margins.append(dense.times([grown], weights[plan.tree_offset : plan.hashed_offset]))
+    if places:
         _note_nulls(plan, weights)
-        table = weights[plan.hashed_offset : plan.sparse_offset]
-        gathered = graph.add("Gather", graph.constant(table), _places(graph, plan), axis=0)
+        table = graph.constant(weights[plan.hashed_offset : plan.sparse_offset])
+        gathered = graph.add("Gather", table, graph.add("Concat", *places, axis=1), axis=0)
         margins.append(graph.add("ReduceSum", gathered, graph.constant([1]), keepdims=0))
     add_outputs(graph, model, summed(graph, margins))
     return graph
 
 
-def _places(graph: Graph, plan: Plan) -> str:
-    """Each hashed column's index in 2^bits, (rows, columns)."""
-    places = []
-    for name in plan.hashed:
-        text = _text(graph, name, plan.families[name])
-        attributes = {"seed": plan.hash_seed, "positive": 1}
-        hashed = graph.add("MurmurHash3", text, domain=MICROSOFT, **attributes)
-        size = graph.constant(1 << plan.bits)
-        places.append(graph.add("Mod", graph.cast(hashed, "INT64"), size))
-    return graph.add("Concat", *places, axis=1)
+def _places(graph: Graph, plan: Plan, numbers: Numbers) -> list[str]:
+    """The index in 2^bits of each hashed column, then of each cross, (rows, 1)."""
+    texts = {name: _text(graph, name, plan.families[name]) for name in plan.categorical}
+    found = [_place(graph, plan, name, texts[name]) for name in plan.hashed]
+    in_crosses = {name for cross in plan.crossed for name in cross}
+    for name in plan.categorical:
+        if name in in_crosses and plan.families[name] == "string":
+            texts[name] = escaped(graph, texts[name])
+    texts |= {number_name(plan, one.place): numbers.bins(one, NULL) for one in plan.bins}
+    for cross in plan.crossed:
+        whole, *others = (texts[name] for name in cross)
+        for other in others:
+            whole = graph.add("StringConcat", whole, graph.constant("^"))
+            whole = graph.add("StringConcat", whole, other)
+        found.append(_place(graph, plan, cross_name(cross), whole))
+    return found
+
+
+def _place(graph: Graph, plan: Plan, name: str, text: str) -> str:
+    """The index of ``streamomd.features.hashed.category``, of a value's text."""
+    text = graph.add("StringConcat", graph.constant(f"{name}="), text)
+    attributes = {"seed": plan.hash_seed, "positive": 1}
+    hashed = graph.add("MurmurHash3", text, domain=MICROSOFT, **attributes)
+    return graph.add("Mod", graph.cast(hashed, "INT64"), graph.constant(1 << plan.bits))
 
 
 def _text(graph: Graph, name: str, family: str) -> str:
-    """The hashed text of a column: ``streamomd.features.hashed.category``."""
+    """The text of a column's values."""
     values = graph.input(name, HASHED[family], 1)
     if family == "boolean":
-        true, false = graph.constant(f"{name}=true"), graph.constant(f"{name}=false")
-        return graph.add("Where", values, true, false)
-    if family == "integer":
-        values = graph.cast(values, "STRING")
-    return graph.add("StringConcat", graph.constant(f"{name}="), values)
+        return graph.add("Where", values, graph.constant("true"), graph.constant("false"))
+    return graph.cast(values, "STRING") if family == "integer" else values
 
 
 def _note_nulls(plan: Plan, weights: NDArray[np.float64]) -> None:
@@ -125,21 +141,20 @@ def _note_nulls(plan: Plan, weights: NDArray[np.float64]) -> None:
 def _refuse_columns(model: ModelData) -> None:
     plan = model.plan
     instead = "--as scorer does; --as parquet exports the weights by name"
+    dates = [date.column for date in plan.dates]
     kinds = {
         "texts": [text.column for text in plan.text],
-        "crosses": [" × ".join(cross) for cross in plan.crossed],
-        "dates": [date.column for date in plan.dates],
-        "boosted trees": ["model.shapes"] if plan.trees else [],
+        "dates": dates,
         "sparse pairs": list(plan.sparse[:2]) if plan.sparse else [],
         "hashed columns that are neither strings, integers nor booleans": [
-            name for name in plan.hashed if plan.families[name] not in HASHED
+            name
+            for name in plan.categorical
+            if plan.families[name] not in HASHED and name not in dates
         ],
     }
-    for kind, names in kinds.items():
-        if names:
-            raise UnsupportedError(
-                f"the ONNX export does not support {kind}: {printable(', '.join(names))}; {instead}"
-            )
+    found = [f"{kind}: {printable(', '.join(names))}" for kind, names in kinds.items() if names]
+    if found:
+        raise UnsupportedError(f"the ONNX export does not support {'; '.join(found)}; {instead}")
 
 
 FORMAT = Format(
@@ -151,8 +166,8 @@ FORMAT = Format(
 )
 
 
-MEANS = {identity: "", sigmoid: "Sigmoid", rate: "Exp"}
-"""The operator of each loss's ``mean``."""
+MEANS = identity, sigmoid, rate
+"""What losses' ``mean`` may be."""
 KINDS = {"b": "BOOL", "i": "INT64", "f": "DOUBLE", "U": "STRING"}
 
 
@@ -202,8 +217,16 @@ def _mean(graph: Graph, loss: Loss, score: str) -> str:
             f"the ONNX export does not support the prediction of loss {loss.name!r}: "
             "use streamomd predict; --as parquet exports the weights only"
         )
-    operator = MEANS[loss.mean]
-    return graph.add(operator, score) if operator else score
+    if loss.mean is sigmoid:
+        return _sigmoid(graph, score)
+    return graph.add("Exp", score) if loss.mean is rate else score
+
+
+def _sigmoid(graph: Graph, score: str) -> str:
+    """``sigmoid``: onnxruntime's own one is 0 of margins whose shares of classes are not."""
+    e = graph.add("Exp", graph.add("Neg", graph.add("Abs", score)))
+    positive, one = graph.add("GreaterOrEqual", score, graph.constant(0.0)), graph.constant(1.0)
+    return graph.add("Div", graph.add("Where", positive, one, e), graph.add("Add", one, e))
 
 
 def _calibrated(graph: Graph, calibration: Calibration, margins: str, learners: int) -> str:
@@ -216,7 +239,7 @@ def _calibrated(graph: Graph, calibration: Calibration, margins: str, learners: 
         score = graph.add("Sub", second, first)
     if calibration.kind == "sigmoid":
         a, b = (graph.constant(one) for one in calibration.x)
-        likely = graph.add("Sigmoid", graph.add("Add", graph.add("Mul", score, a), b))
+        likely = _sigmoid(graph, graph.add("Add", graph.add("Mul", score, a), b))
     else:
         likely = _interpolated(graph, calibration, score)
     rest = graph.add("Sub", graph.constant(1.0), likely)

@@ -153,12 +153,12 @@ def _refuse(model: ModelData) -> None:
         )
     if plan.bins:
         raise UnsupportedError(
-            "VW has no pairs of numbers (model.shapes): --as scorer has them, --as parquet their "
+            "VW has no pairs of numbers (model.shapes): --as onnx has them, --as parquet their "
             "weights by name"
         )
     if plan.trees:
         raise UnsupportedError(
-            "VW has no boosted trees (model.shapes): use streamomd predict; --as parquet has the "
+            "VW has no boosted trees (model.shapes): --as onnx has them, --as parquet has the "
             "weights by name"
         )
     if plan.means:
