@@ -254,11 +254,11 @@ def load(
 
 
 def _load(
-    store: Store, receive: Receiver, found: list[int], at: int | None, needs: Collection[str]
+    store: Store, receive: Receiver, sequences: list[int], at: int | None, needs: Collection[str]
 ) -> Loaded:
     rejected: list[tuple[int, str]] = []
-    first = 0 if at is not None else first_sequence_of_run(store, found[-1])
-    for sequence in _candidates(store, found, at):
+    first = 0 if at is not None else first_sequence_of_run(store, sequences[-1])
+    for sequence in _candidates(store, sequences, at):
         try:
             if sequence < first:
                 raise CorruptionError("it is of an earlier run, before a restart")
@@ -270,7 +270,7 @@ def _load(
         except CorruptionError as error:
             rejected.append((sequence, str(error)))
         else:
-            return Loaded(commit, tuple(rejected), found[-1], store)
+            return Loaded(commit, tuple(rejected), sequences[-1], store)
     reasons = "; ".join(f"commit {sequence}: {reason}" for sequence, reason in rejected[:10])
     raise NoCommitError(f"no usable commit in {shown(store.url)}: {reasons}")
 

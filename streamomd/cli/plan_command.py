@@ -96,53 +96,53 @@ def _train_command(what: Sequence[str], given: Mapping[str, Any]) -> str:
 MAX_COLUMNS = 40  # columns with a line each
 
 
-def format_plan(found: Mapping[str, Any], command: str) -> str:
+def format_plan(plan: Mapping[str, Any], command: str) -> str:
     """What a job would do, and the command to run next."""
-    unit = found["unit"]
+    unit = plan["unit"]
     return "\n".join(
         [
-            *found["plan"],
-            f"{counted(found['rows'], 'row')} in {counted(found['shards'], 'shard')}, "
-            f"{_bytes(found['bytes'])}",
+            *plan["plan"],
+            f"{counted(plan['rows'], 'row')} in {counted(plan['shards'], 'shard')}, "
+            f"{_bytes(plan['bytes'])}",
             "",
-            *_columns(found["columns"], unit["rows"]),
+            *_columns(plan["columns"], unit["rows"]),
             f"counted in all {counted(unit['rows'], 'row')}"
-            if unit["rows"] == found["rows"]
+            if unit["rows"] == plan["rows"]
             else f"counted in the first {unit['rows']:,} rows, from {shown(unit['shard'])}",
             "",
-            *_hashed(found["hashed"]),
-            *_memory(found["memory"]),
-            *_time(found["time"]),
-            *_cluster(found["cluster"]),
-            *found["advice"],
+            *_hashed(plan["hashed"]),
+            *_memory(plan["memory"]),
+            *_time(plan["time"]),
+            *_cluster(plan["cluster"]),
+            *plan["advice"],
             "next:",
             f"  {command}",
         ]
     )
 
 
-def format_labels(found: Mapping[str, Any]) -> str:
+def format_labels(labels: Mapping[str, Any]) -> str:
     """The rows of each label, and the line of a job file that names the classes."""
-    rows, missing = found["rows"], found["missing"]
-    lines = [f"label {printable(found['label'])!r}: {found['values']:,} values in {rows:,} rows"]
+    rows, missing = labels["rows"], labels["missing"]
+    lines = [f"label {printable(labels['label'])!r}: {labels['values']:,} values in {rows:,} rows"]
     shown_rows = [
         {"value": one["value"], "rows": f"{one['rows']:,}", "share": f"{one['rows'] / rows:.2%}"}
-        for one in found["by_value"][:MAX_COLUMNS]
+        for one in labels["by_value"][:MAX_COLUMNS]
     ]
-    more = found["values"] - len(shown_rows)
+    more = labels["values"] - len(shown_rows)
     lines += [format_table(shown_rows)] if shown_rows else []
-    lines += [f"… {more:,} more (--json has {len(found['by_value']):,})"] if more > 0 else []
+    lines += [f"… {more:,} more (--json has {len(labels['by_value']):,})"] if more > 0 else []
     if missing:
         lines.append(f"{counted(missing, 'row')} without a label: bad rows")
-    if found["rare"] and not found["regression"]:
+    if labels["rare"] and not labels["regression"]:
         from streamomd.features.labels import FEWEST_ROWS
 
-        some = ", ".join(printable(str(one)) for one in found["rare"][:MAX_COLUMNS])
+        some = ", ".join(printable(str(one)) for one in labels["rare"][:MAX_COLUMNS])
         lines.append(f"classes of fewer than {FEWEST_ROWS} rows: {some}")
-    if found["regression"]:
-        lines.append(f"these are targets of a regression: {found['regression']}")
-    elif found["classes"]:
-        lines += ["in the job file:", "  [model]", f"  {found['classes']}"]
+    if labels["regression"]:
+        lines.append(f"these are targets of a regression: {labels['regression']}")
+    elif labels["classes"]:
+        lines += ["in the job file:", "  [model]", f"  {labels['classes']}"]
     else:
         lines.append("training needs two classes")
     return "\n".join(lines)

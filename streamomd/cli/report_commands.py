@@ -288,9 +288,9 @@ def restore_commit(url: str, at: int, checkpoint_storage_options: str) -> tuple[
     return result, "\n".join(_restored_lines(result))
 
 
-def _ledger_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def _ledger_lines(ledger: Mapping[str, Any]) -> Iterator[str]:
     """Counts, and a table of the first and the last shards."""
-    shards, skipped = found["shards"], found["skipped"]
+    shards, skipped = ledger["shards"], ledger["skipped"]
     half = MOST_LINES // 2
     lines = [{**shard, "url": shown(shard["url"])} for shard in shards]
     table = formatting.format_table([*lines[:half], *lines[half:][-half:]]).splitlines()

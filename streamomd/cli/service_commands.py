@@ -138,11 +138,11 @@ def doctor(job: str | None, report: bool, **given: Any) -> tuple[Any, str]:
         return {"report": installed}, format_installation_report(installed)
     from streamomd.runs.train import diagnose
 
-    found = diagnose(job, **python_arguments(given))
-    text = _diagnosis_text(found)
-    if not all(one["ok"] for one in found):
+    workers = diagnose(job, **python_arguments(given))
+    text = _diagnosis_text(workers)
+    if not all(one["ok"] for one in workers):
         raise ClusterError("some workers are not fit for the job\n" + text)
-    return {"workers": found}, text
+    return {"workers": workers}, text
 
 
 @main.command(epilog=CODES)
@@ -259,25 +259,25 @@ def _submission_text(name: str, scheduler: str | None, factory: Any = None) -> s
     return "\n".join(lines)
 
 
-def _status_text(found: Mapping[str, Any]) -> str:
+def _status_text(status: Mapping[str, Any]) -> str:
     """The state of a submitted job."""
     share = ""
-    if found["expected"]:  # unknown of a job that follows
-        share = f" of {found['expected']:,} ({found['rows'] / found['expected']:.0%})"
-    loss = "" if found["loss"] is None else f", loss {found['loss']:.6f}"
-    lines = [f"{found['id']}: {found['state']}", f"rows {found['rows']:,}{share}{loss}"]
-    if found["error"]:
-        lines.append(found["error"])
-    if "last_report" in found:
-        lines.append(f"last report {found['last_report']:.0f} s ago")
-    commit = found["commit"]
+    if status["expected"]:  # unknown of a job that follows
+        share = f" of {status['expected']:,} ({status['rows'] / status['expected']:.0%})"
+    loss = "" if status["loss"] is None else f", loss {status['loss']:.6f}"
+    lines = [f"{status['id']}: {status['state']}", f"rows {status['rows']:,}{share}{loss}"]
+    if status["error"]:
+        lines.append(status["error"])
+    if "last_report" in status:
+        lines.append(f"last report {status['last_report']:.0f} s ago")
+    commit = status["commit"]
     lines.append(
         f"commit {commit['sequence']} after row {commit['rows']:,}, {commit['written']}"
         if commit
         else "its checkpoint cannot be read from this machine"
     )
     return "\n".join(
-        [*lines, f"saved to {printable(found['url'])}", f"submitted {found['submitted']}"]
+        [*lines, f"saved to {printable(status['url'])}", f"submitted {status['submitted']}"]
     )
 
 

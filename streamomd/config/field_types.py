@@ -87,8 +87,8 @@ def _as_nulls(value: Any) -> Any:
         for column, word in given.items():
             if not column or word not in values.NULLS:
                 near = _nearest(word, values.NULLS)
-                found, wanted = f"{column!r} is {brief(word)}", f"expected one of {known}{near}"
-                raise UsageError(_of_nulls(": ", found, wanted))
+                problem, wanted = f"{column!r} is {brief(word)}", f"expected one of {known}{near}"
+                raise UsageError(_of_nulls(": ", problem, wanted))
         return dict(given)
     if given not in values.NULLS:
         near = _nearest(given, values.NULLS)

@@ -247,19 +247,19 @@ def numba_cache() -> Any:
             """The machine code for these argument types, or None."""
             _name_memory_functions()
             numba_own: Any = super()
-            found: Any = None
+            overload: Any = None
             try:
                 with numba_own._guard_against_spurious_io_errors():
-                    found = numba_own._load_overload(sig, target_context)
+                    overload = numba_own._load_overload(sig, target_context)
             except OSError:
                 raise
             except Exception:  # a damaged pickle raises anything; the file is written again
                 numba_own.flush()
-            if found is None:
+            if overload is None:
                 while _waiting:
                     _waiting.pop()()
                 load_numba_arrays()
-            return found
+            return overload
 
     return LoopCache
 

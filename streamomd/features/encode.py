@@ -67,14 +67,14 @@ def column_values(
     keys = (coordinates.T + (places - first)).reshape(-1)
     if not lists:
         return ColumnValues(numbers, np.arange(rows + 1) * single, keys)
-    row, found = [np.repeat(np.arange(rows), single)], [keys]
+    row, values = [np.repeat(np.arange(rows), single)], [keys]
     for place, (indptr, indices, _) in enumerate(lists, single):
         row.append(np.repeat(np.arange(rows), np.diff(indptr)))
-        found.append(indices + np.int64((place << SHIFT) + int(plan.bias) - first))
+        values.append(indices + np.int64((place << SHIFT) + int(plan.bias) - first))
     every = np.concatenate(row)
     order = np.argsort(every, kind="stable")
     indptr = indptr_of(np.bincount(every, minlength=rows))
-    return ColumnValues(numbers, indptr, np.concatenate(found)[order])
+    return ColumnValues(numbers, indptr, np.concatenate(values)[order])
 
 
 def encode(

@@ -137,8 +137,8 @@ class Grower:
         made = lightgbm.train(
             {**SETTINGS, **more}, sets[0], most, valid_sets=[sets[1]], callbacks=[quiet]
         )
-        found = made.dump_model(num_iteration=made.best_iteration or -1)["tree_info"]
-        return _flat(codes, [one["tree_structure"] for one in found])
+        trees = made.dump_model(num_iteration=made.best_iteration or -1)["tree_info"]
+        return _flat(codes, [one["tree_structure"] for one in trees])
 
     def _target(self, y: Floats, weight: Floats) -> tuple[Floats, Floats, dict[str, Any]]:
         """The target, where each margin starts, and parameters. Margins are relative to the start,
@@ -172,14 +172,17 @@ class Grower:
         places, codes, ends, unseen = [np.empty(0, np.int64)], [np.empty(0)], [], []
         mean = np.average(target, weights=weight) if len(target) else 0.0
         for column in x.T[x.shape[1] - self.categories :] if self.categories else ():
-            found, of = np.unique(column.astype(np.int64), return_inverse=True)
-            rows, mass = np.bincount(of, minlength=len(found)), np.bincount(of, weight, len(found))
-            rise = np.bincount(of, weight * (target - mean), len(found)) / (mass + SMOOTHING)
+            categories, of = np.unique(column.astype(np.int64), return_inverse=True)
+            rows, mass = (
+                np.bincount(of, minlength=len(categories)),
+                np.bincount(of, weight, len(categories)),
+            )
+            rise = np.bincount(of, weight * (target - mean), len(categories)) / (mass + SMOOTHING)
             often = np.argsort(-rows, kind="stable")[:MOST_CATEGORIES]
             often = np.sort(often[rows[often] >= FEWEST_ROWS])
             code = np.empty(len(often))
             code[np.argsort(rise[often], kind="stable")] = np.arange(len(often))
-            places.append(found[often])
+            places.append(categories[often])
             codes.append(code)
             ends.append(len(often))
             unseen.append(np.count_nonzero(rise[often] < 0.0) - 0.5)

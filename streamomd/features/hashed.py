@@ -151,17 +151,17 @@ def _note_names(
     unnamed = chooser()(len(hashes), hashes, first, mask, *names.watch(plan.size), fresh)
     if unnamed:
         (values, data, offsets), fresh = given, fresh[:unnamed]
-        at, found = wanted[fresh], hashes[fresh]
-        coordinates = (first + (found & np.uint32(mask))).astype(np.int32)
+        at, new_hashes = wanted[fresh], hashes[fresh]
+        coordinates = (first + (new_hashes & np.uint32(mask))).astype(np.int32)
         letters = data[offsets[0] : offsets[-1]]
         if not values.null_count and at.max() < len(values) and letters.max(initial=0) < 128:
             # Most are: Arrow would copy them three times.
             some = AsciiValues(data, offsets[at], offsets[at + 1])
-            names.note(column, coordinates, some, found)
+            names.note(column, coordinates, some, new_hashes)
             return
         taken = pa.array(at, mask=at == len(values))
         some = as_bytes(arrow_function()("take", [values, taken]))
-        names.note(column, coordinates, some, found)
+        names.note(column, coordinates, some, new_hashes)
 
 
 def coded(array: pa.Array) -> tuple[Codes, pa.Array]:

@@ -151,8 +151,8 @@ def _check_names(data: Data, schema: pa.Schema) -> None:
     needed = [*named, data.time] if data.time else named
     if missing := [name for name in dict.fromkeys(needed) if name not in schema.names]:
         lines = [(f"no column {name!r}", ABSENT, nearest(name, schema.names)) for name in missing]
-        found = joined(lines, "\n")
-        raise SchemaError(Message("missing_column", "{found}", column=missing[0], found=found))
+        text = joined(lines, "\n")
+        raise SchemaError(Message("missing_column", "{found}", column=missing[0], found=text))
     if twice(named):
         form = PerReader(
             "column {column!r} is named twice in [data]; give it one role",
@@ -197,24 +197,24 @@ def _features(
         raise SchemaError(
             Message("no_features", "no feature column is left; {remedy}", remedy=remedy)
         )
-    found = [unnamed(schema, name) for name in strange]
-    found += _wrong_types(schema, numeric, "numeric", MEASURED)
+    problems = [unnamed(schema, name) for name in strange]
+    problems += _wrong_types(schema, numeric, "numeric", MEASURED)
     flat = tuple(n for n in hashed if not is_category_list(family(schema.field(n).type)))
-    found += _wrong_types(schema, flat, "hashed", CATEGORIES, ", or lists of these")
-    found += _wrong_types(schema, tuple(text.column for text in data.text), "text", TEXTS)
-    found += _wrong_types(schema, data.dates, "dates", DATES)
-    found += [*_wrong_weight(data, schema), *_wrong_crosses(data, schema)]
+    problems += _wrong_types(schema, flat, "hashed", CATEGORIES, ", or lists of these")
+    problems += _wrong_types(schema, tuple(text.column for text in data.text), "text", TEXTS)
+    problems += _wrong_types(schema, data.dates, "dates", DATES)
+    problems += [*_wrong_weight(data, schema), *_wrong_crosses(data, schema)]
     if data.time:
         remedy = "name another column, or write it as a timestamp, a date or whole seconds"
         expected = "time takes timestamps, dates, and whole seconds since 1970"
         of = family(schema.field(data.time).type)
-        found += [] if of in MOMENTS else [refused(schema, data.time, expected, remedy)]
+        problems += [] if of in MOMENTS else [refused(schema, data.time, expected, remedy)]
     for name in data.vectors:
         if not is_number_list(schema.field(name).type):
-            found.append(refused(schema, name, "vectors takes lists of numbers"))
+            problems.append(refused(schema, name, "vectors takes lists of numbers"))
     if data.sparse:
-        found += _wrong_pair(schema, data.sparse.indices, data.sparse.values)
-    refuse(found, data)
+        problems += _wrong_pair(schema, data.sparse.indices, data.sparse.values)
+    refuse(problems, data)
     return numeric, hashed
 
 

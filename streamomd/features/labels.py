@@ -271,22 +271,22 @@ def _column_of(values: Any, name: str) -> pa.Array:
     """Values as one array. Raises DataError for values that are no flat column of one type."""
     try:
         if hasattr(values, "combine_chunks"):
-            found = values.combine_chunks()
+            column = values.combine_chunks()
         elif isinstance(values, pa.Array):
-            found = values
+            column = values
         else:
             flat = values if isinstance(values, list | tuple) else np.asarray(values)
-            found = pa.array(flat, from_pandas=True)
+            column = pa.array(flat, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
         text = scrub(str(error))
         raise DataError(
             f"{name} is not a column of values ({text}): pass one value a row"
         ) from None
-    if pa.types.is_null(found.type):
-        found = pa.nulls(len(found), pa.float64())
-    if family(found.type) not in (*SCALARS, *TEXTS):
-        raise DataError(f"{name} has values of type {found.type}, expected labels or numbers")
-    return found
+    if pa.types.is_null(column.type):
+        column = pa.nulls(len(column), pa.float64())
+    if family(column.type) not in (*SCALARS, *TEXTS):
+        raise DataError(f"{name} has values of type {column.type}, expected labels or numbers")
+    return column
 
 
 def decode_labels(plan: Plan, class_index: NDArray[Any]) -> pa.Array:

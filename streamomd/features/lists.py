@@ -253,9 +253,9 @@ def sparse(
     """
     indptr, keys = elements_of(indices)
     ends, numeric = elements_of(values)
-    found = _found_canonical(indptr, ends, keys, numeric, pair, dtype, legal)
-    if found is not None:
-        return _moved(found, offset)
+    canonical_rows = _found_canonical(indptr, ends, keys, numeric, pair, dtype, legal)
+    if canonical_rows is not None:
+        return _moved(canonical_rows, offset)
     _note_lengths(indptr, ends, pair, flaws)
     coordinates = _indices(keys, pair, CheckedValues(flaws, pair.indices, indptr=indptr))
     elements = CheckedValues(flaws, pair.values, indptr=ends)

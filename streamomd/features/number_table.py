@@ -109,11 +109,11 @@ def write_numbers(plan: Plan, arrays: Sequence[pa.Array], table: Numbers, flaws:
         noted = unread | outside
     for place in sorted(noted):
         cells = CheckedValues(flaws, plan.numeric[place])
-        found = numbers(arrays[place], cells, nulls[place], legal)
+        column = numbers(arrays[place], cells, nulls[place], legal)
         if place in unread:
             # numpy warns of a signalling NaN, which a damaged shard may have; it is noted above.
             with np.errstate(invalid="ignore"):
-                table[:, place] = found
+                table[:, place] = column
 
 
 def _is_worth(values: int) -> bool:

@@ -45,14 +45,14 @@ def date_parts(array: pa.Array, date: Date) -> Iterator[tuple[str, pa.Array]]:
     a_day = _ticks_a_day(array.type)
     days, rest = np.divmod(ticks, a_day)
     months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-    found = {
+    parts = {
         "year": 1970 + months // 12,
         "month": 1 + months % 12,
         "weekday": 1 + (days + 3) % 7,  # the first of January 1970 was a Thursday
         "hour": rest // max(1, a_day // 24),
     }
     for part, name in zip(date.parts, date.names, strict=True):
-        yield name, pa.array(found[part], mask=missing)
+        yield name, pa.array(parts[part], mask=missing)
 
 
 def _ticks_a_day(kind: pa.DataType) -> int:

@@ -194,11 +194,11 @@ def _make_narrow(slope: Scalar) -> Scalar:
             if not low < d < high:
                 break
             room *= 0.5
-            found = d / X + sign * slope(m + sign * d, y, p)
-            if found < 0.0:
-                low, below = d, found
+            height = d / X + sign * slope(m + sign * d, y, p)
+            if height < 0.0:
+                low, below = d, height
             else:
-                high, above = d, found
+                high, above = d, height
         return high
 
     return narrow

@@ -184,14 +184,14 @@ def infer_partitions(shards: ShardSet, wanted: Wanted) -> tuple[Partition, ...]:
         return tuple(Partition(column, kind) for column, kind in wanted.items())
     texts = [_below_source(shard) for shard in shards]
     columns = list(texts[0])
-    for shard, found in zip(shards, texts, strict=True):
-        if found.keys() != texts[0].keys():
+    for shard, values in zip(shards, texts, strict=True):
+        if values.keys() != texts[0].keys():
             raise SchemaError(
-                f"{shown(shard.url)} has {_listed(found)}, and {shown(shards.shards[0].url)} has "
+                f"{shown(shard.url)} has {_listed(values)}, and {shown(shards.shards[0].url)} has "
                 f"{_listed(columns)}: shards of a run have the same columns; name the columns that "
                 'all have (data.partitions = { day = "date" }), or set data.partitions = "none"'
             )
-    return tuple(Partition(column, _kind(found[column] for found in texts)) for column in columns)
+    return tuple(Partition(column, _kind(values[column] for values in texts)) for column in columns)
 
 
 def _listed(columns: Iterable[str]) -> str:

@@ -84,22 +84,22 @@ def distinct_among(
 
     The next shard is read only when it is needed.
     """
-    found: Counter[Any] = Counter() if counts is None else counts
+    counted: Counter[Any] = Counter() if counts is None else counts
     for shard, pieces in shards:
         _require_flat(shard, [column], A_LABEL)
         for values in pieces:
-            found.update(values)
-            if enough(found):
-                return sorted(found)
-            if len(found) > limit:
+            counted.update(values)
+            if enough(counted):
+                return sorted(counted)
+            if len(counted) > limit:
                 raise DataError(
                     f"column {printable(column)!r} of {shown(shard.url)} has more than {limit} "
                     "distinct values: for regression pass --task regress; for classification set "
                     "model.classes"
                 )
-        if len(found) > 1:
+        if len(counted) > 1:
             break
-    return sorted(found)
+    return sorted(counted)
 
 
 def count_labels(shard_set: ShardSet, column: str) -> tuple[dict[Any, int], int]:

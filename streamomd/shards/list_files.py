@@ -145,8 +145,8 @@ def tree_pages(
 
     bucket, key, _ = fs.split_path(folder.rstrip("/"))
     with store_errors(url):
-        found = fs._iterdir(bucket, delimiter="", prefix=f"{key}/" if key else "")
-        while page := sync(fs.loop, _page, found):
+        listing = fs._iterdir(bucket, delimiter="", prefix=f"{key}/" if key else "")
+        while page := sync(fs.loop, _page, listing):
             count_request("list")
             listed = [_entry(info, str(info["name"])) for info in page]
             yield listed
@@ -212,7 +212,7 @@ def _tree(
     folders: dict[str, set[str]],
 ) -> dict[str, Entry]:
     """What ``_below`` has that is wanted, from ``tree_pages``; nothing where they end early."""
-    found: dict[str, Entry] = {}
+    entries_by_path: dict[str, Entry] = {}
     inside: dict[str, set[str]] = {}
     for page in tree_pages(fs, root, url, lambda path: bool(wanted.match(path))):
         if not page:
@@ -221,15 +221,15 @@ def _tree(
             folder, *parts = root.rstrip("/"), *entry.path[len(root) :].split("/")
             for end, part in enumerate(parts, 1):
                 path = f"{folder}/{part}"
-                if end <= depth and path not in found and wanted.match(path):
+                if end <= depth and path not in entries_by_path and wanted.match(path):
                     is_whole = end == len(parts)
-                    found[path] = entry if is_whole else Entry(path, "directory")
+                    entries_by_path[path] = entry if is_whole else Entry(path, "directory")
                 inside.setdefault(folder, set())
                 if end < len(parts):
                     inside[folder].add(part)
                 folder = path
     folders.update(inside)
-    return found
+    return entries_by_path
 
 
 def _below(fs: FileSystem, folder: str, depth: float) -> Iterator[Entry]:

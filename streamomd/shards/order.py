@@ -221,7 +221,7 @@ def split_rows(
     edges = [0]
     for job in jobs:
         edges.append(edges[-1] + job.group.rows)
-    found = []
+    ranges = []
     for low, high in pairwise(_cuts(edges, count, begin, edges[-1] if end is None else end)):
         if low == high:
             continue
@@ -235,8 +235,8 @@ def split_rows(
                 ShardRange(job.group, first + max(low, edges[at]), first + min(high, edges[at + 1]))
             )
         assert first_row is not None
-        found.append(RowRange(first_row, tuple(spans)))
-    return found
+        ranges.append(RowRange(first_row, tuple(spans)))
+    return ranges
 
 
 def _cuts(edges: list[int], count: int, begin: int, end: int) -> list[int]:

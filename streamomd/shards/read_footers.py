@@ -139,18 +139,18 @@ def _read_all(
     with ThreadPoolExecutor(threads, "streamomd-footers", **same_receivers()) as pool:
         # As many futures as files would take more memory than the shards.
         waiting: deque[Future[list[_Result]]] = deque()
-        found: list[_Result] = []
+        results: list[_Result] = []
         try:
             for part in parts:
                 waiting.append(pool.submit(_read_part, fs, part, read))
                 if len(waiting) > AHEAD * threads:
-                    found += waiting.popleft().result()
+                    results += waiting.popleft().result()
             while waiting:
-                found += waiting.popleft().result()
+                results += waiting.popleft().result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-        return found
+        return results
 
 
 def _read_part(

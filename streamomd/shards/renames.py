@@ -179,10 +179,10 @@ def _projection(shard: Shard, table: TableColumns) -> Projection | None:
     hidden = [field.name for number, field in stored.items() if number not in wanted]
     if not (renamed or nulls or hidden):
         return None
-    found = Projection(tuple(renamed), tuple(hidden), pa.schema(nulls))
-    if len(found.text) > MOST_TEXT:
+    projection = Projection(tuple(renamed), tuple(hidden), pa.schema(nulls))
+    if len(projection.text) > MOST_TEXT:
         raise _unsupported(shard, table.columns[0].name, "and too many others changed")
-    return found
+    return projection
 
 
 def _by_id(shard: Shard, names: Mapping[str, int]) -> dict[int, pa.Field]:

@@ -235,8 +235,8 @@ def _tested_numbers(test: Match, array: pa.Array) -> pa.Array:
     values = [value / test.unit for value in test.values]
     if test.operator == "in":
         whole = {int(value) for value in values if value.denominator == 1}
-        found = [value for value in sorted(whole) if least <= value <= most]
-        return _is_among(array, pa.array(found, array.type))
+        possible = [value for value in sorted(whole) if least <= value <= most]
+        return _is_among(array, pa.array(possible, array.type))
     value, operator = values[0], test.operator
     if value.denominator > 1:
         if operator in ("=", "!="):

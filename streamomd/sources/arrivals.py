@@ -111,26 +111,32 @@ def find_arrivals(
         if file.url in choice.accept_rewritten and any(one.url == file.url for one in rewritten)
     ]
     rewritten = [one for one in rewritten if one.url not in choice.accept_rewritten]
-    found = NewFiles(choice, now_ns, listing.learned, contents, statistics)
-    open_new(known, fs, listed, ready, found)
+    new_files = NewFiles(choice, now_ns, listing.learned, contents, statistics)
+    open_new(known, fs, listed, ready, new_files)
     # Young files first, as they were decided first: messages are in one order.
-    found.skipped[:0] = young
+    new_files.skipped[:0] = young
     # All problems of the listing are in one message: a person corrects them in one go.
-    refuse_found([] if choice.ignore_rewritten else rewritten, found.copies, found.unproven_moves)
-    set_aside(found, choice)
+    refuse_found(
+        [] if choice.ignore_rewritten else rewritten, new_files.copies, new_files.unproven_moves
+    )
+    set_aside(new_files, choice)
     waiting = {file.url for file in ready} | {skipped.url for skipped in young}
-    wanted = waiting - found.settled_urls()
+    wanted = waiting - new_files.settled_urls()
     facts = [
-        _facts_of(file, why) for file, why in found.unreadable if file.url not in listing.skipped
+        _facts_of(file, why)
+        for file, why in new_files.unreadable
+        if file.url not in listing.skipped
     ]
     return Arrivals(
-        shard_set(fs, [*found.shards.values()]),
-        tuple(found.skipped),
+        shard_set(fs, [*new_files.shards.values()]),
+        tuple(new_files.skipped),
         tuple(facts),
-        tuple(found.renamed.items()),
+        tuple(new_files.renamed.items()),
         touched,
         tuple(accepted),
-        tuple(notes_of(found, listing.deleted, listing.left_out, touched, rewritten, late, choice)),
+        tuple(
+            notes_of(new_files, listing.deleted, listing.left_out, touched, rewritten, late, choice)
+        ),
         tuple(file for file in listing.new if file.url in wanted),
     )
 
@@ -237,8 +243,8 @@ def _reread(
             continue
         facts = known[number]
         # Footers first: they are small, and most rewritten files differ in them.
-        found = compare([facts], [shard.fingerprint()])
-        texts = [one.text for one in found if one.refused]
+        differences = compare([facts], [shard.fingerprint()])
+        texts = [one.text for one in differences if one.refused]
         try:
             compared = Comparison(None) if texts else contents.compare(shard, facts, number)
         except (ChangedDataError, InputNotFoundError):  # the next listing shows it

@@ -107,7 +107,7 @@ def look(shards: ShardSet, options: Mapping[str, Any]) -> DataFacts:
     directories = {one.column for one in first.constants}
     # Written by `convert`: only then two lists are known to be a pair of indices and values.
     sized = b"streamomd.size" in (schema.metadata or {})
-    found = []
+    columns = []
     for field in schema:
         if is_container(field.type):
             continue
@@ -121,8 +121,8 @@ def look(shards: ShardSet, options: Mapping[str, Any]) -> DataFacts:
         if field.name in names:
             values = [value for table in tables for value in table.column(field.name).to_pylist()]
             facts = _with_values(facts, values, nulls.get(field.name, 0))
-        found.append(facts)
-    return DataFacts(tuple(found), shards.rows, seen)
+        columns.append(facts)
+    return DataFacts(tuple(columns), shards.rows, seen)
 
 
 def _sample(

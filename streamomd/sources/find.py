@@ -169,19 +169,19 @@ def find(
             check=check,
             ledger=known,
         )
-        found = list_shards(shards, request)
-    if not found.files:  # a directory or glob without any is an error already
-        of = ", ".join(f"{shown(url)} in version {at}" for url, at in found.versions.items())
+        listing = list_shards(shards, request)
+    if not listing.files:  # a directory or glob without any is an error already
+        of = ", ".join(f"{shown(url)} in version {at}" for url, at in listing.versions.items())
         raise DataError(f"no rows: no data file is in the table {of}; append rows, or name another")
     if not allow_duplicates:
-        refuse_duplicates(found.fs, found.files)
+        refuse_duplicates(listing.fs, listing.files)
     if check is not None:
         # The text that shards were converted from was checked before it was read.
-        check([file.url for file in found.files if not is_converted(file.path)])
-    if label and len(found.files) <= MOST_LABEL_BOUNDS:
+        check([file.url for file in listing.files if not is_converted(file.path)])
+    if label and len(listing.files) <= MOST_LABEL_BOUNDS:
         statistics = [*statistics, label]
-    opened = open_listed(found.fs, found.files, statistics, NONE_KNOWN if statistics else known)
-    return replace(opened, table_versions=found.versions)
+    opened = open_listed(listing.fs, listing.files, statistics, NONE_KNOWN if statistics else known)
+    return replace(opened, table_versions=listing.versions)
 
 
 @no_garbage_collection()  # of a million objects that all stay: it would double the time
@@ -203,13 +203,13 @@ def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
     fs.invalidate_cache()
     _refuse_credentials(fs, located.values())
     request = replace(request, located=located)
-    found: dict[str, SourceFiles] = {}
+    of_url: dict[str, SourceFiles] = {}
     for source, urls in sources.items():
-        found |= zip(urls, source.list_files(fs, urls, request), strict=True)
+        of_url |= zip(urls, source.list_files(fs, urls, request), strict=True)
     listed: list[tuple[bytes, Listed]] = []
     versions: dict[str, int] = {}
     for text in texts:
-        files, place, position, *_ = found[text]
+        files, place, position, *_ = of_url[text]
         at = None if place is None else path_key(place)
         listed += [(path_key(file.path) if at is None else at, file) for file in files]
         versions |= position
@@ -222,8 +222,8 @@ def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
         fs,
         [file for _, file in listed],
         versions,
-        tuple(note for one in found.values() for note in one.notes),
-        tuple(one.lost for one in found.values() if one.lost),
+        tuple(note for one in of_url.values() for note in one.notes),
+        tuple(one.lost for one in of_url.values() if one.lost),
     )
 
 

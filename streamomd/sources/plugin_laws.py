@@ -311,13 +311,13 @@ def _damaged(path: Path, table: pa.Table) -> Iterator[str]:
         try:
             shards = find(str(damaged))
             groups = range(len(shards.shards[0].groups))
-            found = pa.Table.from_batches(read(shards, table.column_names, 1 << 20, groups))
+            rows = pa.Table.from_batches(read(shards, table.column_names, 1 << 20, groups))
         except StreamomdError:
             continue
         except Exception as error:  # any other is the problem that is looked for
             yield f"{what} raised {type(error).__name__}, not a StreamomdError: {error}"
             continue
-        if number < len(cuts) or found.num_rows != shards.shards[0].rows:
-            yield f"{what} is read as {found.num_rows} rows: check lengths against the footer"
-        elif checksums and found.to_pydict() != table.to_pydict():
+        if number < len(cuts) or rows.num_rows != shards.shards[0].rows:
+            yield f"{what} is read as {rows.num_rows} rows: check lengths against the footer"
+        elif checksums and rows.to_pydict() != table.to_pydict():
             yield f"{what} is read as other rows, though the format has checksums"

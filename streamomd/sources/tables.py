@@ -200,12 +200,12 @@ def locate(fs: FileSystem, root: str, url: str, text: str, who: str = DELTA_LOG)
     # One file system serves a table: its credentials are not sent to another store.
     if _ALIASES.get(scheme, scheme) != _ALIASES.get(protocol(url), protocol(url)):
         raise _refused(url, text, "is in another file system than the table", who)
-    found = _absolute(fs, url, name)
+    place = _absolute(fs, url, name)
     # An absolute path of a file of the table: known by its place in it, as relative ones are.
-    if found.path.startswith(base):
-        name = found.path[len(base) :]
-        return Location(found.path, f"{url.rstrip('/')}/{name}", name)
-    return found
+    if place.path.startswith(base):
+        name = place.path[len(base) :]
+        return Location(place.path, f"{url.rstrip('/')}/{name}", name)
+    return place
 
 
 def _absolute(fs: FileSystem, url: str, name: str) -> Location:

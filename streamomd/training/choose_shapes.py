@@ -106,7 +106,7 @@ def first_trees(
     if data.holds_out or data.sample:
         shards = with_places(shards, "name")
     plan = replace(plan, tree_columns=True)
-    found: list[tuple[NDArray[Any], ...]] = []
+    blocks: list[tuple[NDArray[Any], ...]] = []
     rows = read = due = 0
     arrived = NEVER
     for piece in pieces:
@@ -121,7 +121,7 @@ def first_trees(
         learned = batch.weight if held is None else np.where(held, 0.0, batch.weight)
         at = np.full(len(batch), piece.position), np.delete(numbers, batch.skipped.places)
         stream = at[1] if batch.time is None else stream_times(batch.time, arrived)
-        found.append((batch.columns.numbers, batch.y, learned, *at, stream))
+        blocks.append((batch.columns.numbers, batch.y, learned, *at, stream))
         arrived = int(stream[-1]) if len(batch) else arrived
         if rows < ROWS <= rows + len(batch):
             due = int(Schedule(data.delay_ns).due(stream)[ROWS - 1 - rows])
@@ -131,7 +131,7 @@ def first_trees(
             break
     if not rows:
         return _trees(None, 0, {}, [])
-    x, y, weight, places, at_row, stream = map(np.concatenate, zip(*found, strict=True))
+    x, y, weight, places, at_row, stream = map(np.concatenate, zip(*blocks, strict=True))
     grower = _grower(spec, plan, x[:ROWS], y[:ROWS], weight[:ROWS])
     counts = starts = counts_of(rows)
     if data.delay:  # the first row that arrives when the labels of these rows have
@@ -167,7 +167,7 @@ def without_harm(spec: Spec, plan: Plan, encode: Callable[[Plan], Sequence[Batch
     given = encode(trial)
     margins = range(trial.numbers - trial.margins, trial.numbers)
     engine = engine_of(job, trial)
-    found = []
+    losses = []
     for batches in (given, [_zeroed(batch, margins) for batch in given]):
         state, sums, low = State.start(engine.layout), np.zeros(3), 0
         engine.begin(state)
@@ -176,11 +176,11 @@ def without_harm(spec: Spec, plan: Plan, encode: Callable[[Plan], Sequence[Batch
             engine.learn(state, np.zeros(3), batch.rows(0, cut))
             engine.predict(state, sums, batch.rows(cut, len(batch)))
             low += len(batch)
-        found.append(float(sums[1]))
-    if found[0] <= (1.0 + HARM) * found[1]:
+        losses.append(float(sums[1]))
+    if losses[0] <= (1.0 + HARM) * losses[1]:
         return plan
     which = f"rows {half + 1:,} to {sum(map(len, given)):,}"
-    more = found[0] / found[1] - 1.0
+    more = losses[0] / losses[1] - 1.0
     note(
         f"no trees are used (model.shapes): they add {more:.1%} to the loss of "
         f"{which}, predicted by a model of earlier ones"

@@ -119,7 +119,7 @@ def numbers_of_classes(given: Mapping[str, float], classes: Sequence[Any], key: 
     >>> numbers_of_classes({"1": 5.0}, (0, 1), "model.class_weight")
     array([1., 5.])
     """
-    found = np.ones(len(classes))
+    numbers = np.ones(len(classes))
     for name, number in given.items():
         places = [at for at, label in enumerate(classes) if _is_name(name, label)]
         if not places:
@@ -128,8 +128,8 @@ def numbers_of_classes(given: Mapping[str, float], classes: Sequence[Any], key: 
                 f"{key} names {printable(repr(name))}, which is not a class of the label: "
                 f"{suggestion(name, names)}"
             )
-        found[places[0]] = number
-    return found
+        numbers[places[0]] = number
+    return numbers
 
 
 def refuse_unknown_classes(spec: Spec, plan: Plan) -> None:
@@ -194,9 +194,11 @@ def sampled_rows(data: Data, plan: Plan, place: int, rows: range, batch: Batch) 
     if held is not None:
         chosen |= held
         share = np.where(held, 1.0, share)
-    found, dropped = taken(batch, np.flatnonzero(chosen)), at[~chosen]
+    chosen_rows, dropped = taken(batch, np.flatnonzero(chosen)), at[~chosen]
     return replace(
-        found, weight=found.weight / share[chosen], skipped=_joined(batch.skipped, dropped)
+        chosen_rows,
+        weight=chosen_rows.weight / share[chosen],
+        skipped=_joined(batch.skipped, dropped),
     )
 
 

@@ -74,19 +74,19 @@ def column_importances(model: ModelData, scales: CoordinateScales) -> dict[str, 
     sums.pop("", None)
     sparse = plan.sparse.indices if plan.sparse else ""
     exclusive = {name for name, one in sums.items() if one[3] > 1} - several - {sparse}
-    found = {
+    importances = {
         name: float(np.sqrt(np.maximum(second - first**2 if name in exclusive else apart, 0)).max())
         for name, (first, second, apart, _) in sums.items()
     }
     front = model.engine.weights(model.state, 0, plan.hashed_offset)
     for curve, places in plan.hats_of_curves:
         name, element = number_at(plan, curve.place)
-        if name in found and element is None:
+        if name in importances and element is None:
             effect = np.outer(curve.knots, front[int(plan.bias) + curve.place]) + front[places]
             share = scales.mean[places]
             variance = share @ effect**2 - (share @ effect) ** 2
-            found[name] = float(np.sqrt(np.maximum(variance, 0.0)).max())
-    return found
+            importances[name] = float(np.sqrt(np.maximum(variance, 0.0)).max())
+    return importances
 
 
 BEYOND = 0.1
@@ -211,8 +211,8 @@ def _pair_effect(
     spreads = table[learned].std(axis=0)
     learner = int(spreads.argmax())
     first, second = ([MISSING if one == NULL else one for one in axis] for axis in axes)
-    found = table[:, :, learner]
-    return PairEffect(pair, (first, second), found, learner, float(spreads[learner]))
+    effects = table[:, :, learner]
+    return PairEffect(pair, (first, second), effects, learner, float(spreads[learner]))
 
 
 def pair_tables(model: ModelData) -> list[dict[str, Any]]:

@@ -84,15 +84,15 @@ def choose_pairs(spec: Spec, plan: Plan, first: FirstRows, total: int) -> PairCh
     if len(members) > MOST_COLUMNS:
         best = _most_informative(codes, first.encode(plan), len(plan.classes))
         members, codes = [members[at] for at in best], codes[best]
-    found = _chosen(slopes, codes[:, -len(slopes) :], total) if len(members) > 1 else []
+    chosen = _chosen(slopes, codes[:, -len(slopes) :], total) if len(members) > 1 else []
     known = {frozenset(cross) for cross in plan.crosses}
     names = [number_name(plan, one.place) if isinstance(one, Bins) else one for one in members]
-    found = [(a, b) for a, b in found if frozenset((names[a], names[b])) not in known]
-    if not found:
+    chosen = [(a, b) for a, b in chosen if frozenset((names[a], names[b])) not in known]
+    if not chosen:
         return PairChoice((), reason=f"the first {rows:,} rows show none that act together")
-    used = [one for at, one in enumerate(members) if any(at in pair for pair in found)]
+    used = [one for at, one in enumerate(members) if any(at in pair for pair in chosen)]
     bins = tuple(one for one in used if isinstance(one, Bins))
-    pairs = tuple((names[a], names[b]) for a, b in found)
+    pairs = tuple((names[a], names[b]) for a, b in chosen)
     trial = replace(plan, bins=bins, pairs=pairs)
     paired, _ = learned_first(spec, trial, first)
     gain = 1.0 - paired / alone if alone > 0.0 else 0.0

@@ -159,7 +159,7 @@ def _learned(spec: Spec, plan: Plan, batches: Sequence[Batch], rows: int) -> tup
     engine = engine_of(spec, plan)
     state = State.start(engine.layout)
     engine.begin(state)
-    sums, found, low = np.zeros((2, 3)), [], 0
+    sums, slopes, low = np.zeros((2, 3)), [], 0
     for batch in batches:
         if not len(batch):  # a filter dropped all of its rows
             continue
@@ -172,9 +172,9 @@ def _learned(spec: Spec, plan: Plan, batches: Sequence[Batch], rows: int) -> tup
         ]
         begin = min(max(rows // 4 - low, 0), len(batch))
         rest = batch.rows(begin, len(batch))
-        found.append(_slopes(spec, engine.classes, np.concatenate(margins)[begin:], rest))
+        slopes.append(_slopes(spec, engine.classes, np.concatenate(margins)[begin:], rest))
         low += len(batch)
-    return float(sums[1, 1]), np.concatenate(found)
+    return float(sums[1, 1]), np.concatenate(slopes)
 
 
 def _slopes(spec: Spec, classes: int, margins: Floats, batch: Batch) -> Floats:

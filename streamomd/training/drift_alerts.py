@@ -83,23 +83,23 @@ def alerts_of_rows(
     learned: ``Engine.rows_learned`` before them.
     """
     metrics.drift = drift = metrics.drift or Drift()
-    first, found = metrics.total_rows - len(batch), []
+    first, alerts = metrics.total_rows - len(batch), []
     if job.loss:
         losses = engine.row_losses(learned, margins, batch.y, batch.weight)[:, 0]
-        found += [_rise(first + at + 1, value, job) for at, value in _rises(drift, job, losses)]
+        alerts += [_rise(first + at + 1, value, job) for at, value in _rises(drift, job, losses)]
     if job.of_columns and batch.columns is not None:
         windows = _windows(drift, job, plan)
         for after in windows.add(batch.columns, job.rows):
-            found += _changed(first + after, windows.changes(), job)
+            alerts += _changed(first + after, windows.changes(), job)
             windows.end()
         _save(drift, windows)
-    return _fired(drift, found)
+    return _fired(drift, alerts)
 
 
 def watch_parts(model: ModelData, parts: Iterable[PartRows]) -> None:
     """Compare the rows of a round's parts, in their order, with those before them, and report
     alerts. The metrics have counted the rows."""
-    parts, job, found = [*parts], model.spec.alert, []
+    parts, job, alerts = [*parts], model.spec.alert, []
     if not parts:
         return
     model.metrics.drift = drift = model.metrics.drift or Drift()
@@ -108,18 +108,18 @@ def watch_parts(model: ModelData, parts: Iterable[PartRows]) -> None:
         if job.loss:
             ends = np.minimum((np.arange(len(part.losses)) + 1) * part.block, part.rows).tolist()
             rises = _rises(drift, job, part.losses, part.counts)
-            found += [_rise(first + ends[at], value, job) for at, value in rises]
+            alerts += [_rise(first + ends[at], value, job) for at, value in rises]
         if part.windows:
             windows, after = _windows(drift, job, model.plan), first
             for some in part.windows:
                 windows.merge(some)
                 after += some.rows
                 if windows.window.rows >= job.rows:
-                    found += _changed(after, windows.changes(), job)
+                    alerts += _changed(after, windows.changes(), job)
                     windows.end()
             _save(drift, windows)
         first += part.rows
-    report_alerts(model, _fired(drift, found))
+    report_alerts(model, _fired(drift, alerts))
 
 
 def report_alerts(model: ModelData, found: Iterable[Fired]) -> None:
@@ -298,7 +298,7 @@ class PageHinkley:
         counts: of how many rows each is the mean; None: of one.
         """
         n, mean, up, least = self.n, self.mean, self.up, self.least
-        alerted, found = self.alerted > 0.0, []
+        alerted, places = self.alerted > 0.0, []
         alpha, delta, enough = job.alpha, job.delta, job.min_instances
         many = itertools.repeat(1.0) if counts is None else counts.tolist()
         for at, (x, b) in enumerate(zip(values.tolist(), many, strict=False)):
@@ -313,11 +313,11 @@ class PageHinkley:
             if begins or up < least:
                 least = up
             if up - least > job.threshold and n >= enough:
-                found.append((at, up - least))
+                places.append((at, up - least))
                 alerted = True
         self.n, self.mean, self.up, self.least = n, mean, up, least
         self.alerted = float(alerted)
-        return found
+        return places
 
     def array(self) -> Floats:
         """What a checkpoint saves."""

@@ -289,8 +289,8 @@ class Rounds:
         self.metrics.count(len(batch))
         if self.examines and (alert := self._alert):
             given = self.share.engine, alert, self.plan, self.metrics
-            if found := alerts_of_rows(*given, batch, margins):
-                self.alerted(found)
+            if alerts := alerts_of_rows(*given, batch, margins):
+                self.alerted(alerts)
         more = self.spec.train.detail or self._counts_first() or batch.time is not None
         if more and self.examines:
             time = NO_TIMES if batch.time is None else batch.time

@@ -298,7 +298,7 @@ class Model(ModelData):
             raise UsageError(
                 "Model.evaluate reads shards, no Dask collection: ddf.to_parquet(URL) writes them"
             )
-        found = evaluate(
+        figures = evaluate(
             self,
             shards,
             by=[by] if isinstance(by, str) else by,
@@ -310,7 +310,7 @@ class Model(ModelData):
             quiet=quiet,
             allow_non_finite=allow_non_finite,
         )
-        return {**self.result(), **found}
+        return {**self.result(), **figures}
 
     def to_estimator(self) -> Any:
         """This model, copied, as scikit-learn has it: an OMDClassifier or OMDRegressor.

@@ -52,12 +52,12 @@ def heaviest(
     the first: coordinate, name, weight and slots of each learner. Of rules with a covariance of the
     weights also error, their standard errors, and z, weight over error; None where it is unknown.
     """
-    found: list[tuple[float, int, list[float]]] = []
+    heavy: list[tuple[float, int, list[float]]] = []
     for low, weights in weight_blocks(engine, state):
         size = np.nan_to_num(np.abs(weights).max(axis=1), nan=np.inf, posinf=np.inf)
         some = [int(at) for at in np.argsort(-size, kind="stable")[:top] if size[at] > 0.0]
-        found += [(-float(size[at]), low + at, weights[at].tolist()) for at in some]
-        found = sorted(found)[:top]
+        heavy += [(-float(size[at]), low + at, weights[at].tolist()) for at in some]
+        heavy = sorted(heavy)[:top]
     return [
         {
             "coordinate": at,
@@ -66,7 +66,7 @@ def heaviest(
             **_errors(engine, state, at, weight),
             "slots": _slots(state, at),
         }
-        for _, at, weight in found
+        for _, at, weight in heavy
     ]
 
 

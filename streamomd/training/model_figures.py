@@ -259,7 +259,7 @@ def end_period(backtest: Backtest, model: ModelData) -> None:
     rank = metrics.detail.rank() if metrics.detail is not None else {}
     mean = reported_mean(model)
     calibrated = {"calibrated": metrics.calibrated(mean)} if mean else {}
-    found = {
+    figures = {
         "period": period_text(number, backtest.length, backtest.origin),
         "learned": learned,
         "rows": metrics.total_rows,
@@ -268,8 +268,8 @@ def end_period(backtest: Backtest, model: ModelData) -> None:
         "auc_error": rank.get("auc_error"),
         **calibrated,
     }
-    emit("period", "", "info", **found)
-    backtest.periods.append({**found, "sums": metrics.current.tolist()})
+    emit("period", "", "info", **figures)
+    backtest.periods.append({**figures, "sums": metrics.current.tolist()})
     if len(backtest.periods) > RETAINED:
         _join_earliest(backtest, model)
 

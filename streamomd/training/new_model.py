@@ -176,18 +176,18 @@ def report_labels(
     enough and counts alone. bounds: labels of later rows that are known without reading them."""
     data, column = spec.data, spec.data.label
     rows: Counter[Any] = Counter()
-    found = distinct(enough=enough_labels(spec), counts=rows)
-    if not enough_labels(spec)(found) and (later := sorted({*bounds()} - {*found})):
+    labels = distinct(enough=enough_labels(spec), counts=rows)
+    if not enough_labels(spec)(labels) and (later := sorted({*bounds()} - {*labels})):
         some = ", ".join(map(repr, later[:MOST_NAMED])) + ", …" * (len(later) > MOST_NAMED)
         text = f"label {printable(column)!r}: {some} from the footers of later shards"
         if data.where:  # which may drop all rows of a label
             note(f"{text} are unknown; to learn rows of them that satisfy where, set model.classes")
         else:
-            found = sorted([*found, *later])
+            labels = sorted([*labels, *later])
             note(text)
-    report_task(spec, found)
-    if not enough_labels(spec)(found) and (text := rare_note(column, rows)):
+    report_task(spec, labels)
+    if not enough_labels(spec)(labels) and (text := rare_note(column, rows)):
         note(f"{text}; streamomd plan --scan-labels counts those of all shards")
-    if len(found) == 1:
-        note(f"all labels in column {column!r} are {found[0]!r}; training needs two classes")
-    return found
+    if len(labels) == 1:
+        note(f"all labels in column {column!r} are {labels[0]!r}; training needs two classes")
+    return labels

@@ -134,18 +134,18 @@ def resume_checkpoint(
     opened: what ``open_ledger`` gives, if it was read already. Raises ResumeRefusedError with every
     field that differs.
     """
-    found = ledger_facts(shards, named=is_named(model))
+    facts = ledger_facts(shards, named=is_named(model))
     store, ledger = opened or open_ledger(loaded)
     numbers = list_numbers(ledger, model.update.first)
     saved = [ledger.shards[number] for number in numbers]
-    differences = compare(saved, found, accept_new=accept_new)
+    differences = compare(saved, facts, accept_new=accept_new)
     refused = [difference for difference in differences if difference.refused]
     if refused:
         raise ResumeRefusedError(
             f"the shards differ from those this run started with:\n{explain(refused)}\n"
             f"{shards.remedy}"
         )
-    if len(found) > len(saved) and model.spec.data.order == "shuffled":
+    if len(facts) > len(saved) and model.spec.data.order == "shuffled":
         raise ResumeRefusedError(
             'new shards change the order of those already read, with data.order = "shuffled":\n'
             f"{explain(differences)}\n"
@@ -154,8 +154,8 @@ def resume_checkpoint(
     if differences:
         note(explain(differences))
     model.digests = Digests(ledger.digests(first_needed(model, ledger)))
-    ledger.refresh(dict(zip(numbers, found, strict=False)))
-    ledger.append(found[len(saved) :])
+    ledger.refresh(dict(zip(numbers, facts, strict=False)))
+    ledger.append(facts[len(saved) :])
     _count_unread(model, shards)
     return take_over(model, loaded, store, ledger)
 

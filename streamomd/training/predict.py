@@ -91,26 +91,26 @@ def predict(
     began = time.perf_counter()
     if interval:
         refuse_interval(engine)
-    found = find_for_model(
+    shard_set = find_for_model(
         plan, shards, storage_options=storage_options, where=where, tables=tables
     )
     _refuse_among_shards(to, shards)
-    _report_tables(found, plan, quiet=quiet)
-    for shard in found:
+    _report_tables(shard_set, plan, quiet=quiet)
+    for shard in shard_set:
         check_columns(plan, shard, labelled=False, made=True)
         added = (*(INTERVAL if interval else ()), *(NEW_VALUE if ends is not None else ()))
         check_passthrough(shard, keep, added)
     with phase("compiling"):
-        engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
+        engine.warm(state, no_rows(plan, shard_set, labelled=False), learning=False)
     remove_unfinished(to, storage_options)
     writers = [
         PredictionWriter(
             to, name, storage_options=storage_options, overwrite=overwrite, classes=plan.classes
         )
-        for name in output_names(found)
+        for name in output_names(shard_set)
     ]
     none, predicted = np.empty((0, engine.layout.learners)), 0
-    for place, (shard, writer) in enumerate(zip(found, writers, strict=True)):
+    for place, (shard, writer) in enumerate(zip(shard_set, writers, strict=True)):
         with writer:
             nothing = {
                 "row": np.empty(0, np.int64),
@@ -123,7 +123,7 @@ def predict(
             if ends is not None:
                 nothing |= new_values(nothing["prediction"], ends)
             writer.write(nothing, empty_rows(shard, keep))
-            for piece in rows_of(plan, found, [place], labelled=False, keep=keep):
+            for piece in rows_of(plan, shard_set, [place], labelled=False, keep=keep):
                 margins = engine.predict(state, np.zeros(3), piece.value.batch)
                 _refuse_non_finite(model, margins, allowed=allow_non_finite)
                 rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
@@ -139,7 +139,7 @@ def predict(
     seconds = time.perf_counter() - began
     with quiet_notes(quiet):
         done = f"{counted(predicted, 'row')} predicted in {counted(len(writers), 'file')}"
-        left_out = filtered(unread_of(found), found.rows - predicted) if where else None
+        left_out = filtered(unread_of(shard_set), shard_set.rows - predicted) if where else None
         more = f", {worded_filter(left_out)}" if left_out else ""
         note(f"{done}{more}, {seconds:.2f} s")
     return [writer.path for writer in writers]
@@ -191,7 +191,7 @@ def interval_of(
     engine: Engine,
     state: State,
     margins: Floats,
-    found: MarginErrors,
+    of_margins: MarginErrors,
     calibration: Calibration | None = None,
 ) -> dict[str, Floats]:
     """lower and upper: where the mean, or the probability, is with 95 %, by the margins' errors.
@@ -201,9 +201,9 @@ def interval_of(
     It is the uncertainty of the weights, not how far a target is from its mean. Of several
     classes each one's log odds have its learner's error, the others fixed.
     """
-    far, one = 1.96 * found.errors, margins.shape[1] == 1
-    below = np.minimum(found.shifts - far, 0.0)
-    above = np.maximum(found.shifts + far, 0.0)
+    far, one = 1.96 * of_margins.errors, margins.shape[1] == 1
+    below = np.minimum(of_margins.shifts - far, 0.0)
+    above = np.maximum(of_margins.shifts + far, 0.0)
     if not plan.classes:
         return {
             "lower": mean_of(engine, margins[:, 0] + below[:, 0]),
@@ -272,23 +272,23 @@ def evaluate(
         model.refuse_non_finite()
     plan, engine, state = model.plan.timeless, model.engine, model.state
     cache = cache_of(model.spec.data, there=True)
-    found = find_for_model(
+    shard_set = find_for_model(
         plan, shards, storage_options=storage_options, where=where, tables=tables
     )
-    _report_tables(found, plan, quiet=quiet)
-    for shard in distinct_schemas(found):
+    _report_tables(shard_set, plan, quiet=quiet)
+    for shard in distinct_schemas(shard_set):
         check_columns(plan, shard, made=True)
-    found.require_rows()
+    shard_set.require_rows()
     with phase("compiling"):
-        engine.warm(state, no_rows(plan, found), learning=False)
+        engine.warm(state, no_rows(plan, shard_set), learning=False)
     metrics = Metrics(bool(plan.classes))
-    metrics.begin(0, found.unread_rows)
+    metrics.begin(0, shard_set.unread_rows)
     began = time.perf_counter()
     columns = list(dict.fromkeys(by))
     with quiet_notes(quiet):
-        slices = slices_of(found, columns, plan.weight, classifies=bool(plan.classes))
-    with watching([] if quiet else [progress(metrics, found.rows)], metrics) as watchers:
-        for piece in rows_of(plan, found, range(len(found)), keep=columns, cache=cache):
+        slices = slices_of(shard_set, columns, plan.weight, classifies=bool(plan.classes))
+    with watching([] if quiet else [progress(metrics, shard_set.rows)], metrics) as watchers:
+        for piece in rows_of(plan, shard_set, range(len(shard_set)), keep=columns, cache=cache):
             batch = piece.value.batch
             margins = engine.predict(state, metrics.current, batch)
             _refuse_non_finite(model, margins, allowed=allow_non_finite)
@@ -303,7 +303,7 @@ def evaluate(
     speed = {"seconds": seconds, "rows_per_second": metrics.total_rows / seconds}
     return {
         **metrics.result(),
-        "filtered": filtered(unread_of(found), metrics.filtered) if where else None,
+        "filtered": filtered(unread_of(shard_set), metrics.filtered) if where else None,
         **metrics.detailed(engine.loss, plan.classes, smoothing=engine.smoothing(state)),
         "calibrated": metrics.calibrated(reported_mean(model)),
         "slices": {one.column: one.result(engine, plan.classes) for one in slices},

@@ -218,10 +218,10 @@ def _heaviest(model: ModelData, sizes: FeatureScales, weights: Weights) -> Eleme
     )
 
 
-def _sizes(model: ModelData, sizes: FeatureScales, found: list[DataWarning]) -> list[Element]:
+def _sizes(model: ModelData, sizes: FeatureScales, warnings: list[DataWarning]) -> list[Element]:
     """The columns that are not hashed: a hashed value is 1 in its rows. Hats are from 0 to 1."""
     plan = model.plan
-    marked = {name for one in found for name in one.name.split(", ")}
+    marked = {name for one in warnings for name in one.name.split(", ")}
     front = [*range(int(plan.bias), plan.hat_offset), *range(plan.tree_offset, plan.hashed_offset)]
     if not front:
         return [paragraph("There is no numeric column.")]

@@ -300,27 +300,28 @@ def sentences(found: Comparison) -> list[str]:
     return [*text, ADVICE]
 
 
-def _difference(found: Comparison) -> str:
+def _difference(comparison: Comparison) -> str:
     """Both metrics and their difference, with its uncertainty.
 
     >>> _difference(Comparison("error", 0.1, 0.12, 0.02, 0.004, "always predicting 'no'", "9 rows"))
     "Error 10.00% against 12.00% for always predicting 'no': 2.00 ± 0.40 percentage points fewer"
     """
-    if found.metric == "error":
-        by = "fewer" if found.gain > 0.0 else "more"
-        size = f"{percent(abs(found.gain), '')}{_margin(found, 100.0)} percentage points {by}"
-        size = size if found.gain else "no difference"
-        ours, theirs = percent(found.ours), percent(found.theirs)
-    elif found.metric == LOG_LOSS:
-        size = f"{brief(abs(found.gain))}{_margin(found, 1.0)} "
-        size += "lower" if found.gain > 0.0 else "higher"
-        ours, theirs = brief(found.ours), brief(found.theirs)
+    if comparison.metric == "error":
+        by = "fewer" if comparison.gain > 0.0 else "more"
+        points = percent(abs(comparison.gain), "")
+        size = f"{points}{_margin(comparison, 100.0)} percentage points {by}"
+        size = size if comparison.gain else "no difference"
+        ours, theirs = percent(comparison.ours), percent(comparison.theirs)
+    elif comparison.metric == LOG_LOSS:
+        size = f"{brief(abs(comparison.gain))}{_margin(comparison, 1.0)} "
+        size += "lower" if comparison.gain > 0.0 else "higher"
+        ours, theirs = brief(comparison.ours), brief(comparison.theirs)
     else:
-        unsure = _margin(found, 1.0) if found.gain > -1.0 else ""
-        size = f"R² {brief(found.gain)}{unsure}"
-        ours, theirs = brief(found.ours), brief(found.theirs)
-    name = found.metric if found.metric.isupper() else found.metric.capitalize()
-    return f"{name} {ours} against {theirs} for {found.constant}: {size}"
+        unsure = _margin(comparison, 1.0) if comparison.gain > -1.0 else ""
+        size = f"R² {brief(comparison.gain)}{unsure}"
+        ours, theirs = brief(comparison.ours), brief(comparison.theirs)
+    name = comparison.metric if comparison.metric.isupper() else comparison.metric.capitalize()
+    return f"{name} {ours} against {theirs} for {comparison.constant}: {size}"
 
 
 def _margin(found: Comparison, scale: float) -> str:

@@ -84,7 +84,7 @@ def exchanges(size: int) -> NDArray[np.int32]:
     >>> exchanges(3).tolist()
     [0, 2, 0, 1, 1, 2]
     """
-    found = [np.empty(0, np.int64)]
+    pairs = [np.empty(0, np.int64)]
     top = 1 << max(0, (size - 1).bit_length() - 1)
     p = top if size > 1 else 0
     while p:
@@ -92,12 +92,12 @@ def exchanges(size: int) -> NDArray[np.int32]:
         while True:
             first = np.arange(size - distance)
             first = first[(first & p) == remainder]
-            found.append(np.stack([first, first + distance], axis=1).reshape(-1))
+            pairs.append(np.stack([first, first + distance], axis=1).reshape(-1))
             if q == p:
                 break
             distance, q, remainder = q - p, q >> 1, p
         p >>= 1
-    return np.concatenate(found).astype(np.int32)
+    return np.concatenate(pairs).astype(np.int32)
 
 
 @register_jitable(no_cfunc_wrapper=True, forceinline=True)

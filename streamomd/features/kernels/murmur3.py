@@ -124,14 +124,14 @@ def places(
         count += table[at] == WANTED
     for k in range(count):
         at = int(wanted[k]) & _PLACE if len(codes) else k
-        found = of_null
+        hashed = of_null
         if at + 1 < len(offsets) and not (len(gone) and gone[at]):
-            found = murmur(h, rest, bits, length, data, offsets[at], offsets[at + 1])
-        hashes[k] = found
+            hashed = murmur(h, rest, bits, length, data, offsets[at], offsets[at + 1])
+        hashes[k] = hashed
         if len(codes):
-            table[at] = first + (found & mask)
+            table[at] = first + (hashed & mask)
         else:
-            out[k] = first + (found & mask)
+            out[k] = first + (hashed & mask)
     for row in range(len(codes)):
         out[row] = table[codes[row] & _PLACE]
     return count

@@ -137,8 +137,8 @@ def find_pages(data: Any, values: int, fields: Any, table: Any) -> int:
     header cannot be, or claims more bytes or values than there are; NO_ROOM if the table is too
     short.
     """
-    at, pages, found = 0, 0, 0
-    while found < values:
+    at, pages, counted = 0, 0, 0
+    while counted < values:
         row = pages * FIELDS
         if row + FIELDS > len(table):
             return NO_ROOM
@@ -151,8 +151,8 @@ def find_pages(data: Any, values: int, fields: Any, table: Any) -> int:
         table[row + BEGIN] = at
         at += table[row + STORED]
         if table[row + KIND] != DICTIONARY:
-            found += table[row + VALUES]
-            if found > values:
+            counted += table[row + VALUES]
+            if counted > values:
                 return MALFORMED
         pages += 1
     return pages

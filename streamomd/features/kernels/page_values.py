@@ -197,24 +197,24 @@ def read_codes(
     null. out: (n,).
     """
     count = len(out)
-    found = read_levels(data, state, count, scratch, valid) if nullable else count
-    if found < 0 or read_runs(data, state, SECTION, found, scratch) < 0:
+    present = read_levels(data, state, count, scratch, valid) if nullable else count
+    if present < 0 or read_runs(data, state, SECTION, present, scratch) < 0:
         return MALFORMED
     highest = 0
-    for k in range(found):
+    for k in range(present):
         highest = max(highest, int(scratch[k]))
-    if found and highest >= size:
+    if present and highest >= size:
         return MALFORMED
-    if found == count:
+    if present == count:
         for k in range(count):
             out[k] = scratch[k]
-        return found
-    scratch[found] = 0
+        return present
+    scratch[present] = 0
     at = 0
     for k in range(count):
         out[k] = int(scratch[at]) * int(valid[k])
         at += int(valid[k])
-    return found
+    return present
 
 
 def copy_cells(data: Any, at: int, valid: Any, offsets: Any, out: Any) -> int:

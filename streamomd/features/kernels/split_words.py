@@ -47,7 +47,7 @@ def split_ascii(text: Any, letters: Any, eights: Any, edges: Any) -> int:
     last = FRONT + len(text)
     for k in range(BACK):
         letters[last + k] = 0
-    found, was = 0, 0
+    ends, was = 0, 0
     for eight in range(FRONT >> 3, (last >> 3) + 1):
         # All letters, digits and "_" have 0x10 or 0x20; their bits are moved next to each other.
         # Without a product: numba lets LLVM assume that none overflows.
@@ -60,9 +60,9 @@ def split_ascii(text: Any, letters: Any, eights: Any, edges: Any) -> int:
         was = inside >> 7
         # Always eight, without a branch: how many there are cannot be predicted.
         for k in range(8):
-            edges[(found & PLACE) + k] = 8 * eight + int(_JUMPS[8 * changed + k])
-        found += int(_COUNTS[changed])
-    return found
+            edges[(ends & PLACE) + k] = 8 * eight + int(_JUMPS[8 * changed + k])
+        ends += int(_COUNTS[changed])
+    return ends
 
 
 @register_jitable(no_cfunc_wrapper=True)
@@ -107,15 +107,15 @@ def split_any(text: Any, lower: Any, letters: Any, edges: Any, unknown: Any) -> 
     much again as the text has bytes ("Ⱥ" has 2, "ⱥ" 3). unknown: characters of which lower says 0,
     as far as there is room, then 0: if there is any, the words are not to be used.
     """
-    at, found, was, some, here = FRONT, 0, 0, 0, 0
+    at, ends, was, some, here = FRONT, 0, 0, 0, 0
     while here < len(text):
         number, size = int(text[here]), 1
         if number >= 0x80:
             number, size = character(text, here)
         low = int(lower[number])
         inside = 1 if low > BETWEEN else 0
-        edges[found] = at
-        found += inside ^ was
+        edges[ends] = at
+        ends += inside ^ was
         if number < 0x80:
             # Without a branch: ends of words cannot be predicted.
             letters[at] = low
@@ -129,9 +129,9 @@ def split_any(text: Any, lower: Any, letters: Any, edges: Any, unknown: Any) -> 
                 some += 1
         was = inside
         here += size
-    edges[found] = at
+    edges[ends] = at
     for k in range(BACK):
         letters[at + k] = 0
     if some < len(unknown):
         unknown[some] = 0
-    return found + was
+    return ends + was

@@ -75,19 +75,19 @@ def hash_words(
     for k in range((words + LANES - 1) // LANES * LANES):
         zeroth, first, second = int(starts[0, k]), int(starts[1, k]), int(starts[2, k])
         total = int(starts[3, k])
-        found = mixed(h, zeroth) if total >= 4 else h
-        found = mixed(found, first) if total >= 8 else found
+        state = mixed(h, zeroth) if total >= 4 else h
+        state = mixed(state, first) if total >= 8 else state
         last = zeroth if total < 4 else (first if total < 8 else second)
-        found ^= scrambled(last & ((1 << ((total & 3) << 3)) - 1))
-        hashes[k] = ended(found, length + total - back)
+        state ^= scrambled(last & ((1 << ((total & 3) << 3)) - 1))
+        hashes[k] = ended(state, length + total - back)
     for i in range(long):
         k = int(starts[4, i])
         at, total = int(edges[2 * k]) - back, int(starts[3, k])
-        found = mixed(mixed(h, int(starts[0, k])), int(starts[1, k]))
+        state = mixed(mixed(h, int(starts[0, k])), int(starts[1, k]))
         for more in range(2, total >> 2):
-            found = mixed(found, four(fours, at + 4 * more))
+            state = mixed(state, four(fours, at + 4 * more))
         last = four(fours, at + (total & ~3)) & ((1 << ((total & 3) << 3)) - 1)
-        hashes[k] = ended(found ^ scrambled(last), length + total - back)
+        hashes[k] = ended(state ^ scrambled(last), length + total - back)
     return words
 
 

@@ -186,23 +186,23 @@ class Predict:
         if not labels:
             return {"prediction": mean(score), "score": score}
         best = int(margins.argmax()) if len(margins) > 1 else int(score > 0.0)
-        found = {"prediction": labels[best], "score": score}
+        row = {"prediction": labels[best], "score": score}
         if calibration:
             one = float(margins[1] - margins[0]) if len(margins) > 1 else score
             p = calibrated(calibration, one)
-            found["probability"] = [1.0 - p, p] if len(margins) > 1 else p
+            row["probability"] = [1.0 - p, p] if len(margins) > 1 else p
         elif link["probable"]:
             e = link["e"]
             if len(margins) == 1:
-                found["probability"] = (1.0 - e) * mean(score) + e / 2
+                row["probability"] = (1.0 - e) * mean(score) + e / 2
             elif link["coupled"]:
                 odds = np.exp(margins - margins.max())
-                found["probability"] = ((1.0 - e) * odds / odds.sum() + e / len(odds)).tolist()
+                row["probability"] = ((1.0 - e) * odds / odds.sum() + e / len(odds)).tolist()
             else:
                 each = [(1.0 - e) * mean(one) + e / 2 for one in margins.tolist()]
                 total, n = sum(each), len(each)
-                found["probability"] = [p / total if total else 1.0 / n for p in each]
-        return found
+                row["probability"] = [p / total if total else 1.0 / n for p in each]
+        return row
 
 
 class Trees:

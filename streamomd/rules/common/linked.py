@@ -105,8 +105,8 @@ def linked(rule: Rule, parameters: Parameters, mass: Callable[..., tuple[float]]
 
     def refresh(own: Any, shared: object, totals: Any, clock: float, h: Any) -> Any:
         link, _, p = parameters(h)
-        found = image(link, own.theta, totals.ref, base_of(link, totals.ref), p)
-        return Own(*((own.theta,) + found[:images]))  # noqa: RUF005
+        images_of = image(link, own.theta, totals.ref, base_of(link, totals.ref), p)
+        return Own(*((own.theta,) + images_of[:images]))  # noqa: RUF005
 
     return replace(
         rule,
@@ -236,15 +236,15 @@ def maximum(old: Row, new: Row, cross: float, C: float) -> tuple[float, float, f
             best = dual(a, b, p, q, aa, cross, bb)
     if not inside:
         second = edge(q, bb, cross, top, cap)
-        found = dual(top, second, p, q, aa, cross, bb)
-        if found > best + SINGULAR * abs(best):
-            a, b, best = top, second, found
+        value = dual(top, second, p, q, aa, cross, bb)
+        if value > best + SINGULAR * abs(best):
+            a, b, best = top, second, value
         first = edge(p, aa, cross, 0.0, top)
-        found = dual(first, 0.0, p, q, aa, cross, bb)
-        if found > best + SINGULAR * abs(best):
-            a, b, best = first, 0.0, found
+        value = dual(first, 0.0, p, q, aa, cross, bb)
+        if value > best + SINGULAR * abs(best):
+            a, b, best = first, 0.0, value
         first = edge(p, aa, cross, cap, top)
-        found = dual(first, cap, p, q, aa, cross, bb)
-        if found > best + SINGULAR * abs(best):
-            a, b, best = first, cap, found
+        value = dual(first, cap, p, q, aa, cross, bb)
+        if value > best + SINGULAR * abs(best):
+            a, b, best = first, cap, value
     return a, b, best - dual(alpha, beta, p, q, aa, cross, bb)

@@ -218,9 +218,9 @@ def _divergence(v: Any) -> float:
             high = middle
         else:
             low = middle
-    found = np.concatenate(halves(low))
-    found = found[found > 0.0]
-    return max(float((found * np.log(2.0 * n * found)).sum()), 0.0)
+    parts = np.concatenate(halves(low))
+    parts = parts[parts > 0.0]
+    return max(float((parts * np.log(2.0 * n * parts)).sum()), 0.0)
 
 
 def legal(link: float, U: float) -> ComparatorSet:

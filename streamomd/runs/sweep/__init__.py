@@ -164,7 +164,7 @@ def _on_worker(spec: Spec) -> Spec:
 
 
 def _learn(
-    found: Sequence[Entry],
+    entries: Sequence[Entry],
     session: Session,
     halve: int,
     connection: Any,
@@ -175,11 +175,11 @@ def _learn(
 ) -> Sweep:
     """A sweep of these learners, finished. connection: to a cluster whose workers learn. prefix: of
     the learners' names in metrics."""
-    models = _new_models(found, session)
+    models = _new_models(entries, session)
     report_plan(models[0].plan, session.rows)
     learners = [
         Learner(f"{number:03d}", entry.chosen, model)
-        for number, (entry, model) in enumerate(zip(found, models, strict=True))
+        for number, (entry, model) in enumerate(zip(entries, models, strict=True))
     ]
     made = Sweep(learners, halve, min(model.cursor for model in models))
     if connection is None:
@@ -306,17 +306,17 @@ def _load_changed(
     return saved, loaded, commits, more
 
 
-def _new_models(found: Sequence[Entry], session: Session) -> list[Model]:
+def _new_models(entries: Sequence[Entry], session: Session) -> list[Model]:
     """A model for each job. All of one loss read labels alike, so that is found out once.
 
     Rows are encoded once for all: their values are in the range of every rule.
     """
-    standardize = any(entry.spec.data.standardize == "running" for entry in found)
-    limits = limits_of((entry.spec.model for entry in found), standardize=standardize)
+    standardize = any(entry.spec.data.standardize == "running" for entry in entries)
+    limits = limits_of((entry.spec.model for entry in entries), standardize=standardize)
     models: list[Model] = []
     plans: dict[str, Plan] = {}
     url = session.spec.checkpoint.url
-    for number, entry in enumerate(found):
+    for number, entry in enumerate(entries):
         spec = with_checkpoint(entry.spec, f"{url}/learners/{number:03d}")
         loss = spec.model.loss
         if loss not in plans:
@@ -326,7 +326,7 @@ def _new_models(found: Sequence[Entry], session: Session) -> list[Model]:
         models.append(model)
         if model.plan != models[0].plan:
             raise UsageError(
-                f"losses {found[0].spec.model.loss!r} and {loss!r} read the labels in two ways: "
+                f"losses {entries[0].spec.model.loss!r} and {loss!r} read the labels in two ways: "
                 "run a sweep for each, or set model.task"
             )
         model.names, model.digests = models[0].names, models[0].digests

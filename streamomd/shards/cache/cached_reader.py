@@ -187,14 +187,14 @@ class CachedRows(NamedTuple):
             try:
                 self._learn_names(key, entry)
                 batches = staged("cache", entry.batches(begin, end))
-                found = next(batches, None)
+                rows = next(batches, None)
             except WRONG as error:
                 return self.cache.folder.drop(key, error)
-            while found is not None:
-                yield found
-                del found  # not held while the next one comes
+            while rows is not None:
+                yield rows
+                del rows  # not held while the next one comes
                 try:
-                    found = next(batches, None)
+                    rows = next(batches, None)
                 except WRONG as error:
                     return self.cache.folder.drop(key, error)
         finally:

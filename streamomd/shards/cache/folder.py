@@ -203,14 +203,14 @@ def refuse_shared(folder: Path) -> None:
     for place in (root, folder.parent, folder):
         if not os.path.lexists(place):
             return
-        found = os.lstat(place)
+        status = os.lstat(place)
         owners = (own, 0) if place == root else (own,)
-        if place == root and stat.S_ISLNK(found.st_mode) and found.st_uid in owners:
-            found = os.stat(place)
-        shared = others_can_write(found)
-        sticky = place == root and found.st_mode & stat.S_ISVTX
-        private = found.st_uid in owners and (sticky or not shared)
-        if not private or not stat.S_ISDIR(found.st_mode):
+        if place == root and stat.S_ISLNK(status.st_mode) and status.st_uid in owners:
+            status = os.stat(place)
+        shared = others_can_write(status)
+        sticky = place == root and status.st_mode & stat.S_ISVTX
+        private = status.st_uid in owners and (sticky or not shared)
+        if not private or not stat.S_ISDIR(status.st_mode):
             raise StorageError(
                 f"{shown(str(place))}, for converted text, is not a directory that only this user "
                 f"can write: run chmod go-w on it, remove it, or set {VARIABLE} to another one"

@@ -83,7 +83,7 @@ def flat_columns(
     schema: pyarrow's ParquetSchema. texts: columns that may stay dictionaries. lists: binary ones
     whose cells are lists of numbers.
     """
-    found = []
+    flat = []
     for leaf in leaves:
         column = schema.column(leaf)
         name, levels = column.path, column.max_definition_level
@@ -95,8 +95,8 @@ def flat_columns(
         if str(kind) not in kinds or (not stored and column.physical_type != "BYTE_ARRAY"):
             return []
         how = kind, column.physical_type, stored, name in texts, not stored and name in lists
-        found.append(FlatColumn(name, leaf, levels == 1, *how))
-    return found if any(column.is_coded or column.is_list for column in found) else []
+        flat.append(FlatColumn(name, leaf, levels == 1, *how))
+    return flat if any(column.is_coded or column.is_list for column in flat) else []
 
 
 def load_kernels() -> None:
@@ -240,22 +240,22 @@ class _Column:
             self._left -= done - low
             valid, out = room.valid[low:done], values[low:done]
             if self._page.is_coded:
-                found = self._read_codes(codes[low:done], room, valid)
+                present = self._read_codes(codes[low:done], room, valid)
                 if stored:
                     value_taker(out.dtype.name)(codes[low:done], self._values, out)
             else:
-                found = self._read_levels(done - low, room, valid)
+                present = self._read_levels(done - low, room, valid)
                 if stored:
-                    self._read_plain(found, valid, out)
+                    self._read_plain(present, valid, out)
                 else:
-                    some = valid if found < done - low else _ALL
+                    some = valid if present < done - low else _ALL
                     text, self._at = _texts(self._data, self._at, done - low, some)
                     texts.append(text)
-            if found < done - low and not nulls:
+            if present < done - low and not nulls:
                 room.valid[:low] = 1
-            elif found == done - low and nulls:
+            elif present == done - low and nulls:
                 valid[:] = 1
-            nulls += done - low - found
+            nulls += done - low - present
         if texts:
             return texts[0] if len(texts) == 1 else pa.concat_arrays(texts)
         bitmap = _bitmap(room.valid[:rows]) if nulls else None
@@ -274,13 +274,13 @@ class _Column:
             low, done = done, done + min(self._left, rows - done)
             self._left -= done - low
             valid = room.valid[low:done]
-            found = self._read_levels(done - low, room, valid)
-            some = valid if found < done - low else _ALL
+            present = self._read_levels(done - low, room, valid)
+            some = valid if present < done - low else _ALL
             at = cell_copier()(self._data, self._at, some, offsets[low : done + 1], cells)
             self._at = _checked(at)
             if not len(some):
                 valid[:] = 1
-            nulls += done - low - found
+            nulls += done - low - present
         bitmap = _bitmap(room.valid[:rows]) if nulls else None
         given = [bitmap, pa.py_buffer(offsets), pa.py_buffer(cells[: offsets[-1]])]
         return pa.Array.from_buffers(self._column.kind, rows, given, nulls)

@@ -184,10 +184,10 @@ class _RowGroups:
         lists = bool(self._lists)
         if not self._flat or not flat_groups.is_worth_compiling(values, lists=lists):
             return None
-        found = {*self.ranges(group)}
+        known = {*self.ranges(group)}
 
         def take(*chunk: int) -> Any:
-            return chunks.take(*chunk) if chunk in found else None
+            return chunks.take(*chunk) if chunk in known else None
 
         with suppress(NotFlatError):
             believed = not is_always_compressed(self._metadata)

@@ -68,23 +68,23 @@ def end_of_field(data: bytes, wanted: int) -> int:
 def _read(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     match kind:
         case 1 | 2:
-            found: Any = kind == _TRUE
+            value: Any = kind == _TRUE
         case 3:
-            found, at = data[at], at + 1
+            value, at = data[at], at + 1
         case 4 | 5 | 6:
-            found, at = _signed(data, at)
+            value, at = _signed(data, at)
         case 7:  # a double, which nothing here needs
-            found, at = None, at + 8
+            value, at = None, at + 8
         case 8:
             length, at = read_unsigned(data, at)
-            found, at = data[at : at + length], at + length
+            value, at = data[at : at + length], at + length
         case 9 | 10:
-            found, at = _list(data, at, depth)
+            value, at = _list(data, at, depth)
         case 12:
-            found, at = read_struct(data, at, depth + 1)
+            value, at = read_struct(data, at, depth + 1)
         case _:  # a map: Parquet has none
             raise ValueError(f"type {kind} of thrift's")
-    return found, at
+    return value, at
 
 
 def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:

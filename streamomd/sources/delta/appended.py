@@ -231,14 +231,14 @@ def appended_files(
     if state.protocol is None or state.metadata is None:
         # Commits before them are gone from the log; a later checkpoint has both.
         state = _described(log, version)
-    metadata, found = state.check(log.url, version), appended.find(existing)
-    if found.replaced:
+    metadata, new = state.check(log.url, version), appended.find(existing)
+    if new.replaced:
         notes.append(
-            f"Delta table {shown(log.url)}: {counted(found.replaced, 'file')} appended after "
+            f"Delta table {shown(log.url)}: {counted(new.replaced, 'file')} appended after "
             f"version {since} no longer exist (VACUUM); their rows are read from the files that "
             "compaction wrote, which have no other rows"
         )
-    return AppendedFiles(metadata, found.files, notes, _lost(log.url, since, found))
+    return AppendedFiles(metadata, new.files, notes, _lost(log.url, since, new))
 
 
 def _lost(url: str, since: int, found: Found) -> str:
@@ -328,7 +328,7 @@ def list_table(fs: FileSystem, root: str, url: str, request: Request) -> SourceF
         metadata, added = snapshot_files(log, version)
         return SourceFiles(_listed(fs, root, url, metadata, added), place, position)
     learned = {key for key, facts in request.ledger.items() if "skipped" not in facts}
-    found = appended_files(
+    new = appended_files(
         log,
         since,
         version,
@@ -336,8 +336,8 @@ def list_table(fs: FileSystem, root: str, url: str, request: Request) -> SourceF
         existing=partial(_existing, fs, root, url),
         is_learned=lambda add: locate(fs, root, url, add.path).url in learned,
     )
-    files = _listed(fs, root, url, found.metadata, found.added)
-    return SourceFiles(files, place, position, found.notes, found.lost)
+    files = _listed(fs, root, url, new.metadata, new.added)
+    return SourceFiles(files, place, position, new.notes, new.lost)
 
 
 def _existing(fs: FileSystem, root: str, url: str, files: Sequence[Added]) -> set[str]:

@@ -219,16 +219,16 @@ def list_names(fs: FileSystem, urls: Sequence[str], request: Request) -> list[So
             if not (request.tables.as_files or one.url(one.path).rstrip("/") in known)
         ]
         _look_up(names, finder, perhaps, tables=not again)
-    found = []
+    listings = []
     for name in names:
         root = name.url(name.path).rstrip("/")
         try:
-            found.append(_list(name, root, finder, request, known=root in known))
+            listings.append(_list(name, root, finder, request, known=root in known))
         except InputNotFoundError:
             if not request.may_be_gone(root):
                 raise
-            found.append(SourceFiles(()))
-    return found
+            listings.append(SourceFiles(()))
+    return listings
 
 
 def _list(

@@ -210,8 +210,8 @@ class PathPattern:
         """What is in a directory, and in those inside it that are columns or shards themselves."""
         if path == self.path and self._below:
             return self._below
-        if not self._started and (found := self._tree(path)):
-            return found
+        if not self._started and (below_it := self._tree(path)):
+            return below_it
         files: list[Entry] = []
         above: dict[str, tuple[str, ...]] = {path: ()}
         while above:
@@ -342,8 +342,8 @@ def look_up(sources: Sequence[PathPattern], listing: Collection[PathPattern] = (
             return
         with suppress(StreamomdError):
             # Not through the property, whose lock is that of all sources in Python 3.11.
-            found = stat_entry(source.fs, source.path, source.text)
-            source.__dict__["_entry"] = found
+            status = stat_entry(source.fs, source.path, source.text)
+            source.__dict__["_entry"] = status
 
     jobs: list[Callable[[], object]] = [partial(entry, source) for source in sources]
     jobs += [

@@ -204,8 +204,8 @@ def _entries(table: Table, snapshot: Any, wanted: Callable[[Any], bool]) -> list
         try:
             files = _whole(table, manifest.manifest_path)
             # With deleted entries, whose status decides here.
-            found: Iterable[Any] = manifest.fetch_manifest_entry(files, discard_deleted=False)
-            return [_file(entry, order) for entry in found]
+            of_manifest: Iterable[Any] = manifest.fetch_manifest_entry(files, discard_deleted=False)
+            return [_file(entry, order) for entry in of_manifest]
         except Exception as error:
             raise damaged(manifest.manifest_path, error) from None
 
@@ -356,10 +356,10 @@ def list_table(fs: FileSystem, path: str, url: str, source: str, request: Reques
 def _listed(
     table: Table, snapshot: Any, files: Sequence[File], names: Mapping[int, str]
 ) -> list[Listed]:
-    found = [
+    locations = [
         locate(table.fs, table.root, table.root_url, one.path, ICEBERG_METADATA) for one in files
     ]
-    check_locations(table.source, found, ICEBERG_METADATA)
+    check_locations(table.source, locations, ICEBERG_METADATA)
     of = OfTable("Iceberg", table.source, MISSING)
     columns = {spec: table.columns(snapshot, spec, names) for spec in {one.spec for one in files}}
     return [
@@ -373,5 +373,5 @@ def _listed(
             table=of,
             columns=columns[one.spec],
         )
-        for at, (place, one) in enumerate(zip(found, files, strict=True))
+        for at, (place, one) in enumerate(zip(locations, files, strict=True))
     ]

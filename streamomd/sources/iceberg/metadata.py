@@ -241,7 +241,7 @@ class Table:
         # Such columns may be missing in the files: the partition has their value.
         identity = {one.source_id for one in fields if str(one.transform) == "identity"}
         taken = {*names.values()}
-        found = tuple(
+        known = tuple(
             TableColumn(
                 one.field_id,
                 names.get(one.field_id, one.name),
@@ -252,7 +252,7 @@ class Table:
             for at, one in enumerate(schema.fields)
             if one.field_id in names or one.name not in taken
         )
-        return TableColumns(found, self._names)
+        return TableColumns(known, self._names)
 
     @cached_property
     def _names(self) -> dict[str, int]:

@@ -129,8 +129,8 @@ class Broker:
     def _read(self, consumer: Any, offsets: Range) -> Iterator[Message]:
         latest = time.monotonic()
         while True:
-            found = consumer.consume(STEP_MESSAGES, STEP_SECONDS)
-            for message in found:
+            messages = consumer.consume(STEP_MESSAGES, STEP_SECONDS)
+            for message in messages:
                 if (error := message.error()) is not None:
                     if self._is_end(error, message, offsets):
                         return

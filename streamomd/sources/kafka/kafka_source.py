@@ -62,8 +62,8 @@ def list_topic(
         # The cache may have a range of a topic of this name that is gone.
         fs.forget(topic, one)
     begin = starts or {number: one.low for number, one in marks.items()}
-    found = [_listed(topic, one, ledger) for one in (*known, *new)]
-    return found, {**identity, **_by_url(topic, begin)}
+    ranges = [_listed(topic, one, ledger) for one in (*known, *new)]
+    return ranges, {**identity, **_by_url(topic, begin)}
 
 
 def _same_topic(topic: Topic, versions: Mapping[str, int], number: int | None) -> dict[str, int]:

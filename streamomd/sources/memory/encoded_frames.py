@@ -155,9 +155,9 @@ def refuse_columns(plan: Plan, schema: pa.Schema, where: str) -> None:
     types = {column.name: column for column in plan.types if column.name in features}
     missing = [name for name in types if name not in schema.names]
     if missing:
-        found = missing_columns(missing, schema.names, where)
+        text = missing_columns(missing, schema.names, where)
         form = "{found}: rename or add what is missing"
-        raise SchemaError(Message("missing_column", form, column=missing[0], found=found))
+        raise SchemaError(Message("missing_column", form, column=missing[0], found=text))
     wrong: dict[str, Words] = {}
     for name, column in types.items():
         kind = schema.field(name).type if schema.names.count(name) == 1 else None
@@ -200,9 +200,9 @@ def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
             wanted = f"a number that {plan.dtype} can hold"
             wanted = expected(plan.legal) if reason == "out_of_range" else wanted
             other = 'take dtype="float64"' if plan.dtype == "float32" else "choose another rule"
-            found = values[bad[0]].item()
+            value = values[bad[0]].item()
             raise DataError(
-                f"{where} holds {found!r}, expected {wanted}: scale that column, or {other}"
+                f"{where} holds {value!r}, expected {wanted}: scale that column, or {other}"
             )
     return _with_made(plan, batch, where)
 
@@ -284,19 +284,19 @@ def _not_finite(plan: Plan, rows: Any, bad: NDArray[np.bool_], where: str) -> Ba
     if hasattr(rows, "indptr"):
         at = int(np.flatnonzero(bad)[0])
         row, column = int(np.searchsorted(rows.indptr, at, side="right")) - 1, int(rows.indices[at])
-        found = rows.data[at].item()
+        value = rows.data[at].item()
     else:
         row, column = np.argwhere(bad)[0].tolist()
-        found = rows[row, column].item()
+        value = rows[row, column].item()
     name = f", {plan.numeric[column]!r}" if plan.numeric else ""
     return BadRowError(
         Message(
-            "nan" if np.isnan(found) else "inf",
+            "nan" if np.isnan(value) else "inf",
             "{shard}, row {row}, column {column}: found {found}, expected {expected}: {remedy}",
             shard=where,
             row=row,
             column=f"{column}{name}",
-            found=repr(found),
+            found=repr(value),
             expected="a finite number",
             remedy=DROP,
         )

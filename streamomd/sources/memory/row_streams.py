@@ -171,8 +171,8 @@ def _plain(batches: Iterator[Any], schema: pa.Schema, name: str) -> Iterator[pa.
                     f"before ({', '.join(schema.names[:10])})"
                 )
         with _refused(name, "read"):
-            found = plain(batch, schema)
-        yield found
+            rows = plain(batch, schema)
+        yield rows
         count += batch.num_rows
     if not count:
         raise DataError(f"no rows: the {name} given as shards has empty batches only")

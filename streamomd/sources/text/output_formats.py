@@ -77,9 +77,9 @@ def stored(batch: pa.RecordBatch, compression: str = "lz4") -> dict[str, Any]:
                 encoding[path] = "DELTA_BINARY_PACKED" if whole else "PLAIN"
             elif _are_texts(values):
                 encoding[path] = "PLAIN"
-    found: dict[str, Any] = {"write_statistics": [*codecs.keys() - lists]} if lists else {}
-    found |= {"compression_level": levels} if levels else {}
-    return found | {
+    options: dict[str, Any] = {"write_statistics": [*codecs.keys() - lists]} if lists else {}
+    options |= {"compression_level": levels} if levels else {}
+    return options | {
         "compression": codecs,
         "column_encoding": encoding,
         "use_dictionary": [path for path in codecs if path not in encoding],

@@ -155,11 +155,11 @@ def opened_target(
     """
     url, fs, root = _place(to, options)
     with output_errors(url):
-        found = _old_shards(fs, root, url, kept=overwrite or append)
+        old = _old_shards(fs, root, url, kept=overwrite or append)
         # Of killed processes alone: others may convert to this directory now.
         remove_abandoned_outputs(fs, root)
         made = not fs.exists(root)
-        target = Target(url, root, f"{root}/{temporary_name()}", fs, found, append)
+        target = Target(url, root, f"{root}/{temporary_name()}", fs, old, append)
         fs.makedirs(target.temporary, exist_ok=True)
     try:
         with _storing(url):
@@ -194,19 +194,19 @@ def _old_shards(fs: FileSystem, root: str, url: str, *, kept: bool) -> tuple[str
     if not fs.isdir(root):
         raise OutputExistsError(f"{shown(url)} is a file: name a directory for the shards")
     paths = [str(path).rstrip("/") for path in fs.ls(root, detail=False)]
-    found = [path for path in paths if is_shard_name(path)]
-    foreign = [path for path in found if not _OWN_NAME.fullmatch(path.rsplit("/", 1)[-1])]
+    shards = [path for path in paths if is_shard_name(path)]
+    foreign = [path for path in shards if not _OWN_NAME.fullmatch(path.rsplit("/", 1)[-1])]
     if foreign:
         raise OutputExistsError(
             f"{shown(url)} contains {counted(len(foreign), 'shard')} not written by convert, such "
             f"as {shown(foreign[0])}: choose another directory"
         )
-    if found and not kept:
+    if shards and not kept:
         raise OutputExistsError(
-            f"{shown(url)} already contains {counted(len(found), 'shard')}: choose another "
+            f"{shown(url)} already contains {counted(len(shards), 'shard')}: choose another "
             "directory, add to them (--append), or overwrite them (--overwrite)"
         )
-    return tuple(found)
+    return tuple(shards)
 
 
 def refuse_split(to: str, options: Mapping[str, Any] | None) -> None:

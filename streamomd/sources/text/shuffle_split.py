@@ -314,11 +314,11 @@ def time_keys(batch: pa.RecordBatch, column: str, row: int) -> Keys:
             f"--split-time {printable(column)}: row {row + int(bad[0])} has no value there; fill "
             "it, remove the row, or split by a hash"
         )
-    found, top = numbers.to_numpy(), np.uint64(1 << 63)
-    if found.dtype == np.int64:
-        ordered: Keys = found.view(np.uint64)
+    array, top = numbers.to_numpy(), np.uint64(1 << 63)
+    if array.dtype == np.int64:
+        ordered: Keys = array.view(np.uint64)
         return ordered if pa.types.is_uint64(kind) else ordered ^ top
-    bits: Keys = (found + 0.0).view(np.uint64)  # -0.0 is 0.0
+    bits: Keys = (array + 0.0).view(np.uint64)  # -0.0 is 0.0
     return np.where(bits >= top, ~bits, bits | top)
 
 

@@ -109,15 +109,15 @@ def as_shards(texts: Sequence[str], request: Request = ALL) -> list[str]:
             f"{convert}, and pass shards/ with the other sources"
         )
     # Patterns that overlap name a file once.
-    found = list(dict.fromkeys(file for some in files for file in some))
+    names = list(dict.fromkeys(file for some in files for file in some))
     if request.order != "given":  # the first file decides on types, and comes first
-        found.sort(key=path_key)
+        names.sort(key=path_key)
     if request.check is not None:
-        request.check(found)
-    kinds = {text_format(file) for file in found}
+        request.check(names)
+    kinds = {text_format(file) for file in names}
     if len(kinds) > 1:
         raise UsageError(f"sources are of different formats, {', '.join(sorted(kinds))}: pass one")
-    size = sum(os.path.getsize(file) for file in found)
+    size = sum(os.path.getsize(file) for file in names)
     # A run that has learned its text continues, whatever new files add.
     if size > MOST_BYTES and not request.ledger:
         raise UsageError(
@@ -125,7 +125,7 @@ def as_shards(texts: Sequence[str], request: Request = ALL) -> list[str]:
             f"read directly: convert them once, {convert}, and pass shards/"
         )
     [kind] = kinds
-    every = [Text(file, kind, options) for file in found]
+    every = [Text(file, kind, options) for file in names]
     if request.ledger:
         return _of_run(every, request)
     folders = [_first(every[0], request.tables.texts)]
@@ -138,7 +138,7 @@ def as_shards(texts: Sequence[str], request: Request = ALL) -> list[str]:
     if not any(record["rows"] for folder in folders if (record := _record(folder))):
         from streamomd.sources.text.conversion import no_rows
 
-        raise DataError(no_rows([*map(shown, found)]))
+        raise DataError(no_rows([*map(shown, names)]))
     return [*map(str, folders)]
 
 
@@ -161,13 +161,13 @@ def _of_run(texts: Sequence[Text], request: Request) -> list[str]:
             "their rows would be learned again. Train on all files (train FILES --restart), or "
             "learn new ones in a run of its own: streamomd train NEW.csv --start URL"
         )
-    found = []
+    folders_of = []
     for text in texts:
         later = text._replace(types=known, is_first=False)
         own = text.earlier_folder if earlier else text.folder
         which, folder = (text, own) if str(own) in folders else (later, later.folder)
-        found.append(str(_converted(which, folder, may_fail=request.with_new)))
-    return found
+        folders_of.append(str(_converted(which, folder, may_fail=request.with_new)))
+    return folders_of
 
 
 def _first(text: Text, text_columns: Sequence[str]) -> Path:
@@ -357,8 +357,8 @@ def _convert(text: Text, to: Path) -> Converted:
     more = dict(text.options)
     encoding = more.pop("encoding", "")
     layout = Layout(to=str(to), rows_per_shard=ROWS_PER_SHARD)
-    found = schema_of_text(text.types) if text.types else None
-    known = found.schema if found else pa.schema([])
+    first = schema_of_text(text.types) if text.types else None
+    known = first.schema if first else pa.schema([])
     return write_shards(
         locate([text.file], None),
         text_reader(text.kind, more),

@@ -150,7 +150,7 @@ class FastForm:
             return None
         return self._margins.of_terms(terms + late if late else terms)
 
-    def _add_numbers(self, row: Row, found: list[Any], late: list[Any], raw: list[float]) -> bool:
+    def _add_numbers(self, row: Row, terms: list[Any], late: list[Any], raw: list[float]) -> bool:
         """Add the terms of numeric columns, and to late those of indicators; False for a row that
         is left. raw: gets what trees and bins read."""
         least, most = self._limits
@@ -178,12 +178,12 @@ class FastForm:
             if s is not None:
                 x = (x - c) / s if s > 0.0 else 0.0
             if x:
-                found.append((w, x))
+                terms.append((w, x))
             if curve:
                 knots, of_hats = curve
                 k, share = hat_of(x, knots)
                 hats += (of_hats[k], 1.0 - share), (of_hats[k + 1], share)
-        found += hats
+        terms += hats
         return True
 
     def _entries(self, row: Row, raw: list[float]) -> list[Entry]:
@@ -215,7 +215,7 @@ class FastForm:
     def many(self, rows: Sequence[Row]) -> Floats | None:
         """The margins of rows, (n, learners)."""
         margins = self._margins
-        found = np.tile(np.array(margins.start), (len(rows), 1))
+        sums = np.tile(np.array(margins.start), (len(rows), 1))
         late: list[tuple[Any, Any]] = []
         if self._paths:
             rows = [flat_row(row, self._paths) for row in rows]
@@ -226,25 +226,25 @@ class FastForm:
                 x = self._values(column, [row[column.name] for row in rows], late, hats, raw)
                 if x is None:
                     return None
-                found += x[:, np.newaxis] * np.array(column.weights)
+                sums += x[:, np.newaxis] * np.array(column.weights)
             for share, of_hat in hats:
-                found += share[:, np.newaxis] * of_hat
+                sums += share[:, np.newaxis] * of_hat
             read = self._read(rows, raw) if self._hashes else []
             if self._trees:
                 raw += [table.places[of] - self._first for table, of in read[: len(self._alone)]]
                 grown = self._trees.margins_of_rows(np.column_stack(raw))
                 for k, w in enumerate(self._of_trees):
-                    found += grown[:, k : k + 1] * np.array(w)
-            if read and not _add_all_hashed(read, found):
+                    sums += grown[:, k : k + 1] * np.array(w)
+            if read and not _add_all_hashed(read, sums):
                 return None
         except LEFT:
             return None  # the row that is bad is found again, one by one
         for gone, indicator in late:
-            found += gone[:, np.newaxis] * np.array(indicator)
+            sums += gone[:, np.newaxis] * np.array(indicator)
         if margins.target is not None:
             c, s = margins.target
-            found = c + s * found
-        return found
+            sums = c + s * sums
+        return sums
 
     def _values(
         self, column: _Number, given: list[Any], late: list[Any], hats: list[Any], raw: list[Any]

@@ -132,7 +132,7 @@ class RowEncoder:
     ) -> list[float]:  # fmt: skip
         """Numeric and vector coordinates, zeros included. gone: gets the columns with a missing
         value."""
-        d, found = self.description, list[float]()
+        d, numbers = self.description, list[float]()
         for name, kind, nulls in d.numbers:
             try:
                 value = number_of(row[name], kind, d)
@@ -142,9 +142,9 @@ class RowEncoder:
             except BadValueError as error:
                 problems.append(Problem(name, error))
                 value = 0.0
-            found.append(value)
+            numbers.append(value)
             if sources is not None:
-                at = int(d.bias) + len(found) - 1
+                at = int(d.bias) + len(numbers) - 1
                 sources.append(Source(name, plain(row[name]), at, value))
         for column in d.vectors:
             name = column.name
@@ -154,10 +154,10 @@ class RowEncoder:
                 problems.append(Problem(name, error))
                 elements = column.width * [0.0]
             if sources is not None:
-                at = int(d.bias) + len(found)
+                at = int(d.bias) + len(numbers)
                 sources += [Source(f"{name}[{k}]", x, at + k, x) for k, x in enumerate(elements)]
-            found += elements
-        return found
+            numbers += elements
+        return numbers
 
     def _bins(self, numbers: list[float], gone: list[str]) -> dict[str, bytes | None]:
         """Numbers as categories, by name."""
@@ -229,13 +229,13 @@ class RowEncoder:
         trees."""
         d, totals = self.description, dict[int, float]()
         texts = {**self._categories(row, problems), **bins}
-        found = [(places, texts[name]) for name, places in self._alone if name in texts]
+        pairs = [(places, texts[name]) for name, places in self._alone if name in texts]
         if d.trees:
-            single += [places.of(text) for places, text in found]
+            single += [places.of(text) for places, text in pairs]
         for cross, places in zip(d.crosses, self._crossed, strict=True):
             if all(name in texts for name in cross):
-                found.append((places, b"^".join(escaped(texts[name]) for name in cross)))
-        counts = Counter(found)
+                pairs.append((places, b"^".join(escaped(texts[name]) for name in cross)))
+        counts = Counter(pairs)
         for column, places in zip(d.lists, self._lists, strict=True):
             try:
                 elements = list_of(row[column.name], "a list of categories")
@@ -263,10 +263,10 @@ class RowEncoder:
         self, row: Mapping[str, Any], problems: list[Problem]
     ) -> dict[str, bytes | None]:
         """The bytes of each category and part of a date, by name."""
-        d, found = self.description, dict[str, bytes | None]()
+        d, categories = self.description, dict[str, bytes | None]()
         for name, kind, _ in d.categories:
             try:
-                found[name] = category_of(row[name], kind)
+                categories[name] = category_of(row[name], kind)
             except BadValueError as error:
                 problems.append(Problem(name, error))
         for name, kind, parts in d.dates:
@@ -277,8 +277,8 @@ class RowEncoder:
                 continue
             for part in parts:
                 text = None if moment is None else b"%d" % part_of(moment, part)
-                found[f"{name}.{part}"] = text
-        return found
+                categories[f"{name}.{part}"] = text
+        return categories
 
     def _text(
         self, given: Any, column: Any, words: WordPlaces, totals: dict[int, float],
@@ -311,9 +311,9 @@ class RowEncoder:
         pair = d.sparse
         assert pair is not None
         totals, indices, values = dict[int, float](), list[Any](), list[Any]()
-        for name, found in ((pair.indices, indices), (pair.values, values)):
+        for name, into in ((pair.indices, indices), (pair.values, values)):
             try:
-                found.extend(list_of(row[name]) or [])
+                into.extend(list_of(row[name]) or [])
             except BadValueError as error:
                 problems.append(Problem(name, error))
                 return []

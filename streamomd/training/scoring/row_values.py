@@ -50,9 +50,9 @@ def row_error(
     if missing:
         from streamomd.core.wording import missing_columns  # late: slow to import, for errors only
 
-        found = missing_columns(missing, list(row), where)
+        text = missing_columns(missing, list(row), where)
         form = "{found}: add what is missing (None stands for a missing value)"
-        return SchemaError(Message("missing_column", form, column=missing[0], found=found))
+        return SchemaError(Message("missing_column", form, column=missing[0], found=text))
     parts = [_message(column, error) for column, error in problems]
     remedies = [*dict.fromkeys(error.remedy for _, error in problems if error.remedy)]
     reasons = [error.reason for _, error in problems if error.reason]
@@ -122,16 +122,16 @@ def number_of(value: Any, kind: str, d: Description) -> float | None:
     if isinstance(value, bool) != (kind == "boolean") or not isinstance(value, bool | int | float):
         raise wrong_type(value, _KINDS["boolean"] if kind == "boolean" else "a number")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
-        found = math.inf
-    if found != value:
+        number = math.inf
+    if number != value:
         raise BadValueError(
             "overflow", shown_value(value), "an integer float64 can hold", "pass it as a float"
         )
-    found = rounded(found, kind)
-    check_number(found, value, d)
-    return found
+    number = rounded(number, kind)
+    check_number(number, value, d)
+    return number
 
 
 def _measured(value: Any, kind: str, unit: str, d: Description) -> float | None:
@@ -222,8 +222,8 @@ def category_of(value: Any, kind: str) -> bytes | None:
         if not -(2**63) <= value < 2**64:
             raise BadValueError("overflow", shown_value(value), "a number of 64 bits")
         return b"%d" % int(value)
-    found = float(value) if abs(value) < 2**64 else math.inf
-    if isinstance(value, int) and found != value:
+    number = float(value) if abs(value) < 2**64 else math.inf
+    if isinstance(value, int) and number != value:
         raise BadValueError("fraction", shown_value(value), "a whole number below 2**53")
     return repr(rounded(float(value), kind) + 0.0).encode()
 

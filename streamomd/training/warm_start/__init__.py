@@ -237,9 +237,9 @@ def started_job(tables: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     options = (tables.get("checkpoint") or {}).get("storage_options")
     store = open_store(absolute(start), options)
-    found = sequences(store)
-    require_commits(store, found)
-    for sequence in reversed(found):
+    listed = sequences(store)
+    require_commits(store, listed)
+    for sequence in reversed(listed):
         try:
             document = read_commit(store, sequence).document
         except CorruptionError:
