@@ -129,6 +129,11 @@ class LazyCompiled(ItemCount):
             self._compiled = compiled(self._function, *self._signature)
         return self._compiled
 
+    @property
+    def ready(self) -> Any:
+        """The compiled function; None where there is none yet, whatever the number of items."""
+        return self._compiled
+
 
 def read(dtype: Any) -> Any:
     """An array (n,) that is only read."""

@@ -32,7 +32,7 @@ HASH, SHIFT = 0x077CB531, 27
 _ALL = (1 << LEAVES) - 1
 _PLACE = (1 << 47) - 1
 """A place so limited is known to be non-negative."""
-_HASH = np.uint32(HASH)
+_HASH, _SHIFT = np.uint32(HASH), np.uint32(SHIFT)
 _HASHED = np.array([((HASH << bit) & _ALL) >> SHIFT for bit in range(LEAVES)])
 """The place of each bit."""
 
@@ -103,24 +103,31 @@ class LeafMasks:
         ]
 
     @cached_property
-    def _firsts(self) -> NDArray[np.int64]:
-        """Where each tree's leaves begin."""
-        return np.arange(len(self.leaves)) * LEAVES
+    def _firsts(self) -> NDArray[np.uint32]:
+        """Where each tree's leaves begin, (chunks, CHUNK)."""
+        return (np.arange(len(self.leaves), dtype=np.uint32) * LEAVES).reshape(-1, CHUNK)
+
+    @cached_property
+    def _flat(self) -> tuple[Any, ...]:
+        """As ``add_margins`` takes them."""
+        arrays = self.table.reshape(-1), self.leaves.reshape(-1)
+        return self.columns, self.begins, self.thresholds, *arrays
 
     def margins_of(self, x: Sequence[float], margins: int) -> list[float]:
-        """The margins of a row, those of ``add_margins``, without compiled code."""
+        """The margins of a row, those of ``add_margins``, which is not compiled for it."""
         if not len(self.leaves):
             return margins * [0.0]
+        if "numba" in sys.modules and (adder := margin_adder().ready):
+            row = np.zeros(margins)
+            adder(np.array(x, np.float64), len(x), *self._flat, margins, row)
+            return row.tolist()
         codes = []
         for column, thresholds, first in self._lists:
             v = x[column]
             among = bisect_left(thresholds, v) if v == v else len(thresholds) + 1  # noqa: PLR0124
             codes.append(first + among)
         # Not by brackets: take() is three times as fast.
-        left = np.bitwise_and.reduce(self.table.take(codes, 1), 1).reshape(-1)
-        left *= _HASH
-        left >>= SHIFT
-        found = self.leaves.take(left + self._firsts)
+        found = self._found(np.bitwise_and.reduce(self.table.take(codes, 1), 1)).reshape(-1)
         if margins == 1:
             return [float(found.cumsum()[-1])]  # one by one, as sum() is not
         return [float(found[k::margins].cumsum()[-1]) for k in range(margins)]
@@ -128,19 +135,30 @@ class LeafMasks:
     def margins_of_rows(self, x: Floats, margins: int) -> Floats:
         """The same of rows, (rows, margins)."""
         out = np.zeros((len(x), margins))
-        compiled = None
         if "numba" in sys.modules:  # a process that has read few rows may need none
-            compiled = margin_adder().compiled_after(len(x) * len(self.leaves))
-        if compiled is None:
-            for row, values in zip(out, x.tolist(), strict=True):
-                row[:] = self.margins_of(values, margins)
-            return out
-        given = self.columns, self.begins, self.thresholds, self.table.reshape(-1)
-        room = np.empty(BLOCK, np.int64), np.empty(BLOCK * len(self.columns), np.int64)
-        rest = np.empty(CHUNK, np.uint32), margins, out.reshape(-1)
-        flat = x.reshape(-1), x.shape[1]
-        compiled(*flat, *given, self.leaves.reshape(-1), *room, *rest)
+            adder = margin_adder().compiled_after(len(x) * len(self.leaves))
+            if adder is not None:
+                adder(x.reshape(-1), x.shape[1], *self._flat, margins, out.reshape(-1))
+                return out
+        for low in range(0, len(x) if len(self.leaves) else 0, BLOCK):
+            rows = x[low : low + BLOCK]
+            left = np.full((len(self.table), len(rows), CHUNK), _ALL, np.uint32)
+            for column, thresholds, first in self._lists:
+                v = rows[:, column]
+                among = np.searchsorted(thresholds, v)
+                among[np.isnan(v)] = len(thresholds) + 1
+                left &= self.table.take(first + among, 1)
+            found = self._found(left.swapaxes(0, 1)).reshape(len(rows), -1)
+            for k in range(margins):
+                out[low : low + BLOCK, k] = found[:, k::margins].cumsum(1)[:, -1]
         return out
+
+    def _found(self, left: NDArray[np.uint32]) -> Floats:
+        """The leaf of each tree. left: its bit, (…, chunks, CHUNK), which is overwritten."""
+        left *= _HASH
+        left >>= _SHIFT
+        left += self._firsts
+        return self.leaves.take(left)
 
 
 def _ends(feature: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -169,20 +187,22 @@ def margin_adder() -> Any:
 
     places, numbers = read("int64"), read("float64")
     given = [numbers, int64, places, places, numbers, read("uint32"), numbers]
-    room = [written("int64"), written("int64"), written("uint32")]
-    return LazyCompiled(add_margins, [*given, *room, int64, written("float64")], UNCOMPILED)
+    return LazyCompiled(add_margins, [*given, int64, written("float64")], UNCOMPILED)
 
 
 def add_margins(
     x: Any, width: int, columns: Any, begins: Any, thresholds: Any, table: Any, leaves: Any,
-    at: Any, codes: Any, masks: Any, margins: int, out: Any,
+    margins: int, out: Any,
 ) -> None:  # fmt: skip
     """Add the margins of rows, x (n * width,), to out (n * margins,): of each the leaves of trees
-    k, k + margins, … in their order. at: (BLOCK,). codes: (BLOCK * columns,). masks: (CHUNK,)."""
+    k, k + margins, … in their order."""
     rows, used, trees = len(x) // width, len(columns), len(leaves) // LEAVES
+    block = max(1, min(BLOCK, rows))  # of rows that are looked up together
+    at, codes = np.empty(block, np.int64), np.empty(block * used, np.int64)
+    masks = np.empty(CHUNK, np.uint32)
     every = begins[used] + 2 * used
-    for low in range(0, rows, BLOCK):
-        size = min(BLOCK, rows - low)
+    for low in range(0, rows, block):
+        size = min(block, rows - low)
         for c in range(used):  # a search of all rows together has no branches
             place, begin, count = low * width + columns[c], begins[c], begins[c + 1] - begins[c]
             for row in range(size):
@@ -197,13 +217,13 @@ def add_margins(
             for row in range(size):
                 v = x[(place + row * width) & _PLACE]
                 code = at[row] + (thresholds[at[row] & _PLACE] < v) + 2 * c
-                codes[c * BLOCK + row] = code if v == v else missing  # noqa: PLR0124
+                codes[c * block + row] = code if v == v else missing  # noqa: PLR0124
         for first in range(0, trees, CHUNK):
             begin = first // CHUNK * every
             for row in range(size):
                 masks[:] = _ALL
                 for c in range(used):
-                    code = ((begin + codes[c * BLOCK + row]) * CHUNK) & _PLACE
+                    code = ((begin + codes[c * block + row]) * CHUNK) & _PLACE
                     for tree in range(CHUNK):
                         masks[tree] &= table[code + tree]
                 for k in range(margins):

@@ -182,7 +182,7 @@ class Trees:
 
     def margins_of(self, values: Sequence[float]) -> list[float]:
         """The margins of a row by the last growth."""
-        x = list(values)
+        x = [*values]
         for at, codes, unseen in self._codes:
             x[at] = codes.get(x[at], unseen)
         return self.masks(-1).margins_of(x, self.margins)

@@ -62,12 +62,13 @@ def test_margins_are_those_of_a_walk(
     rows = draw.choice([*THRESHOLDS, -7.0, 0.1, 9.0, math.nan, -math.inf], (40, 5))
     masks = LeafMasks.of(*nodes)
     expected = [walked(nodes, row, margins) for row in rows.tolist()]
-    assert [masks.margins_of(row, margins) for row in rows.tolist()] == expected
     monkeypatch.setattr(tree_masks, "BLOCK", 16)
-    adder = SimpleNamespace(compiled_after=lambda _: tree_masks.add_margins)
-    for made in (adder, SimpleNamespace(compiled_after=lambda _: None)):
+    for ready in (tree_masks.add_margins, None):
+        made = SimpleNamespace(ready=ready, compiled_after=lambda _, ready=ready: ready)
         monkeypatch.setattr(tree_masks, "margin_adder", lambda made=made: made)
+        assert [masks.margins_of(row, margins) for row in rows.tolist()] == expected
         assert masks.margins_of_rows(rows, margins).tolist() == expected
+        assert masks.margins_of_rows(rows[:0], margins).shape == (0, margins)
 
 
 def test_trees_of_one_leaf_add_it() -> None:

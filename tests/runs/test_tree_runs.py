@@ -274,7 +274,7 @@ def test_the_fast_form_predicts_as_the_model(
     assert model.plan.curves
     assert model.scorer()._fast is not None
     made = tree_masks.add_margins if walked == "compiled" else None
-    adder = SimpleNamespace(compiled_after=lambda _: made)
+    adder = SimpleNamespace(ready=made, compiled_after=lambda _: made)
     monkeypatch.setattr(tree_masks, "margin_adder", lambda: adder)
     some = rows.drop_columns(["w"]).slice(0, 30).to_pylist()
     for name, row in zip(["a", "b", "h", "d"], some, strict=False):
