@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from streamomd.cli.options import (
     python_arguments,
     read_options_file,
 )
-from streamomd.core.errors import OutputExistsError, SchemaError, UsageError
+from streamomd.core.errors import DataError, OutputExistsError, SchemaError, UsageError
 from streamomd.core.run_events import phase
 from streamomd.core.urls import (
     protocol,
@@ -119,10 +120,12 @@ def init(
         ignore=ignore,
     )  # fmt: skip
     proposal = replace(proposal, csv=csv)
-    classes = Session.open(proposal.tables(), given).plan().classes
-    proposal = propose_job.with_task_reason(proposal, classes, target)
-    if classes:
+    session = Session.open(proposal.tables(), given)
+    plan = session.plan()
+    proposal = propose_job.with_task_reason(proposal, plan.classes, target)
+    if plan.classes:
         proposal = replace(proposal, classes=propose_job.negative_first(target))
+    proposal = replace(proposal, advice=_on_shapes(session, plan, to))
     with open_atomic(to, overwrite=overwrite) as file:
         file.write(proposal.toml().encode())
     command = f"streamomd train {typed(to)}"
@@ -135,7 +138,20 @@ def init(
         later = f"streamomd update {typed(proposal.checkpoint)} FILE"
         lines.append(f"a later file: {later} (or, for all that arrive: init {typed(every)})")
     figures = {"job": proposal.tables(), "rows": facts.rows, "rows_seen": facts.seen}
+    figures["advice"] = [*proposal.advice]
     return {**figures, "to": to, "next": command}, "\n".join(lines)
+
+
+def _on_shapes(session: Any, plan: Any, to: str) -> tuple[str, ...]:
+    """What curves and pairs of columns would bring, or the command that measures it."""
+    from streamomd.training.choose_shapes import quick_advice
+
+    with suppress(DataError):  # of rows that cannot be learned, which `train` reports
+        advice = quick_advice(session.spec.of_classes(len(plan.classes)), plan, session.shards)
+        if advice is None:
+            return (f"`streamomd plan {typed(to)}` measures curves and pairs of columns",)
+        return tuple(advice)
+    return ()
 
 
 def _look(

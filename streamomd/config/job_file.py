@@ -20,7 +20,7 @@ Chosen = tuple[tuple[str, str], ...]
 @dataclass(frozen=True)
 class Proposal:
     """A job. Each column without a role is numeric or a category by its type, unless ``listed``:
-    then numeric and hashed name them, as vectors and a sparse pair require.
+    then numeric and hashed name them, as vectors and a sparse pair require. advice: on shapes.
     """
 
     shards: tuple[str, ...]
@@ -44,6 +44,7 @@ class Proposal:
     codes: Chosen = ()
     csv: Mapping[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
 
     def tables(self) -> dict[str, Any]:
         """Returns the tables of the job."""
@@ -107,6 +108,7 @@ class Proposal:
         if self.classes:
             both = ", ".join(map(quoted, self.classes))
             yield commented(f"classes = [{both}]", "negative, positive; else in sorted order")
+        yield from (f"# {line}" for line in self.advice)
         yield commented(
             'shapes = "none"', '"columns" learns curves of numbers, "pairs" also pairs, "all" trees'
         )
@@ -114,7 +116,7 @@ class Proposal:
         yield commented(f"url = {quoted(self.checkpoint)}", "where the run is saved")
 
     def summary(self) -> list[str]:
-        """The choices in at most five lines."""
+        """The choices in at most five lines, and the advice."""
         others = {"dates": self.dates, "text": self.text, "vectors": self.vectors}
         roles = [f"{key} {short_names(chosen)}" for key, chosen in others.items() if chosen]
         roles += [f"sparse pair {' and '.join(map(printable, self.sparse))}"] if self.sparse else []
@@ -125,6 +127,7 @@ class Proposal:
             f"columns: {'; '.join(roles)}" if roles else "",
             f"missing numbers become the mean: {short_names(self.nulls)}" if self.nulls else "",
             f"bad rows are skipped: {self.skip_reason}" if self.skip_reason else "",
+            *self.advice,
         ]
         return [line for line in lines if line]
 

@@ -101,6 +101,12 @@ class Walks:
                 self._loops[key] = self._make(*key)
         return self._loops[key]
 
+    def is_saved(self, operation: str) -> bool:
+        """Whether the disk cache has an operation's loop, for dense rows or for sparse ones."""
+        types = self.layout.dtype, "float64"
+        of = operation, self.layout.rule, self._loss()
+        return any(is_loop_saved(*of, self.shape(dense), *types) for dense in (False, True))
+
     def function(self, function: Any, signature: Any, work: float = math.inf) -> Any:
         """A function that serves every rule and loss, compiled where loops are."""
         key = function.__name__, False, ""

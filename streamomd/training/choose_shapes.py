@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, DenseBatch, Floats
+from streamomd.core.run_events import phase
 from streamomd.core.trees import MOST_MARGINS, Trees
 from streamomd.core.wording import counted
 from streamomd.engine.state import State
@@ -286,5 +287,14 @@ def _trees_too(spec: Spec, plan: Plan) -> str:
 
 def advice_of_shards(spec: Spec, plan: Plan, shards: ShardSet) -> list[str]:
     """``shape_advice`` of a run's shards."""
-    with closing(first_pieces(plan, shards)) as pieces:
+    source = first_pieces(plan, shards)
+    with phase("comparing shapes on the first rows"), closing(source) as pieces:
         return shape_advice(spec, plan, pieces, shards.rows - shards.unread_rows)
+
+
+def quick_advice(spec: Spec, plan: Plan, shards: ShardSet) -> list[str] | None:
+    """``advice_of_shards``; None where a loop would have to be compiled for it first, which takes
+    longer than all else that proposes a job."""
+    if not engine_of(*screening_job(spec, plan)).is_saved("learn"):
+        return None
+    return advice_of_shards(spec, plan, shards)
