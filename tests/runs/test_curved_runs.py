@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from in_memory import assert_same_scores
-from running import Impatient, run, write
+from running import Impatient, in_parts, run, write
 from sweeping import plain
 
 import streamomd
@@ -45,13 +45,6 @@ def learn(shards: Any, **more: Any) -> Model:
     """A model with curves of these shards."""
     job = {"label": "y", "weight": "w", "shapes": "columns", "nulls": "indicator", "quiet": True}
     return streamomd.train(str(shards), **{"checkpoint": "none", **job, **SOME, **more})
-
-
-def in_parts(folder: Path, whole: pa.Table, size: int, group: int) -> Path:
-    """The rows in shards of that many rows, in row groups."""
-    for k, low in enumerate(range(0, len(whole), size)):
-        write(folder / f"{k:02}.parquet", whole.slice(low, size), row_group_size=group)
-    return folder
 
 
 @pytest.mark.parametrize("rule", ["auto", "nag"])
@@ -151,7 +144,7 @@ def test_scorers_and_explanations_are_those_of_predict(
     nulls: str, rule: str, tmp_path: Path
 ) -> None:
     """To the bit; an explanation has one contribution a column, which sum to the score."""
-    shard = write(tmp_path / "0.parquet", table())
+    shard = write(tmp_path / "0.parquet", table(100))
     with plain():
         more = {"numeric": ["a", "b"], "vectors": ["v"]}
         for model in (
@@ -185,7 +178,7 @@ def test_onnx_has_them(nulls: str, tmp_path: Path) -> None:
     """The graph's scores are those of ``predict``, with missing numbers and beyond the knots."""
     pytest.importorskip("onnx", reason="needs streamomd[onnx]")
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime, as the tests do")
-    shard = write(tmp_path / "0.parquet", table())
+    shard = write(tmp_path / "0.parquet", table(100))
     with plain():
         model = learn(shard, nulls=nulls, vectors=["v"])
     file = io.BytesIO()
