@@ -12,15 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.optimize
+from constrained import problem
 from helpers import sparse
 from running import rows, run, write
 
 import streamomd
 from streamomd.analysis.certify import certify
-from streamomd.analysis.comparator import Problem, best, cache_batches
+from streamomd.analysis.comparator import best, cache_batches
 from streamomd.core.batch import Batch
 from streamomd.core.errors import InputNotFoundError, UsageError
-from streamomd.losses import all_losses, find_loss
+from streamomd.losses import all_losses
 from streamomd.losses.contract import smoothed
 
 FLAGS: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "quiet": True, "loss": "hinge"}
@@ -56,15 +57,6 @@ def hinge(u: np.ndarray, weigh: bool = False) -> float:
 
 
 # ---- the comparator
-
-
-def problem(X: np.ndarray, y: np.ndarray, name: str, h: np.ndarray | None = None) -> Problem:
-    loss, batch = find_loss(name), sparse(X, y, h)
-    sides = 2 if loss.classifies else 1
-    learners = 2 if loss.coupled else 1
-    return Problem(
-        lambda: [batch], loss, loss.parse_params({}), X.shape[1], sides, learners, bias=False
-    )
 
 
 def noisy(real: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

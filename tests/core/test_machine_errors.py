@@ -3,6 +3,7 @@ traceback; and no output that looks whole."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import resource
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from running import run
 
 from streamomd.checkpoint.stores.local import is_abandoned, temporary_name
 
@@ -77,7 +79,8 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a shard and a run of it."""
     folder = tmp_path_factory.mktemp("trained")
     write_shard(folder)
-    assert command(*TRAIN, at=folder).returncode == 0
+    with contextlib.chdir(folder):
+        assert run(*TRAIN).code == 0
     return folder
 
 
@@ -208,13 +211,13 @@ def test_an_interrupt_while_modules_are_imported(here: Path, module: str) -> Non
     assert "Traceback" not in rest
 
 
-def test_a_latin_1_header_is_named(here: Path) -> None:
+def test_a_latin_1_header_is_named(tmp_path: Path) -> None:
     """Exit 2: the file, the byte, and how to convert it."""
-    (here / "rows.csv").write_bytes("größe,y\n1,0\n2,1\n".encode("latin-1"))
-    done = command("convert", "rows.csv", "--from", "csv", "--to", "out", at=here)
-    assert done.returncode == 2
-    assert "rows.csv, line 1: the header is not UTF-8 (byte 0xf6" in done.stderr
-    assert "--encoding" in done.stderr
+    (tmp_path / "rows.csv").write_bytes("größe,y\n1,0\n2,1\n".encode("latin-1"))
+    done = run("convert", tmp_path / "rows.csv", "--from", "csv", "--to", tmp_path / "out")
+    assert done.code == 2
+    assert "rows.csv, line 1: the header is not UTF-8 (byte 0xf6" in done.err
+    assert "--encoding" in done.err
 
 
 @pytest.mark.parametrize("words", ODD)
@@ -269,7 +272,8 @@ def test_directories_of_a_checkpoint_are_for_their_owner_to_write(here: Path, um
     """0755 or stricter, whatever the umask."""
     before = os.umask(umask)
     try:
-        assert command(*TRAIN[:-1], "deep/er/run", at=here).returncode == 0
+        with contextlib.chdir(here):
+            assert run(*TRAIN[:-1], "deep/er/run").code == 0
     finally:
         os.umask(before)
     folders = [here / "deep", *(one for one in (here / "deep").rglob("*") if one.is_dir())]
@@ -293,13 +297,14 @@ def test_only_what_a_dead_process_of_this_host_left_is_removed(trained: Path) ->
     for folder, name in itertools.product(folders, left):
         (folder / name).write_bytes(b"half")
     (trained / "run" / "commits" / f".tmp-{host}-1x-{uuid}").write_bytes(b"a person's")
-    verified = command("checkpoint", "verify", "run", at=trained)
-    assert verified.returncode == 0
-    assert verified.stdout.count("temporary: ") == 2 * len(left)
-    assert command("resume", "run", "--epochs", "2", at=trained).returncode == 0
+    verified = run("checkpoint", "verify", trained / "run")
+    assert verified.code == 0
+    assert verified.out.count("temporary: ") == 2 * len(left)
+    with contextlib.chdir(trained):
+        assert run("resume", "run", "--epochs", 2).code == 0
     for folder, (name, stays) in itertools.product(folders, left.items()):
         assert (folder / name).exists() == stays
     assert (trained / "run" / "commits" / f".tmp-{host}-1x-{uuid}").exists()
-    verified = command("checkpoint", "verify", "run", at=trained)
-    assert verified.stdout.count("temporary: ") == 2 * (len(left) - 1)
+    verified = run("checkpoint", "verify", trained / "run")
+    assert verified.out.count("temporary: ") == 2 * (len(left) - 1)
     assert not is_abandoned(mine)

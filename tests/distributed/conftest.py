@@ -18,6 +18,7 @@ from running import rows, write
 from sharded_jobs import sharded_job
 
 import streamomd
+from streamomd.core.run_events import Event, receiving
 from streamomd.distributed import decode
 
 GROUP = 900
@@ -115,3 +116,11 @@ def client(workers: LocalCluster) -> Iterator[Client]:
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some dozen tasks in a run, so that there is something in between."""
     monkeypatch.setattr(decode, "TASK_BYTES", 60_000)
+
+
+@pytest.fixture
+def events() -> Iterator[list[Event]]:
+    """The events of a test."""
+    found: list[Event] = []
+    with receiving(found.append):
+        yield found

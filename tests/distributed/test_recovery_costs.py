@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from distributed import Client, LocalCluster
 from sharded_jobs import sharded_job
 
 import streamomd
-from streamomd.core.run_events import Event, receiving
+from streamomd.core.run_events import Event
 from streamomd.distributed import (
     averaged,
     cluster,
@@ -32,14 +31,6 @@ from streamomd.runs.worker_task import report_restart
 from streamomd.training.signals import StopRequest
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture
-def events() -> Iterator[list[Event]]:
-    """The events of a test, those for people."""
-    found: list[Event] = []
-    with receiving(found.append):
-        yield found
 
 
 def texts(events: list[Event], name: str) -> list[str]:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,6 @@ from streamomd.runs import walk
 pytestmark = pytest.mark.filterwarnings("ignore")
 NEVER = 10**9
 """Rows between commits: all that is saved before the end is saved because a worker leaves."""
-
-
-@pytest.fixture
-def events() -> Iterator[list[Event]]:
-    """The events of a test."""
-    found: list[Event] = []
-    with receiving(found.append):
-        yield found
 
 
 def rows_again(events: list[Event]) -> list[int]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from exporting import onnx_scores
 from in_memory import assert_same_scores
-from running import Impatient, run, write
+from running import Impatient, in_parts, run, write
 from sweeping import plain
 
 import streamomd
@@ -46,13 +46,6 @@ def learn(shards: Any, **more: Any) -> Model:
     """A model with curves of these shards."""
     job = {"label": "y", "weight": "w", "shapes": "columns", "nulls": "indicator", "quiet": True}
     return streamomd.train(str(shards), **{"checkpoint": "none", **job, **SOME, **more})
-
-
-def in_parts(folder: Path, whole: pa.Table, size: int, group: int) -> Path:
-    """The rows in shards of that many rows, in row groups."""
-    for k, low in enumerate(range(0, len(whole), size)):
-        write(folder / f"{k:02}.parquet", whole.slice(low, size), row_group_size=group)
-    return folder
 
 
 @pytest.mark.parametrize("rule", ["auto", "nag"])
@@ -152,7 +145,7 @@ def test_scorers_and_explanations_are_those_of_predict(
     nulls: str, rule: str, tmp_path: Path
 ) -> None:
     """To the bit; an explanation has one contribution a column, which sum to the score."""
-    shard = write(tmp_path / "0.parquet", table())
+    shard = write(tmp_path / "0.parquet", table(100))
     with plain():
         more = {"numeric": ["a", "b"], "vectors": ["v"]}
         for model in (
@@ -184,7 +177,7 @@ def test_inspect_and_plan_name_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nulls", ["zero", "mean", "indicator"])
 def test_onnx_has_them(nulls: str, tmp_path: Path) -> None:
     """The graph's scores are those of ``predict``, with missing numbers and beyond the knots."""
-    shard = write(tmp_path / "0.parquet", table())
+    shard = write(tmp_path / "0.parquet", table(100))
     with plain():
         model = learn(shard, nulls=nulls, vectors=["v"])
     rows = table(50, seed=3)

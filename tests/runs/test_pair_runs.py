@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from exporting import onnx_scores
 from in_memory import assert_same_scores
-from running import Impatient, run, write
+from running import Impatient, in_parts, run, write
 
 import streamomd
 from streamomd import OMDClassifier
@@ -54,9 +54,7 @@ def learn(shards: Any, **more: Any) -> Model:
 @pytest.mark.parametrize("rule", ["auto", "nag"])
 def test_cuts_and_interruptions_change_no_bit(rule: str, tmp_path: Path) -> None:
     """Shards, row groups, commits and a stop that is resumed leave the state as it is."""
-    folder = tmp_path / "many"
-    for k, low in enumerate(range(0, N, 350)):
-        write(folder / f"{k}.parquet", table().slice(low, 350), row_group_size=90)
+    folder = in_parts(tmp_path / "many", table(), 350, 90)
     whole = learn(write(tmp_path / "one.parquet", table()), rule=rule)
     cut = learn(folder, rule=rule)
     assert {("a", "b"), ("c", "h")} <= {*whole.plan.pairs}

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from exporting import onnx_scores
 from in_memory import assert_same_scores
-from running import Impatient, write
+from running import Impatient, in_parts, write
 from sweeping import plain
 
 import streamomd
@@ -73,13 +73,6 @@ def learn(shards: Any, **more: Any) -> Model:
     return streamomd.train(
         str(shards), **{"checkpoint": "none", "rule": "nag", **job, **SOME, **more}
     )
-
-
-def in_parts(folder: Path, whole: pa.Table, size: int, group: int) -> Path:
-    """The rows in shards of that many rows, in row groups."""
-    for k, low in enumerate(range(0, len(whole), size)):
-        write(folder / f"{k:02}.parquet", whole.slice(low, size), row_group_size=group)
-    return folder
 
 
 def margins_of(model: Model, shards: Path, *, learning: bool) -> Any:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import mmh3
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from test_convert_csv import real
+from test_convert_svmlight import rows
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.sources.text import vw_source
@@ -21,11 +21,6 @@ def vw(tmp_path: Path, text: str, **options) -> Converted:
     source = tmp_path / "rows.vw"
     source.write_bytes(text.encode())
     return convert([str(source)], source_format="vw", to=str(tmp_path / "out"), **options)
-
-
-def rows(done: Converted) -> list[tuple]:
-    table = pa.concat_tables(pq.read_table(path) for path in done.shards)
-    return [tuple(row.values()) for row in table.to_pylist()]
 
 
 def place(text: str, bits: int = 18, seed: int = 0) -> int:

@@ -35,14 +35,6 @@ OPTIONS = ("--decimal", ",", "--encoding", "latin-1", "--date-format", "%d.%m.%Y
 NO_RUN = ("--checkpoint", "none", "--bits", "6", "--json")
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory, with a cache of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(text_cache.VARIABLE, str(tmp_path / "cache"))
-    return tmp_path
-
-
 def german(name: str = "a.csv", label: str = "y") -> str:
     """Rows as a German spreadsheet writes them."""
     lines = [f"größe;tag;{label}"]

@@ -28,14 +28,6 @@ from streamomd.sources.text.convert import convert
 N = 60
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory, with a cache of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(text_cache.VARIABLE, str(tmp_path / "cache"))
-    return tmp_path
-
-
 def frame() -> pd.DataFrame:
     """Numbers with gaps, codes, words and labels."""
     random = np.random.default_rng(0)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elsewhere import newest
+
 import streamomd
 
 PATIENCE = 300.0
@@ -37,12 +39,6 @@ def drive(job: dict[str, Any], address: str) -> None:
         streamomd.resume(url, sets=sets, quiet=True)
     else:
         streamomd.train(job, sets=sets, quiet=True)
-
-
-def newest(url: Path) -> int:
-    """The number of the newest commit; -1 if there is none."""
-    found = [path.stem for path in url.glob("commits/*.json")]
-    return max((int(name) for name in found if name.isdigit()), default=-1)
 
 
 def killed(job: dict[str, Any], address: str, seed: int) -> Outcome:

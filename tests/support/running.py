@@ -67,6 +67,13 @@ def write(path: Path, columns: Mapping[str, Any] | pa.Table, **options: Any) -> 
     return path
 
 
+def in_parts(folder: Path, whole: pa.Table, size: int, group: int) -> Path:
+    """The rows in shards of that many rows, in row groups."""
+    for k, low in enumerate(range(0, len(whole), size)):
+        write(folder / f"{k:02}.parquet", whole.slice(low, size), row_group_size=group)
+    return folder
+
+
 @functools.lru_cache(256)
 def rows(count: int, *, seed: int = 1, first: int = 0) -> pa.Table:
     """Rows of every kind: y, w, n (float), k (int), h (text), c (dictionary), i and v (a pair)."""
