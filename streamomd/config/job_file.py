@@ -108,7 +108,7 @@ class Proposal:
         if self.classes:
             both = ", ".join(map(quoted, self.classes))
             yield commented(f"classes = [{both}]", "negative, positive; else in sorted order")
-        yield from (f"# {line}" for line in self.advice)
+        yield from (f"# {printable(line)}" for line in self.advice)
         yield commented(
             'shapes = "none"', '"columns" learns curves of numbers, "pairs" also pairs, "all" trees'
         )
