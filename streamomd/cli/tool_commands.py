@@ -23,7 +23,13 @@ from streamomd.cli.options import (
     python_arguments,
     read_options_file,
 )
-from streamomd.core.errors import DataError, OutputExistsError, SchemaError, UsageError
+from streamomd.core.errors import (
+    DataError,
+    OutputExistsError,
+    SchemaError,
+    TooLargeError,
+    UsageError,
+)
 from streamomd.core.run_events import phase
 from streamomd.core.urls import (
     protocol,
@@ -137,8 +143,8 @@ def init(
         every = os.path.join(os.path.dirname(sources[0]), f"*{ending(sources[0])}")
         later = f"streamomd update {typed(proposal.checkpoint)} FILE"
         lines.append(f"a later file: {later} (or, for all that arrive: init {typed(every)})")
-    figures = {"job": proposal.tables(), "rows": facts.rows, "rows_seen": facts.seen}
-    figures["advice"] = [*proposal.advice]
+    figures = {"job": proposal.tables(), "rows": facts.rows, "rows_seen": facts.seen,
+               "advice": [*proposal.advice]}  # fmt: skip
     return {**figures, "to": to, "next": command}, "\n".join(lines)
 
 
@@ -146,7 +152,8 @@ def _on_shapes(session: Any, plan: Any, to: str) -> tuple[str, ...]:
     """What curves and pairs of columns would bring, or the command that measures it."""
     from streamomd.training.choose_shapes import quick_advice
 
-    with suppress(DataError):  # of rows that cannot be learned, which `train` reports
+    # `train` reports rows that cannot be learned; the job file is written in any case.
+    with suppress(DataError, TooLargeError):
         advice = quick_advice(session.spec.of_classes(len(plan.classes)), plan, session.shards)
         if advice is None:
             return (f"`streamomd plan {typed(to)}` measures curves and pairs of columns",)

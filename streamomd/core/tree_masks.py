@@ -127,7 +127,7 @@ class LeafMasks:
             among = bisect_left(thresholds, v) if v == v else len(thresholds) + 1  # noqa: PLR0124
             codes.append(first + among)
         # Not by brackets: take() is three times as fast.
-        found = self._found(np.bitwise_and.reduce(self.table.take(codes, 1), 1)).reshape(-1)
+        found = self._leaves_of(np.bitwise_and.reduce(self.table.take(codes, 1), 1)).reshape(-1)
         if margins == 1:
             return [float(found.cumsum()[-1])]  # one by one, as sum() is not
         return [float(found[k::margins].cumsum()[-1]) for k in range(margins)]
@@ -148,12 +148,12 @@ class LeafMasks:
                 among = np.searchsorted(thresholds, v)
                 among[np.isnan(v)] = len(thresholds) + 1
                 left &= self.table.take(first + among, 1)
-            found = self._found(left.swapaxes(0, 1)).reshape(len(rows), -1)
+            found = self._leaves_of(left.swapaxes(0, 1)).reshape(len(rows), -1)
             for k in range(margins):
                 out[low : low + BLOCK, k] = found[:, k::margins].cumsum(1)[:, -1]
         return out
 
-    def _found(self, left: NDArray[np.uint32]) -> Floats:
+    def _leaves_of(self, left: NDArray[np.uint32]) -> Floats:
         """The leaf of each tree. left: its bit, (…, chunks, CHUNK), which is overwritten."""
         left *= _HASH
         left >>= _SHIFT

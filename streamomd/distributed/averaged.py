@@ -146,7 +146,7 @@ class Averaged:
 
     def _try_round(self, run: str, parts: list[RowRange]) -> PartialState:
         start, submit_merges = self._submit(run, parts)
-        # Until the start is there, only the last round's result in memory can provide it.
+        # The last round's result is held until the start has been made of it.
         wait_until_done(self.connection, start, self._report)
         self._merged = None  # the start has its memory
         del start  # the tasks that need it hold it
@@ -207,7 +207,6 @@ class Averaged:
         learned = Metrics.from_arrays(result.metrics, classifies=model.spec.model.classifies)
         model.metrics.add(learned, model.spec.data.max_bad_rows)
         watch_parts(model, result.watched)
-        # In place: engine, manager and watchers hold this state.
         state.cells[...] = result.cells
         state.totals[...] = result.totals
         state.clock = result.clock

@@ -54,7 +54,7 @@ def connection_problem(
         return f"{name}: this process has no certificates for TLS: {CERTIFICATES}"
     if address.startswith(TLS) and re.search("certificate|unknown_ca", str(error), re.IGNORECASE):
         return f"{name}: the certificates of scheduler and client do not match: {CERTIFICATES}"
-    # From here on the network is asked, which the errors above need not.
+    # What is above is known without asking the network.
     limit = min(limit, CONNECT_SECONDS)
     if accepts_connections(address, limit):
         return _problem_of_server(loop, address, limit)
@@ -247,7 +247,7 @@ def _event_loop(running: Callable[[], bool]) -> Iterator[asyncio.AbstractEventLo
     Remaining tasks are cancelled and awaited at the end: a dropped coroutine would print a warning
     on stderr.
     """
-    # Of its own: Dask's shared loop outlives a client, with the logs of its failed connections.
+    # Of its own, so that it can be stopped when the client is closed.
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="streamomd-client", daemon=True)
     thread.start()
@@ -293,7 +293,6 @@ async def _connect_async(address: str, limit: float) -> Client:
         async with asyncio.timeout(limit):
             await client
     except BaseException:
-        # As Dask's close does, which would wait for the connection that never came.
         client.status = "closing"
         with suppress(Exception):
             await client.rpc.close()

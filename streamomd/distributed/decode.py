@@ -75,7 +75,6 @@ def decode(request: DecodeRequest, group: Group, begin: int, end: int) -> Decode
         options=request.options,
         names=names,
         digests=digests,
-        # Larger than in one process: each unit is an array that Dask transfers on its own.
         unit_bytes=UNIT_BYTES,
     )
     rows = [(piece.row, batch_to_arrays(piece.value.batch)) for piece in pieces]
@@ -163,7 +162,7 @@ class Decoders:
 
     def _has_room(self, pending: deque[_DecodeTask]) -> bool:
         rows = sum(task.end - task.begin for task in pending)
-        # Until a width is known one task is enough: a window of rows could have any size in bytes.
+        # Until the bytes of a row are known one task is enough: the window is in bytes.
         return not pending or 0.0 < rows * self._width < self._window
 
     def _spans(self, places: Sequence[int], start: tuple[int, int]) -> Iterator[_DecodeTask]:

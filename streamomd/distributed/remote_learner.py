@@ -219,7 +219,7 @@ class SubmittedLearner:
             figures: dict[str, Any] = wait_for_result(self.client, self.running(), self._report)
         except TaskLostError as error:
             note(f"{self.name} was lost ({error}); submitted again", "learner_lost", "warning")
-            # Workers that are replaced all day are no defect, as long as rows are learned between.
+            # Workers may be replaced all day, as long as rows are learned between.
             learned = self.metrics.total_rows > self._rows_before
             self._attempts = 1 if learned else self._attempts + 1
             self._future = None

@@ -147,7 +147,7 @@ def start_state(start: RoundStart) -> PartialState:
     # What the last round learned is in its commit, and would be counted again.
     begin = replace(merged, rows=0, metrics={}, digests=[], watched=())
     with _lock:
-        # Footers and connections of the last round serve this one, too.
+        # What the last round has opened serves this one, too.
         _readers[begin] = _readers.get(merged) or OpenReaders()
     if start.new_pass:  # which changes totals only
         begin = replace(begin, totals=begin.totals.copy())

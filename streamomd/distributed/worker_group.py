@@ -232,7 +232,7 @@ class WorkerGroup:
             # Tasks are also cancelled if the scheduler is lost.
             refuse_lost(self.client, check=True)
             self._members.raise_own_error()
-            # Workers that were asked to close are no candidates for the next group either.
+            # The next group does not use workers that were asked to close either.
             lost = [*{*lost, *self._leaving}]
             note("an owner was lost; the others end", "owner_lost", "warning")
             self._members.wait_until_ended(lost)

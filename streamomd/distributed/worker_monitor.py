@@ -143,7 +143,7 @@ class WorkerMonitor:
             is_stale = time.monotonic() - self._refreshed > seconds("look")
             if is_stale or not self.usable:
                 self.refresh(client)
-            # In one order: which worker gets which task is then the same in each run.
+            # In one order, whatever the scheduler's.
             if addresses := sorted(self.usable):
                 return addresses
             refuse_lost(client)

@@ -65,7 +65,7 @@ class Engine(Walks):
                 # The importance of one pass: later ones count in units of it.
                 totals[at["horizon"]] = totals[at["n"]]
                 totals[at["next"]] = totals[at["t"]] + 1.0
-            # From here on B alone predicts: a lead on rows that were learned is no evidence.
+            # B alone predicts now: a lead on rows that were learned before says little.
             totals[at["lead"]] = -LEAD
 
     def renew(self, state: State) -> None:
@@ -271,7 +271,6 @@ class Engine(Walks):
         is_dense, group = isinstance(batch, DenseBatch), arrays[-1].shape[2]
         given = self.layout.learners, places, numeric, rows[0]
         scratch = block.scratch(*given, dense=is_dense)
-        # Two dimensions: an index into three is a multiplication more for each number.
         table = arrays[1].reshape(-1, arrays[1].shape[2])
         walk = partial(learn, *stored[:3], table, *stored[4:])
         rests = frozen_rows.resting(self, state, part=part)

@@ -200,7 +200,7 @@ def _merge_roots(whole: State, parts: list[State]) -> None:
     """The sum of z z' by what each has added, its root stored as in ``linalg.matrix_root``."""
     size = whole.layout.size
     for k in range(whole.layout.learners):
-        # Stored are rows of the root, and behind them those that are not in it yet.
+        # Rows of the root, and below them those that it does not contain yet.
         halves = [np.vstack(np.hsplit(part.extra["matrix"][k], 2)) for part in parts]
         start, *others = [rows.T @ rows for rows in halves]
         squares, directions = np.linalg.eigh(start + sum(other - start for other in others))

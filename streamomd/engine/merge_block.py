@@ -198,7 +198,7 @@ class _Merge:
         b = (prior_0 * start["q"] + total) * start["w"]
         for part, state, rho, prior_k in zip(parts, self.parts, self.rho, priors, strict=True):
             S_k = part["S"] * state.totals[:, AT["scale"]]
-            # What a part has added is not below 0 but for rounding, and for its recalibrations.
+            # Rounding may make it negative.
             total = total + np.maximum(S_k - rho * S_0, 0.0)
             b = b + (prior_k * part["q"] + S_k) * part["w"]
             b = b - (prior_0 * start["q"] + rho * S_0) * start["w"]
@@ -228,7 +228,7 @@ class _Merge:
         _, mean, squares = _joined([Moments(*(row[AT[name]] for name in names)) for row in rows])
         row = self.whole.totals[0]
         row[AT["y_mean"]], row[AT["y_M2"]] = mean, squares
-        # A part without labels has no extremes: its zeros are none.
+        # Only parts with labels have extremes.
         known = [one for one in rows[1:] if one[AT["labels"]] > 0.0]
         if known:
             row[AT["y_min"]] = min(one[AT["y_min"]] for one in known)
@@ -246,7 +246,7 @@ class _Merge:
         s = np.zeros(len(reference[S]))
         s[columns] = np.sqrt(reference[M2, columns] / row[AT["n"]])
         s[later] = np.sqrt(self.whole.slot("q")[self.whole.extra["places"][later]])
-        # A column that is constant in all rows has no deviation; its scale in a part may be one.
+        # Where a column has no deviation the largest scale of a part stays.
         largest = np.max([part.extra["reference"][S] for part in self.parts], axis=0)
         reference[C, columns] = reference[MU, columns]
         reference[S, 1:] = np.where(s > 0.0, s, largest)[1:]

@@ -104,7 +104,7 @@ def _with_values(batch: Batch, columns: NDArray[np.int64], values: Any) -> Batch
     row = np.searchsorted(batch.indptr, at, side="right") - 1
     found = values[row, np.searchsorted(columns, batch.indices[at])]
     changed[at] = found
-    # As everywhere, a value of 0 is no entry of a sparse row.
+    # Sparse rows do not store zeros.
     gone = found == 0.0
     if not gone.any():
         return replace(batch, values=changed)

@@ -101,11 +101,10 @@ class Walks:
                 self._loops[key] = self._make(*key)
         return self._loops[key]
 
-    def is_saved(self, operation: str) -> bool:
-        """Whether the disk cache has an operation's loop, for dense rows or for sparse ones."""
-        types = self.layout.dtype, "float64"
-        of = operation, self.layout.rule, self._loss()
-        return any(is_loop_saved(*of, self.shape(dense), *types) for dense in (False, True))
+    def is_saved(self, operation: str, dense: bool) -> bool:
+        """Whether the disk cache has the loop for batches of float64 values."""
+        shape, types = self.shape(dense), (self.layout.dtype, "float64")
+        return is_loop_saved(operation, self.layout.rule, self._loss(), shape, *types)
 
     def function(self, function: Any, signature: Any, work: float = math.inf) -> Any:
         """A function that serves every rule and loss, compiled where loops are."""
@@ -181,7 +180,7 @@ class Walks:
         def prepare(
             engine: Walks, group: State, first: int, losses: Floats, margins: Floats
         ) -> Call:
-            # A group of few classes may fit where all of them do not, or the other way round.
+            # A group of few classes may fit where all of them together do not.
             learn = "dense" if by_columns and engine._dense else "learn"
             loop = engine.loop(learn if learns else operation, is_dense, rows[2].dtype.name)
             stored = (group.cells, group.totals.reshape(-1), *engine._matrices(group))

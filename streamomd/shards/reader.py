@@ -240,7 +240,7 @@ def digests_of(
     The calling thread reads. decode: also all rows, so that damage inside raises. Raises what
     reading raises.
     """
-    of_group: dict[int, bytes] = {}
+    by_group: dict[int, bytes] = {}
     digests = Digests()
     wanted = request_of(fs, columns, dictionary, LOCAL_BLOCK)
     with closing(OpenShard(fs, shard, wanted, digests=digests)) as opened:
@@ -250,8 +250,8 @@ def digests_of(
                     next(batches)  # the digest is found before a row is given
                     for _ in batches if decode else ():
                         pass
-                of_group[group] = digests.get(shard.url, group) or b""
-    return of_group
+                by_group[group] = digests.get(shard.url, group) or b""
+    return by_group
 
 
 class _Rest(NamedTuple):

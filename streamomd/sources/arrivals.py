@@ -202,7 +202,7 @@ def _settled(
             raise UsageError(
                 f"{shown(file.url)} is listed without a modification time, which {which} needs"
             )
-        # Later files are no problem of this update: a later one learns them.
+        # A later update learns them.
         if choice.until_ns is not None and (file.mtime_ns or 0) > choice.until_ns:
             late += 1
         elif why := youth(file, file.mtime_ns, choice, now_ns):

@@ -102,7 +102,7 @@ def look(shards: ShardSet, options: Mapping[str, Any]) -> DataFacts:
     most = max(LEAST_ROWS, min(MOST_ROWS, MOST_VALUES // max(1, len(names))))
     tables = [*_sample(shards, names, most, options)] if names else []
     seen = sum(table.num_rows for table in tables)
-    # A sample may miss rare nulls, which decide whether a column needs an indicator.
+    # A sample may miss rare nulls.
     nulls = _counted_nulls(shards, names, options) if seen < shards.rows else {}
     directories = {one.column for one in first.constants}
     # Written by `convert`: only then two lists are known to be a pair of indices and values.

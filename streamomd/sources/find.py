@@ -40,7 +40,7 @@ WITHOUT_FLAG = ("data.arrival", "data.csv.header", "data.csv.quotes")
 
 def source_of(url: str) -> Source:
     """The source of a URL or path: a built-in one, one of an installed package, or files."""
-    # Checked ones first: a package under test may replace a source that is installed.
+    # A source under test may replace one that is installed.
     for source in (*CHECKED, *BUILT_IN):
         if source.takes(url):
             return source
@@ -193,7 +193,7 @@ def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
     # Text becomes Parquet in the cache here: from now on all sources list shards.
     texts = as_shards(source_texts(shards), request)
     sources = by_source(texts)
-    # Before anything is listed: options of one source may be needed by the file system of all.
+    # The file system is connected with these.
     located = {url: source.locate(url) for source, urls in sources.items() for url in urls}
     options: Mapping[str, Any] = request.storage_options
     for source in sources:
@@ -203,13 +203,13 @@ def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
     fs.invalidate_cache()
     _refuse_credentials(fs, located.values())
     request = replace(request, located=located)
-    of_url: dict[str, SourceFiles] = {}
+    listings: dict[str, SourceFiles] = {}
     for source, urls in sources.items():
-        of_url |= zip(urls, source.list_files(fs, urls, request), strict=True)
+        listings |= zip(urls, source.list_files(fs, urls, request), strict=True)
     listed: list[tuple[bytes, Listed]] = []
     versions: dict[str, int] = {}
     for text in texts:
-        files, place, position, *_ = of_url[text]
+        files, place, position, *_ = listings[text]
         at = None if place is None else path_key(place)
         listed += [(path_key(file.path) if at is None else at, file) for file in files]
         versions |= position
@@ -222,8 +222,8 @@ def list_shards(shards: str | Sequence[str], request: Request = ALL) -> Listing:
         fs,
         [file for _, file in listed],
         versions,
-        tuple(note for one in of_url.values() for note in one.notes),
-        tuple(one.lost for one in of_url.values() if one.lost),
+        tuple(note for one in listings.values() for note in one.notes),
+        tuple(one.lost for one in listings.values() if one.lost),
     )
 
 

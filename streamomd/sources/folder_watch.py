@@ -117,7 +117,7 @@ class FolderWatch(FileWatch):
             {path for kind, path in changes if kind == wanted}
             for wanted in (kinds.added, kinds.modified, kinds.deleted)
         )
-        # A file that is written to again is not complete yet, or no longer: it has to settle.
+        # A file that is written to again has to settle.
         for path in written | deleted:
             self._appeared.pop(path, None)
         for path in added - written - deleted:

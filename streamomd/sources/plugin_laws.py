@@ -60,7 +60,7 @@ class SourceCase:
 
     def _problems(self) -> Iterator[str]:
         self.options = options_for([self.url], self.options)
-        # Twice, so that there is an order of files to check.
+        # Twice, so that the order of the files can be checked.
         rows = [*self.add(0), *self.add(1)]
         first = self._list()
         yield from self._stable(first)

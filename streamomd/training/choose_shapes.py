@@ -18,6 +18,8 @@ from streamomd.core.batch import Batch, DenseBatch, Floats
 from streamomd.core.run_events import phase
 from streamomd.core.trees import MOST_MARGINS, Trees
 from streamomd.core.wording import counted
+from streamomd.engine.compile import is_function_saved
+from streamomd.engine.loops.rebase import rebase
 from streamomd.engine.state import State
 from streamomd.features import Plan
 from streamomd.features.grow_trees import (
@@ -34,7 +36,7 @@ from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.reader import ShardBatch
 from streamomd.shards.shard import ShardSet
 from streamomd.training.class_weights import sampled_rows
-from streamomd.training.column_pairs import choose_pairs, no_pairs_of, with_pairs
+from streamomd.training.column_pairs import MOST_COLUMNS, choose_pairs, no_pairs_of, with_pairs
 from streamomd.training.curved_columns import (
     FirstRows,
     choose_curves,
@@ -293,8 +295,11 @@ def advice_of_shards(spec: Spec, plan: Plan, shards: ShardSet) -> list[str]:
 
 
 def quick_advice(spec: Spec, plan: Plan, shards: ShardSet) -> list[str] | None:
-    """``advice_of_shards``; None where a loop would have to be compiled for it first, which takes
-    longer than all else that proposes a job."""
-    if not engine_of(*screening_job(spec, plan)).is_saved("learn"):
+    """``advice_of_shards``; None where it would take longer than all else that proposes a job: for
+    many columns, and where loops would have to be compiled first."""
+    if len(plan.features) > MOST_COLUMNS:
         return None
-    return advice_of_shards(spec, plan, shards)
+    engine = engine_of(*screening_job(spec, plan))
+    # Pairs are hashed: with them rows of numbers alone are sparse, too.
+    loops = all(engine.is_saved("learn", dense) for dense in {False, plan.dense})
+    return advice_of_shards(spec, plan, shards) if loops and is_function_saved(rebase) else None

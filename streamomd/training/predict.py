@@ -191,7 +191,7 @@ def interval_of(
     engine: Engine,
     state: State,
     margins: Floats,
-    of_margins: MarginErrors,
+    errors: MarginErrors,
     calibration: Calibration | None = None,
 ) -> dict[str, Floats]:
     """lower and upper: where the mean, or the probability, is with 95 %, by the margins' errors.
@@ -201,9 +201,9 @@ def interval_of(
     It is the uncertainty of the weights, not how far a target is from its mean. Of several
     classes each one's log odds have its learner's error, the others fixed.
     """
-    far, one = 1.96 * of_margins.errors, margins.shape[1] == 1
-    below = np.minimum(of_margins.shifts - far, 0.0)
-    above = np.maximum(of_margins.shifts + far, 0.0)
+    far, one = 1.96 * errors.errors, margins.shape[1] == 1
+    below = np.minimum(errors.shifts - far, 0.0)
+    above = np.maximum(errors.shifts + far, 0.0)
     if not plan.classes:
         return {
             "lower": mean_of(engine, margins[:, 0] + below[:, 0]),

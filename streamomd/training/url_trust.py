@@ -65,7 +65,7 @@ def find_list(
         tables = TableOptions(csv=data.csv.options())
         ledger = {str(one["url"]): one for one in recorded}
         as_shards(data.shards, Request(tables=tables, check=check, ledger=ledger, with_new=True))
-    shards_listed = find(
+    shards = find(
         urls,
         order="given",
         storage_options=data.store_options,
@@ -75,8 +75,8 @@ def find_list(
         statistics=filter_columns(data.where, plan.partitions),
         known=by_url(facts),
     )
-    both = zip(shards_listed, facts, strict=True)
-    return replace(shards_listed, shards=tuple(_recorded(shard, one) for shard, one in both))
+    both = zip(shards, facts, strict=True)
+    return replace(shards, shards=tuple(_recorded(shard, one) for shard, one in both))
 
 
 def check_sources(

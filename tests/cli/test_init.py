@@ -18,6 +18,7 @@ from written_jobs import DAY, KINDS, ROWS, job, made, roles, rows, text_file
 from streamomd.config.job_file import quoted
 from streamomd.engine.walks import Walks
 from streamomd.runs.session import Session
+from streamomd.training import choose_shapes
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -77,7 +78,8 @@ def test_a_column_that_begins_with_one_value_stays() -> None:
 @pytest.mark.parametrize("saved", [True, False])
 def test_what_curves_would_bring(saved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is measured where no loop has to be compiled for it; else the job names the command."""
-    monkeypatch.setattr(Walks, "is_saved", lambda engine, operation: saved)
+    monkeypatch.setattr(Walks, "is_saved", lambda *_: saved)
+    monkeypatch.setattr(choose_shapes, "is_function_saved", lambda _: True)
     x = np.random.default_rng(0).normal(size=3000)
     made({"x": x.tolist(), "y": (x * x + 0.1 * x).tolist()})
     text = Path("job.toml").read_text()

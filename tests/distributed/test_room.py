@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +29,37 @@ MODES, LEARNERS = ("exact", "averaged", "sharded"), ("client", "worker")
 # coordinate: none; the learner's; six, or four where they are merged in pieces; those and the
 # driver's two; half, and 32 MiB of decoded rows.
 NEEDED = {
-    (bits, mode, learner): 400 + need
-    for bits, state, merged in ((20, 8, 6), (26, 512, 4), (27, 1024, 4))
-    for mode, learner, need in (
-        ("exact", "client", 0),
-        ("exact", "worker", state),
-        ("averaged", "client", merged * state),
-        ("averaged", "worker", (merged + 2) * state),
-        ("sharded", "client", state // 2 + 32),
-        ("sharded", "worker", state // 2 + 32),
-    )
+    (20, "exact", "client"): 400,
+    (20, "exact", "worker"): 400 + 8,
+    (20, "averaged", "client"): 400 + 6 * 8,
+    (20, "averaged", "worker"): 400 + 8 * 8,
+    (20, "sharded", "client"): 400 + 4 + 32,
+    (20, "sharded", "worker"): 400 + 4 + 32,
+    (26, "exact", "client"): 400,
+    (26, "exact", "worker"): 400 + 512,
+    (26, "averaged", "client"): 400 + 4 * 512,
+    (26, "averaged", "worker"): 400 + 6 * 512,
+    (26, "sharded", "client"): 400 + 256 + 32,
+    (26, "sharded", "worker"): 400 + 256 + 32,
+    (27, "exact", "client"): 400,
+    (27, "exact", "worker"): 400 + 1024,
+    (27, "averaged", "client"): 400 + 4 * 1024,
+    (27, "averaged", "worker"): 400 + 6 * 1024,
+    (27, "sharded", "client"): 400 + 512 + 32,
+    (27, "sharded", "worker"): 400 + 512 + 32,
 }
 
 
-@pytest.fixture
-def narrow(workers: LocalCluster, client: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """Two worker processes of a thread, which the scheduler knows to have 900 MiB each."""
-    for one in workers.scheduler.workers.values():
-        monkeypatch.setattr(one, "memory_limit", LIMIT)
-    return client
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Client]:
+    """Two worker processes of a thread and 900 MiB each."""
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=None
+        ) as made,
+        Client(made, set_as_default=False) as client,
+    ):
+        yield client
 
 
 def wide(data: Path, url: Path, bits: int, mode: str, learner: str) -> dict[str, Any]:

@@ -65,8 +65,7 @@ def test_an_update_takes_few_requests(
     """One new file: 11, and nothing new: 4, whatever the numbers of directories and of commits;
     and one listing for each further 1,000 files."""
     arrive(server, range(files))
-    given = {"label": "y", "rule": "nag", "checkpoint": RUN}
-    streamomd.train(f"s3://bucket/{source}", **given, **options(server))
+    streamomd.train(f"s3://bucket/{source}", label="y", checkpoint=RUN, **options(server))
     more = files // PAGE
     for at in range(files, files + updates):
         arrive(server, range(at, at + 1))
@@ -91,8 +90,7 @@ def test_an_update_takes_few_requests(
 def test_a_poll_that_finds_nothing_is_one_listing(server: S3Server) -> None:
     """``follow`` lists the source alone, as long as nothing is new."""
     arrive(server, range(60))
-    given = {"label": "y", "rule": "nag", "checkpoint": RUN}
-    streamomd.train("s3://bucket/rows/", **given, **options(server))
+    streamomd.train("s3://bucket/rows/", label="y", checkpoint=RUN, **options(server))
     server.count()
     streamomd.follow(RUN, every=0.05, settle=0, idle_exit=1.0, **options(server))
     found = Counter(operation for operation, *_ in server.log)

@@ -39,7 +39,7 @@ def factor(A: Any, n: int, L: Any) -> bool:
         row[i] = root
         for j in range(i + 1, n):
             row[j] /= root
-            # Both triangles: the next rows read columns, which are contiguous as rows.
+            # The lower triangle, which ``invert`` reads.
             L[j, i] = row[j]
     return True
 

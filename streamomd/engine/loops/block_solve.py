@@ -104,7 +104,7 @@ def solve(
         resolve(A[k], P[k], 0, size, lam, lam_bias, square)
         before = totals[k * each + ALL_A_]
         if before > 0.0:
-            # Outside of the block curvature was overstated by as much; S is not stored by row.
+            # Overstated outside of the block, too, where S is scaled: its rows are not stored.
             totals[k * each + SCALE_] *= min(max(found / before, 0.1), 1.0)
         totals[k * each + ALL_A_] = found
         settle(A[k], vectors[k], size, lam, lam_bias)

@@ -36,7 +36,7 @@ def make_renew(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
         h = Hyper(*load_hyper(hyper, k * (len(hyper) // L), 1))
         whole = Totals(*load_totals(totals, k * n_totals, 1))
         size = len(cells) // width
-        # The largest value first: sums of exponentials are taken relative to it.
+        # The largest value first: the rule may take its sums relative to it.
         top = -np.inf
         if peaks:
             for j in range(size):

@@ -237,7 +237,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 else:
                     for _ in range(SWEEPS):
                         largest = 0.0
-                        # From the newest row on, whose multiplier is 0 and has most to gain.
+                        # From the newest row on, whose multiplier is still 0.
                         for j in range(i, low - 1, -1):
                             aim = target(y[j], k, classes, L)
                             p = margin_of(cells, indptr, indices, values, j, k, whole, h)

@@ -162,7 +162,7 @@ class Numbers:
             ones = graph.cast(gone, "DOUBLE")
             ones = graph.add("ReduceMax", ones, graph.constant([1]), keepdims=1)
             self.missing.append(ones)
-            # Of a vector with a missing element none is read.
+            # A vector with a missing element is not read at all.
             gone, nan = graph.cast(ones, "BOOL"), graph.constant(np.nan)
             given = graph.add("Where", gone, nan, given)
         self.values.append(values)
@@ -207,7 +207,7 @@ class Numbers:
         graph, growth, low = self.graph, trees.growths[-1], 0
         codes = []
         for place, end, unseen in zip(places, growth.ends, growth.unseen, strict=True):
-            # The operator needs a key: -1 is no category's.
+            # The operator needs at least one key; no category has -1.
             keys, values = [-1, *growth.places[low:end]], [unseen, *growth.codes[low:end]]
             low = end
             codes.append(graph.add(
@@ -218,7 +218,7 @@ class Numbers:
             ))  # fmt: skip
         leaf, roots = growth.feature < 0, growth.roots[:-1]
         of = (np.searchsorted(growth.roots, np.arange(len(leaf)), "right") - 1) % trees.margins
-        # Nor has it trees of one leaf: their sums are constants.
+        # It has no trees of one leaf: their sums are constants.
         alone, single = leaf[roots], np.zeros((1, trees.margins))
         np.add.at(single[0], of[roots[alone]], growth.value[roots[alone]])
         inner, number = np.flatnonzero(~leaf), np.where(leaf, np.cumsum(leaf), np.cumsum(~leaf)) - 1

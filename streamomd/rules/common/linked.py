@@ -105,8 +105,8 @@ def linked(rule: Rule, parameters: Parameters, mass: Callable[..., tuple[float]]
 
     def refresh(own: Any, shared: object, totals: Any, clock: float, h: Any) -> Any:
         link, _, p = parameters(h)
-        images_of = image(link, own.theta, totals.ref, base_of(link, totals.ref), p)
-        return Own(*((own.theta,) + images_of[:images]))  # noqa: RUF005
+        more = image(link, own.theta, totals.ref, base_of(link, totals.ref), p)
+        return Own(*((own.theta,) + more[:images]))  # noqa: RUF005
 
     return replace(
         rule,

@@ -196,18 +196,18 @@ def _slices(
         stored = batches.stored(pending)
         if check is not None:
             check(group, batches.digest(pending, stored))
-        batches_of = iter([batches.decode(stored)])
+        rows_in_slices = iter([batches.decode(stored)])
     else:
         read = batches.read_buffer
         if check is not None:
             file = ChunkFile(batches.size, batches.fill, WINDOW, 0)
             check(group, file.load(batches.ranges(pending), batches.read_before(pending)))
             read = file.buffer
-        batches_of = slices(
+        rows_in_slices = slices(
             parts, batches.columns, pending.head.rows, wanted.unit_bytes,
             lambda place, length: read(pending.block.body_at + place, length),
         )  # fmt: skip
-    for batch in batches_of:
+    for batch in rows_in_slices:
         for name in batches.columns:
             if pa.types.is_struct(batch.schema.field(name).type):
                 batch.column(name).validate()  # lengths, before its fields are taken

@@ -223,7 +223,7 @@ def appended_files(
             continue
         if any(add.vector for _, add in added):
             raise vectors_refusal(log.url, sum(add.vector != "" for _, add in added))
-        # Before what it appends, which is no part of the rows that it compacted.
+        # Before the commit's new rows, which it did not compact.
         appended.compact(at, actions)
         appended.append(added)
     text = f"commits of Delta table {shown(log.url)} delete or update rows: version "
@@ -318,7 +318,7 @@ MISSING = "added in version {version}, but it does not exist: VACUUM deletes"
 def list_table(fs: FileSystem, root: str, url: str, request: Request) -> SourceFiles:
     """The files of a version of the table in a directory, or those appended after the recorded
     version up to that one."""
-    # Before the log is listed: a link may lead outside.
+    # The log itself has to be in the allow-list.
     check_locations(url, [locate(fs, root, url, DELTA_LOG)])
     log = Log.open(fs, root, url)
     pinned, since = request.versions.get(url), request.since.get(url)

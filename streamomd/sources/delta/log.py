@@ -200,7 +200,7 @@ REMEDIES = {
 
 def refuse_features(url: str, protocol: Protocol, metadata: Metadata) -> None:
     """Raise UnsupportedError with every reader feature of a table that is not supported."""
-    # Before the features: later versions may list theirs elsewhere.
+    # Features of a version that is not known are not looked at.
     if protocol.reader_version > 3:
         raise UnsupportedError(
             f"Delta table {shown(url)} needs reader version {protocol.reader_version}; versions "

@@ -176,7 +176,7 @@ class PathPattern:
             hint = similar_path(self.text) if is_local(self.fs) else ""
             raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
         fixed, first = len(fixed_directory(pattern)), posixpath.basename(pattern)[:1]
-        # Wildcards match names that begin with a dot, which a shell's do not.
+        # As in a shell, wildcards find no hidden names.
         found = [one for one in self._matches() if not _is_hidden_below(one.path, fixed, first)]
         if not found:
             self._require_directory(fixed_directory(pattern))
@@ -210,8 +210,8 @@ class PathPattern:
         """What is in a directory, and in those inside it that are columns or shards themselves."""
         if path == self.path and self._below:
             return self._below
-        if not self._started and (below_it := self._tree(path)):
-            return below_it
+        if not self._started and (listed := self._tree(path)):
+            return listed
         files: list[Entry] = []
         above: dict[str, tuple[str, ...]] = {path: ()}
         while above:
@@ -231,7 +231,7 @@ class PathPattern:
                     elif is_shard_name(entry.path) or "=" in posixpath.basename(entry.path):
                         below[entry.path] = (*above[folder], real)
                     else:
-                        # No column of a partition: the message on foreign files names it.
+                        # Not the directory of a partition: the message on foreign files names it.
                         files.append(entry._replace(path=entry.path + "/"))
             above = below
         return files
@@ -342,8 +342,8 @@ def look_up(sources: Sequence[PathPattern], listing: Collection[PathPattern] = (
             return
         with suppress(StreamomdError):
             # Not through the property, whose lock is that of all sources in Python 3.11.
-            status = stat_entry(source.fs, source.path, source.text)
-            source.__dict__["_entry"] = status
+            entry_of_name = stat_entry(source.fs, source.path, source.text)
+            source.__dict__["_entry"] = entry_of_name
 
     jobs: list[Callable[[], object]] = [partial(entry, source) for source in sources]
     jobs += [

@@ -110,7 +110,7 @@ def _unpacked(codec: bytes, block: bytes) -> Iterator[int]:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """A number, and where the next byte is."""
     found = shift = 0
-    # At most ten bytes of seven bits: more would be no number of Avro's.
+    # Avro's numbers have at most ten bytes of seven bits.
     while at < len(data) and shift < 70:
         byte = data[at]
         found |= (byte & 127) << shift
@@ -170,7 +170,7 @@ def added_files(table: Table, snapshot: Any) -> list[File]:
     number = snapshot.snapshot_id
     found = _entries(table, snapshot, lambda manifest: manifest.added_snapshot_id == number)
     added = [one for one in found if one.status == ADDED and one.snapshot == number]
-    # Of an append there should be none; a writer that adds some would have its rows learned.
+    # An append should add none; without this check the deleted rows would be learned.
     deletes = [one for one in added if one.content != DATA]
     if deletes:
         raise _unsupported_deletes(table, deletes)
@@ -204,8 +204,8 @@ def _entries(table: Table, snapshot: Any, wanted: Callable[[Any], bool]) -> list
         try:
             files = _whole(table, manifest.manifest_path)
             # With deleted entries, whose status decides here.
-            of_manifest: Iterable[Any] = manifest.fetch_manifest_entry(files, discard_deleted=False)
-            return [_file(entry, order) for entry in of_manifest]
+            entries_of: Iterable[Any] = manifest.fetch_manifest_entry(files, discard_deleted=False)
+            return [_file(entry, order) for entry in entries_of]
         except Exception as error:
             raise damaged(manifest.manifest_path, error) from None
 
@@ -234,7 +234,7 @@ def _file(entry: Any, order: dict[int, int]) -> File:
         _number(file, "content"),
         _number(file, "file_size_in_bytes"),
         _number(file, "record_count"),
-        # 0 is no sequence number of version 2.
+        # Sequence numbers of version 2 begin at 1.
         sequence or order.get(snapshot, -1) - len(order),
         snapshot,
         _number(file, "spec_id"),

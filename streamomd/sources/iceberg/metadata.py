@@ -44,7 +44,7 @@ def metadata_location(text: str) -> str:
         return text
     catalog, _, table = text[len(ICEBERG) :].partition("/")
     namespace, _, name = table.rpartition(".")
-    # A catalog's name becomes part of environment variables and of paths.
+    # The name is also part of an environment variable's.
     if not _NAME.fullmatch(catalog) or not namespace or not name or "/" in table:
         raise UsageError(
             f"{shown(text)} names no Iceberg table: expected iceberg://catalog/namespace.table, "

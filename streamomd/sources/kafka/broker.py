@@ -111,7 +111,7 @@ class Broker:
         if number is None:
             _WITHOUT_IDS.add(self._topic.servers)
             return None
-        # 63 bits: positions are JSON, and other readers have signed numbers.
+        # 63 bits fit a signed number.
         return int(number.get_least_significant_bits() & ID_MASK) or None
 
     def messages(self, offsets: Range) -> Iterator[Message]:

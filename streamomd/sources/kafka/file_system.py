@@ -363,7 +363,7 @@ class KafkaFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             with pa.OSFile(str(scratch), "wb") as to, pa.ipc.new_file(to, table.schema) as writer:
                 writer.write_table(table, max_chunksize=step)
             note = {"offsets": runs_of(rows.offsets), "bad": rows.bad}
-            # Before the rows: where they are, their note is.
+            # The note first, so that rows never exist without it.
             file.with_suffix(".json").write_text(json.dumps(note), "utf-8")
             replace(scratch, file)
         except OSError as error:

@@ -56,7 +56,7 @@ def with_brokers_named_elsewhere(options: Mapping[str, Any]) -> dict[str, Any]:
     from fsspec.config import conf
 
     configured = conf.get("kafka", {})
-    # This command's environment first: it is nearer to who runs it.
+    # The environment wins over a configuration file.
     named = os.environ.get(VARIABLE) or configured.get(BROKERS)
     return {**options, BROKERS: named} if named else dict(options)
 
@@ -212,7 +212,7 @@ def plan_ranges(
             f"is not known. {START_OVER}"
         )
     for one in recorded:
-        # The largest: an interrupted plan may have recorded ranges of several rounds.
+        # The largest, in whichever order ranges are given.
         begin[one.partition] = max(begin.get(one.partition, 0), one.last + 1)
     _refuse_lost(topic, marks, begin)
     first_round = max((one.round for one in recorded), default=-1) + 1

@@ -134,9 +134,7 @@ def batch_of_table(plan: Plan, table: pa.Table, where: str, names: Names | None 
     """A table of Arrow's, encoded; other columns than the plan's features are ignored."""
     refuse_columns(plan, table.schema, where)
     check_schema(plan, table.schema, where, labelled=False)
-    # In the plan's order, which the encoder relies on.
     table = table.select([*plan.features])
-    # In units, as a shard's rows: what encoding makes on the way is small then.
     units = batches(table, 0, UNIT_BYTES) if table.num_rows else [(0, _no_rows(table))]
     try:
         return joined_rows(

@@ -182,7 +182,7 @@ def frame_of(columns: Mapping[str, Any], index: Any) -> Any:
 
     index: the frame's, or None for 0, 1, 2 ….
     """
-    # By way of Arrow: pandas' own types would make nulls of whole numbers floats.
+    # By way of Arrow, whose whole numbers have nulls.
     table = pa.table({name: as_arrow(column) for name, column in columns.items()})
     frame = table.to_pandas(types_mapper=_pandas().ArrowDtype)
     return frame if index is None else frame.set_axis(index, axis=0)

@@ -130,7 +130,7 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
 
 def _is_stored(field: Any) -> bool:
     try:
-        # The writer knows best which types it has; an empty file costs microseconds.
+        # The writer itself says which types it has.
         pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
     except pa.ArrowException:
         return False

@@ -133,7 +133,7 @@ class ShardReader:
     def __init__(self, sources: Sequence[ShardSource]) -> None:
         metadata = [one.shards.shards[one.place].stored_schema.metadata or {} for one in sources]
         sizes = [int(one.get(SIZE_KEY.encode(), b"0")) for one in metadata]
-        # Shards of several conversions may have different sizes: the largest is all of theirs.
+        # Shards of several conversions may have different sizes: the largest holds for all.
         self.size: int | None = max(sizes, default=0) or None
         self.schema: pa.Schema = pa.schema([])
         self.notes: list[str] = []

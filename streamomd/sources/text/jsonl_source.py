@@ -42,7 +42,7 @@ class JsonlReader:
         """The rows of one file; DataError names file, line and problem."""
         any_row = False
         for line, block in blocks(text, HEAD):
-            # pyarrow refuses a block of blank lines.
+            # A block of blank lines would have no columns.
             if not block.strip():
                 continue
             any_row = True

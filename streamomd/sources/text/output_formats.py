@@ -60,7 +60,6 @@ def stored(batch: pa.RecordBatch, compression: str = "lz4") -> dict[str, Any]:
     """
     level = COMPRESSIONS[compression]
     codecs, encoding, levels = {}, {}, {}
-    # Lists in binary form are read as bytes: an encoding or codec would only cost time.
     lists = declared(batch.schema)
     for field in batch.schema:
         if field.name in lists:
@@ -72,7 +71,6 @@ def stored(batch: pa.RecordBatch, compression: str = "lz4") -> dict[str, Any]:
             codecs[path] = compression
             if not number and level is not None:
                 levels[path] = level
-            # Whole numbers outside of lists stay dictionaries: most are codes of few values.
             if number and (path.endswith(_ELEMENT) or not whole) and _varies(values):
                 encoding[path] = "DELTA_BINARY_PACKED" if whole else "PLAIN"
             elif _are_texts(values):

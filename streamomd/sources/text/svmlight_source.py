@@ -90,7 +90,7 @@ def parse_fast(
         return None
     odd = np.cumsum(np.frombuffer(block.translate(_IS_ODD), np.int8), dtype=np.int32)
     indices = numbers[is_index]
-    # An index has digits alone: 1e3 is a number to the parser, and no index.
+    # An index has digits alone: the parser of numbers would also take 1e3.
     if (odd[ends[is_index] - 1] != odd[starts[is_index] - 1]).any():
         return None
     if len(indices) and not first <= indices.min() <= indices.max() < end:

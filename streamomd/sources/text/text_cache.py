@@ -161,13 +161,13 @@ def _of_run(texts: Sequence[Text], request: Request) -> list[str]:
             "their rows would be learned again. Train on all files (train FILES --restart), or "
             "learn new ones in a run of its own: streamomd train NEW.csv --start URL"
         )
-    folders_of = []
+    made = []
     for text in texts:
         later = text._replace(types=known, is_first=False)
         own = text.earlier_folder if earlier else text.folder
         which, folder = (text, own) if str(own) in folders else (later, later.folder)
-        folders_of.append(str(_converted(which, folder, may_fail=request.with_new)))
-    return folders_of
+        made.append(str(_converted(which, folder, may_fail=request.with_new)))
+    return made
 
 
 def _first(text: Text, text_columns: Sequence[str]) -> Path:
@@ -357,8 +357,8 @@ def _convert(text: Text, to: Path) -> Converted:
     more = dict(text.options)
     encoding = more.pop("encoding", "")
     layout = Layout(to=str(to), rows_per_shard=ROWS_PER_SHARD)
-    first = schema_of_text(text.types) if text.types else None
-    known = first.schema if first else pa.schema([])
+    columns = schema_of_text(text.types) if text.types else None
+    known = columns.schema if columns else pa.schema([])
     return write_shards(
         locate([text.file], None),
         text_reader(text.kind, more),

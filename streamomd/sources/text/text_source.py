@@ -316,7 +316,7 @@ def line_of(text: Text, record: int, *, quotes: bool) -> int:
                 if seen == record:
                     return line
                 seen += 1
-            # A doubled quote inside a value counts two, so it changes nothing.
+            # A doubled quote inside a value counts as two and changes nothing.
             if quotes and found.count(b'"') % 2:
                 inside = not inside
             line += 1

@@ -216,7 +216,7 @@ class Explanation:
 
 def explanation_of(margins: Margins, entries: Entries, sources: list[Source]) -> Explanation:
     """The explanation of an encoded row."""
-    pieces, start, margins_of = margins.explained(entries)
+    pieces, start, values = margins.explained(entries)
     by_place = dict(zip(entries.coordinates, pieces, strict=True))
     shares = _shares(sources)
     lists = []
@@ -235,8 +235,8 @@ def explanation_of(margins: Margins, entries: Entries, sources: list[Source]) ->
             parts.append(("bias", None, start[k]))
         lists.append(sorted(parts, key=lambda one: -abs(one[2])))
     if margins.learners == 1:
-        return Explanation(margins_of[0], lists[0])
-    return Explanation(margins_of, lists)
+        return Explanation(values[0], lists[0])
+    return Explanation(values, lists)
 
 
 def _shares(sources: Sequence[Source]) -> list[float]:

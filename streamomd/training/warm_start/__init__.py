@@ -237,9 +237,9 @@ def started_job(tables: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     options = (tables.get("checkpoint") or {}).get("storage_options")
     store = open_store(absolute(start), options)
-    listed = sequences(store)
-    require_commits(store, listed)
-    for sequence in reversed(listed):
+    numbers = sequences(store)
+    require_commits(store, numbers)
+    for sequence in reversed(numbers):
         try:
             document = read_commit(store, sequence).document
         except CorruptionError:
