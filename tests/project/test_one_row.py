@@ -130,9 +130,12 @@ def compiled() -> set[Place]:
 
 
 @pytest.fixture(params=KINDS)
-def job(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+def job(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
     """A job of 400 rows with commits, whose loops are compiled; classes are given, so that no label
     is read beforehand."""
+    compile_all(monkeypatch)
     write(tmp_path / "data" / "a.parquet", rows(400))
     data = {"shards": str(tmp_path / "data"), "label": "y", **KINDS[request.param]}
     made = {
