@@ -12,6 +12,7 @@ from streamomd.core.batch import Batch, StoredRows, taken
 from streamomd.engine.compile import OF_SOLVE
 from streamomd.engine.frozen_rows import is_fitted, saved_mix
 from streamomd.engine.loops import block_predict, rebase
+from streamomd.engine.loops.block_row import padded
 from streamomd.engine.loops.block_solve import LAST, is_due, solve
 from streamomd.engine.loops.rebase import AT
 from streamomd.engine.loops.recent_rows import extended
@@ -162,9 +163,9 @@ class FirstRows:
         function = self.engine.function(solve, solve_signature(layout.dtype), steps)
         arrays = [state.extra[name] for name in layout.block]
         stored = [state.extra[name] for name in StoredRows._fields[:-1]]
-        d = layout.most
-        scratch = np.zeros((rows, d)), *np.zeros((2, rows, layout.learners))
-        work = np.zeros((2, d, d)), np.zeros((5, max(rows, d, layout.learners)))
+        d, L = layout.most, layout.learners
+        scratch = np.zeros((rows, padded(d))), np.zeros((L, rows)), np.zeros((L + 1, rows))
+        work = np.zeros((2, d, d)), np.zeros((5, max(rows, padded(d), L)))
         function(
             state.cells, state.totals.reshape(-1), *arrays, self.engine.kind,
             self.engine.loss.coupled, self.engine.classes, *stored, *scratch, *work,

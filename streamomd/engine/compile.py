@@ -149,8 +149,9 @@ def compiled_function(function: FunctionType, signature: Any) -> Any:
     """A function that serves every rule and loss, compiled."""
     made = _named_function(function)
     for called in _reached(made):
-        _register(called, False)
-    return jit.compile_cached(made, signature)
+        _register(called, "inlined" in called.__dict__)
+    with _dot_products():
+        return jit.compile_cached(made, signature)
 
 
 @functools.cache

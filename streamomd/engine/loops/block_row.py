@@ -151,7 +151,8 @@ def add_row(A: Any, z: Any, size: int, a: float) -> None:
             i = n & FAR
             v = a * z[low + i]
             if v != 0.0:
-                for j in range(i, d):
+                for l in range(d - i):  # from 0: LLVM vectorises it better
+                    j = i + l
                     A[low + i, j] += v * z[low + j]
 
 

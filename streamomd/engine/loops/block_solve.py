@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from streamomd.engine.loops.block_row import inner, multiply
+from streamomd.engine.loops.block_row import dot, inner, multiply, padded
 from streamomd.engine.loops.load_store import number
 from streamomd.engine.loops.rebase import (
     ALL_A_,
@@ -37,7 +37,7 @@ from streamomd.engine.loops.rebase import (
     used,
 )
 from streamomd.engine.loops.reference import C, S
-from streamomd.engine.loops.row import number_of_class, target
+from streamomd.engine.loops.row import FAR, number_of_class, target
 from streamomd.losses.softmax import add_curvatures
 
 LEAST, LAST = 32, 16_384
@@ -46,6 +46,9 @@ rows leaves intervals too narrow (coverage .90 of .95 where margins have a devia
 tables of several classes one after 2,048 leaves up to 8 % of what they can explain."""
 NEARBY = 32
 """Rows, a multiple of four, whose z are read for each row of A in turn."""
+G, D, BEND, OFF, ALONG = range(5)
+"""Rows of ``work``: the gradient, the direction P g, and of each stored row h p (1 - p),
+h (goal - p), and by how much the step moves its margin."""
 SWEEPS, NEAR = 16, 1e-4
 """A solve ends where no margin moves by ``NEAR``. It starts from the weights of the row before."""
 
@@ -65,12 +68,13 @@ def solve(
     coupled: bool, classes: int, indptr: Any, indices: Any, values: Any, y: Any, importance: Any,
     z: Any, margins: Any, odds: Any, square: Any, work: Any,
 ) -> None:  # fmt: skip
-    """w, A and P of the block. z: (rows, block), margins, odds: (rows, learners), square: (2,
-    block, block), work: (5, rows or block): scratch."""
-    L, size = vectors.shape[0], used(places, kind.p)
+    """w, A and P of the block. Zeros to write to: z (rows, padded block), margins (learners, rows),
+    odds (learners + 1, rows), the last ones for their sums, square (2, block, block), work (5, rows
+    or padded block)."""
+    L, size = len(vectors), used(places, kind.p)
     lam, lam_bias, each = totals[LAM_], totals[LAM_BIAS_], len(totals) // L
     lay_out(cells, reference, vectors, places, kind, size, indptr, indices, values, z, margins)
-    g, d, a, off, along_d = work[0], work[1], work[2], work[3], work[4]
+    a, off = work[BEND], work[OFF]
     exponentials(margins, odds, coupled)
     for k in range(L):
         slopes(margins, odds, y, importance, k, coupled, classes, a, off)
@@ -82,31 +86,27 @@ def solve(
         exponentials(margins, odds, coupled)
         for k in range(L):
             slopes(margins, odds, y, importance, k, coupled, classes, a, off)
-            w = vectors[k, W]
-            moved = max(moved, step(P[k], w, z, a, off, size, lam, lam_bias, g, d, along_d))
-            for i in range(len(y)):
-                margins[i, k] += along_d[i]
-                if coupled:
-                    odds[i, k] *= math.exp(along_d[i])
+            moved = max(moved, step(P[k], vectors[k, W], z, size, lam, lam_bias, work))
+            take_step(margins, odds, k, coupled, work[ALONG])
         if moved < NEAR:
             break
     exponentials(margins, odds, coupled)
     if coupled:
-        curvatures(odds, importance, d)
+        curvatures(odds, importance, work[D], off)
     for k in range(L):
         if coupled:
             for i in range(len(y)):
-                a[i] = odds[i, k]
+                a[i] = odds[k, i]
         else:
             slopes(margins, odds, y, importance, k, coupled, classes, a, off)
         # A at the weights found: that before the sweeps was only for their steps.
-        found = absorb_all(A[k], z, a, size)
+        total = absorb_all(A[k], z, a, size)
         resolve(A[k], P[k], 0, size, lam, lam_bias, square)
         before = totals[k * each + ALL_A_]
         if before > 0.0:
             # Overstated outside of the block, too, where S is scaled: its rows are not stored.
-            totals[k * each + SCALE_] *= min(max(found / before, 0.1), 1.0)
-        totals[k * each + ALL_A_] = found
+            totals[k * each + SCALE_] *= min(max(total / before, 0.1), 1.0)
+        totals[k * each + ALL_A_] = total
         settle(A[k], vectors[k], size, lam, lam_bias)
         totals[k * each + RECENT_A_] = 0.0
     # A is of the weights of now: the next recalibration begins here.
@@ -119,7 +119,7 @@ def lay_out(
     indices: Any, values: Any, z: Any, margins: Any,
 ) -> None:  # fmt: skip
     """z and B's margins of the stored rows, in the reference of now."""
-    p, L = kind.p, vectors.shape[0]
+    p, L = kind.p, len(vectors)
     for i in range(len(indptr) - 1):
         z[i, 0] = 1.0
         for j in range(1, size):
@@ -127,7 +127,7 @@ def lay_out(
             # A numeric column that a row lacks is 0, which is -c / s in standard units.
             z[i, j] = -reference[C, j] / scale if j <= p and scale > 0.0 else 0.0
         for k in range(L):
-            margins[i, k] = 0.0
+            margins[k, i] = 0.0
         for n in range(indptr[i], indptr[i + 1]):
             j, x = indices[n], values[n]
             # A numeric column is its own place; others have it in their last shared slot.
@@ -137,31 +137,48 @@ def lay_out(
                 z[i, place] = (x - reference[C, place]) / scale if scale > 0.0 else 0.0
             elif j > p:
                 for k in range(L):
-                    margins[i, k] += number(cells[j * kind.width + SHARED + k]) * x
+                    margins[k, i] += number(cells[j * kind.width + SHARED + k]) * x
         for k in range(L):
-            margins[i, k] += inner(vectors[k, W], z[i], size)
+            margins[k, i] += inner(vectors[k, W], z[i], size)
 
 
 def exponentials(margins: Any, odds: Any, coupled: bool) -> None:
-    """Writes exp(margin - largest margin) of each row and class, where classes are coupled."""
+    """Writes exp(margin - largest margin) of each class and row, where classes are coupled, and
+    their sums."""
     if not coupled:
         return
-    L = margins.shape[1]
-    for n in range(len(margins)):
-        top = margins[n, 0]
-        for k in range(L):
+    L, rows = margins.shape
+    top = odds[L]
+    for n in range(rows):
+        top[n] = margins[0, n]
+    for k in range(L):
+        for n in range(rows):
             # The largest margin is subtracted, so that no exponential overflows.
-            top = max(top, margins[n, k])
-        for k in range(L):
-            odds[n, k] = math.exp(margins[n, k] - top)
+            top[n] = max(top[n], margins[k, n])
+    for k in range(L):
+        for n in range(rows):
+            odds[k, n] = math.exp(margins[k, n] - top[n])
+    add_up(odds)
 
 
-def total_of(odds: Any, n: int) -> float:
-    """Returns the sum of one row's odds."""
-    total = 0.0
-    for k in range(odds.shape[1]):
-        total += odds[n, k]
-    return total
+def take_step(margins: Any, odds: Any, k: int, coupled: bool, moves: Any) -> None:
+    """Class k's margins and odds after its step."""
+    for n in range(margins.shape[1]):
+        margins[k, n] += moves[n]
+    if coupled:
+        for n in range(margins.shape[1]):
+            odds[k, n] *= math.exp(moves[n])
+        add_up(odds)
+
+
+def add_up(odds: Any) -> None:
+    """The sums of the rows' odds."""
+    L, total = len(odds) - 1, odds[len(odds) - 1]
+    for n in range(len(total)):
+        total[n] = 0.0
+    for k in range(L):
+        for n in range(len(total)):
+            total[n] += odds[k, n]
 
 
 def slopes(
@@ -169,27 +186,28 @@ def slopes(
     off: Any,
 ) -> None:  # fmt: skip
     """Writes for class k: off = h (goal - p) and a = h p (1 - p) of each row."""
-    L = margins.shape[1]
+    L = len(margins)
     for n in range(len(y)):
         if coupled:
-            p = odds[n, k] / total_of(odds, n)
+            p = odds[k, n] / odds[L, n]
             goal = 1.0 if number_of_class(y[n], classes) == k else 0.0
         else:
-            e = math.exp(-abs(margins[n, k]))
-            p = (1.0 if margins[n, k] >= 0.0 else e) / (1.0 + e)
+            e = math.exp(-abs(margins[k, n]))
+            p = (1.0 if margins[k, n] >= 0.0 else e) / (1.0 + e)
             goal = 1.0 if target(y[n], k, classes, L) > 0.0 else 0.0
         a[n], off[n] = importance[n] * p * (1.0 - p), importance[n] * (goal - p)
 
 
-def curvatures(odds: Any, importance: Any, p: Any) -> None:
-    """Writes h f p (1 - p) of each row and class over its odds, see ``softmax.add_curvatures``.
-    p: scratch."""
-    L = odds.shape[1]
-    for n in range(len(odds)):
-        total = total_of(odds, n)
+def curvatures(odds: Any, importance: Any, p: Any, a: Any) -> None:
+    """Writes h f p (1 - p) of each class and row over its odds, see ``softmax.add_curvatures``.
+    p, a: scratch."""
+    L = len(odds) - 1
+    for n in range(len(importance)):
         for k in range(L):
-            p[k], odds[n, k] = odds[n, k] / total, 0.0
-        add_curvatures(p[:L], importance[n], odds[n])
+            p[k], a[k] = odds[k, n] / odds[L, n], 0.0
+        add_curvatures(p[:L], importance[n], a)
+        for k in range(L):
+            odds[k, n] = a[k]
 
 
 def absorb_all(A: Any, z: Any, a: Any, size: int) -> float:
@@ -203,18 +221,23 @@ def absorb_all(A: Any, z: Any, a: Any, size: int) -> float:
             A[i, j] = 0.0
     while low < rows:
         high = min(low + NEARBY, rows)
-        for i in range(size):
-            row, n = A[i], low
+        for m in range(size):
+            i, n = m & FAR, low
             while n + 3 < high:
-                z0, z1, z2, z3 = z[n], z[n + 1], z[n + 2], z[n + 3]
-                v0, v1, v2, v3 = a[n] * z0[i], a[n + 1] * z1[i], a[n + 2] * z2[i], a[n + 3] * z3[i]
-                for j in range(i, size):
-                    row[j] = row[j] + v0 * z0[j] + v1 * z1[j] + v2 * z2[j] + v3 * z3[j]
+                at = n & FAR  # never negative, as i: loops over j are vectorised
+                v0, v1 = a[at] * z[at, i], a[at + 1] * z[at + 1, i]
+                v2, v3 = a[at + 2] * z[at + 2, i], a[at + 3] * z[at + 3, i]
+                for l in range(size - i):
+                    j = i + l
+                    A[i, j] = (
+                        ((A[i, j] + v0 * z[at, j]) + v1 * z[at + 1, j]) + v2 * z[at + 2, j]
+                    ) + v3 * z[at + 3, j]
                 n += 4
             while n < high:
-                v0, z0 = a[n] * z[n, i], z[n]
-                for j in range(i, size):
-                    row[j] += v0 * z0[j]
+                at = n & FAR
+                v0 = a[at] * z[at, i]
+                for l in range(size - i):
+                    A[i, i + l] += v0 * z[at, i + l]
                 n += 1
         low = high
     for i in range(size):
@@ -224,53 +247,43 @@ def absorb_all(A: Any, z: Any, a: Any, size: int) -> float:
     return total
 
 
-def step(
-    P: Any, w: Any, z: Any, a: Any, off: Any, size: int, lam: float, lam_bias: float, g: Any,
-    d: Any, along_d: Any,
-) -> float:  # fmt: skip
+def step(P: Any, w: Any, z: Any, size: int, lam: float, lam_bias: float, work: Any) -> float:
     """Move w along d = P g, g the gradient. By how much it moves each row's margin is written to
-    ``along_d``; the most is returned."""
-    rows = z.shape[0]
-    gradient(w, z, off, size, lam, lam_bias, g)
+    ``work[ALONG]``; the most is returned."""
+    g, d, a, moves = work[G], work[D], work[BEND], work[ALONG]
+    rows, entries = len(z), padded(size)
+    gradient(w, z, work[OFF], size, lam, lam_bias, g)
     # The bias has a prior of its own; the next line counts it with that of the others.
     gain, bend, r = multiply(P, g, size, d), (lam_bias - lam) * d[0] * d[0], 0.0
     bend += lam * inner(d, d, size)
-    along(z, d, size, along_d)
     for n in range(rows):
-        bend += a[n] * along_d[n] * along_d[n]
-        r = max(r, abs(along_d[n]))
+        moves[n] = dot(z, n, work, D, entries)
+    for n in range(rows):
+        bend += a[n] * moves[n] * moves[n]
+        r = max(r, abs(moves[n]))
     b = math.log1p(r * gain / bend) / r if r > 0.0 and gain > 0.0 and bend > 0.0 else 0.0
     for j in range(size):
         w[j] += b * d[j]
     for n in range(rows):
-        along_d[n] *= b
+        moves[n] *= b
     return b * r
 
 
-def along(z: Any, d: Any, size: int, found: Any) -> None:
-    """Writes z d. Four rows a loop: a sum waits for itself, and four sums for none."""
-    rows, n = z.shape[0], 0
-    while n + 3 < rows:
-        z0, z1, z2, z3 = z[n], z[n + 1], z[n + 2], z[n + 3]
-        s0 = s1 = s2 = s3 = 0.0
-        for j in range(size):
-            s0 += z0[j] * d[j]
-            s1 += z1[j] * d[j]
-            s2 += z2[j] * d[j]
-            s3 += z3[j] * d[j]
-        found[n], found[n + 1], found[n + 2], found[n + 3] = s0, s1, s2, s3
-        n += 4
-    while n < rows:
-        found[n] = inner(z[n], d, size)
-        n += 1
-
-
 def gradient(w: Any, z: Any, off: Any, size: int, lam: float, lam_bias: float, g: Any) -> None:
-    """g = sum of off z - prior w."""
+    """g = sum of off z - prior w. Each entry's sum is in the rows' order, four rows a loop."""
+    rows, n = len(z), 0
     g[0] = -lam_bias * w[0]
     for j in range(1, size):
         g[j] = -lam * w[j]
-    for n in range(z.shape[0]):
-        row, by = z[n], off[n]
-        for j in range(size):
-            g[j] += by * row[j]
+    while n + 3 < rows:
+        i = n & FAR
+        v0, v1, v2, v3 = off[i], off[i + 1], off[i + 2], off[i + 3]
+        for j in range(size & FAR):
+            g[j] = (((g[j] + v0 * z[i, j]) + v1 * z[i + 1, j]) + v2 * z[i + 2, j]) + v3 * z[
+                i + 3, j
+            ]
+        n += 4
+    while n < rows:
+        for j in range(size & FAR):
+            g[j] += off[n] * z[n, j]
+        n += 1
