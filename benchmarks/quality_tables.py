@@ -1,4 +1,4 @@
-"""The tables of quality.py: every figure, the gaps of results/quality.md, errors, the summary
+"""The tables of quality.py: every figure, the gaps, errors, the summary
 of the README, and what is required."""
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def by_kind(bases: Figures, cells: Callable[[str, Figures], Sequence[str]]) -> l
 
 
 def gap_table(bases: Figures, results: Figures, names: list[str], passes: list[int]) -> None:
-    """Of results/quality.md; without learners that have no probabilities."""
+    """Of the learners that have probabilities, % above the baseline."""
 
     def gaps(name: str, rule: str, base: Figures) -> list[float | None]:
         return [gap(results.get(f"{name}/{rule}/{count}", {}), base) for count in passes]
