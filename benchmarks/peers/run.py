@@ -113,11 +113,12 @@ class Bench:
         return float(figures["wall"])
 
     def works(self, name: str, tool: Tool) -> bool:
-        """Run a tool once on a hundred rows, to compile, and once more where it keeps a cache."""
+        """Run a tool once on a hundred rows; on all where it then compiles or fills a cache."""
         self.one(name, tool, "first", 0, "start")
-        if tool.keeps:
+        whole = tool.venv == OURS or bool(tool.keeps)
+        if whole:
             self.one(name, tool, "first", 1, tool.size)
-        first = self.runs.found[f"{name}/{tool.name}/first/{1 if tool.keeps else 0}"]
+        first = self.runs.found[f"{name}/{tool.name}/first/{int(whole)}"]
         return not first["status"]
 
     def lacks(self, name: str, tool: Tool) -> bool:

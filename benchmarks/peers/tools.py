@@ -24,7 +24,7 @@ class Tool:
     ``step``: how a step size is said, {} for it; empty: its losses are those of another tool.
     ``untuned``: it has no step size, and its loss is that of its default.
     ``keeps``: the cache that a run before leaves, beside the rows; empty: none. ``sets``: the data
-    sets it runs on.
+    sets it runs on. ``cpu``: whether its measured CPU seconds are those of all its processes.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Tool:
     keeps: str = ""
     untuned: bool = False
     sets: tuple[str, ...] = tuple(SETS.values())
+    cpu: bool = True
 
     @property
     def venv(self) -> str:
@@ -101,7 +102,7 @@ TOOLS = {
         Tool("lightgbm_whole", ("lightgbm==4.*", *TABLES), "full", "rows", "lightgbm/{}.py",
              sets=("clicks", "covertype")),
         Tool("spark", ("pyspark==4.*", "numpy"), "full", "rows", "spark/{}.py",
-             sets=("clicks", "covertype")),
+             sets=("clicks", "covertype"), cpu=False),
         Tool("river", ("river==0.26.*", "pyarrow>=17"), "tiny", "rows", "river/{}.py",
              '{{"lr": {}}}'),
     )
