@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from common import Rows, error, learn, taken
 
+from streamomd.core.jit import recording
 from streamomd.errors import StreamomdError
 from streamomd.losses import all_losses, find_loss
 from streamomd.rules import all_rules
@@ -77,11 +78,10 @@ def seconds_a_pass(rows: Rows, learner: Learner) -> float:
         learn(few, learner.rule.name, learner.loss)
         return time.process_time() - began
 
-    seconds(1)  # compiles
-    count = SAMPLE
-    if seconds(FEW) > SLOW_SECONDS:
-        count = FEW
-    return max(0.0, seconds(count) - seconds(1)) * max(1.0, len(rows) / count)
+    with recording():  # few rows would be learned uncompiled
+        seconds(1)  # compiles
+        count = FEW if seconds(FEW) > SLOW_SECONDS else SAMPLE
+        return max(0.0, seconds(count) - seconds(1)) * max(1.0, len(rows) / count)
 
 
 def choose(rows: Rows, learner: Learner) -> dict[str, Any]:
