@@ -34,6 +34,7 @@ def keeper(size: int, url: str) -> Any:
     spec = Spec.parse(
         {
             "data": {"label": "y", "hashed": ["h"], "bits": bits},
+            "model": {"rule": "nag"},
             "checkpoint": {"url": url, "every_rows": 1, "every_seconds": 0},
         }
     )

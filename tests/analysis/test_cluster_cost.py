@@ -16,6 +16,7 @@ from streamomd.analysis.cluster_cost import (
     Epoch,
     Place,
     RowCost,
+    StateCost,
     averaged_terms,
     costs,
     exact_terms,
@@ -28,6 +29,11 @@ from streamomd.rules import all_rules, find_rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cost-model.md").read_text()
 ROW_LINE = re.compile(r"^\| (numbers|texts) \| ([\d.]+) µs \| ([\d.]+) µs \| (\d+) bytes \|$", re.M)
+STATE_WORDS = re.compile(
+    r"merged with another in ([\d.]+) s .*fetched .* in ([\d.]+) s .*committed\s.* in ([\d.]+) s .*"
+    r"loaded in ([\d.]+) s",
+    re.S,
+)
 COST_LINE = re.compile(r"^\| (?:(2\^\d+)[^|]*, )?([\d,]+) workers? \|(.*)\|$", re.M)
 
 
@@ -49,6 +55,7 @@ ROWS = {
     kind: RowCost(float(decode) * 1e-6, float(learn) * 1e-6, float(nbytes))
     for kind, decode, learn, nbytes in ROW_LINE.findall(PAGE)
 }
+STATE = StateCost(*(float(seconds) / 2**30 for seconds in STATE_WORDS.findall(PAGE)[0]))
 
 
 def test_the_page_has_both_tables() -> None:
@@ -61,7 +68,7 @@ def test_the_page_has_both_tables() -> None:
 def test_the_table_of_the_page(kind: str, size: int, workers: int, minutes: list[float]) -> None:
     """The formulas give the printed minutes from the printed terms: 10^9 rows, as many parts as
     workers, rounds of a minute. What is printed with three digits agrees to 6 %."""
-    epoch, place = Epoch(1e9, [], 32.0 * size, ROWS[kind]), Place()
+    epoch, place = Epoch(1e9, [], 32.0 * size, ROWS[kind], STATE), Place()
     learning = 1e9 * (ROWS[kind].decode + ROWS[kind].learn) / workers
     terms = {
         "exact": exact_terms(epoch, workers, place),
